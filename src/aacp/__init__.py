@@ -1,0 +1,1 @@
+"""aacp: automatic channel pruning of convolutional networks."""

@@ -1,0 +1,1 @@
+"""What a structure costs, without building it."""

@@ -1,0 +1,88 @@
+"""Costs that follow from shapes alone: multiply-accumulates, parameters, peak activation memory.
+
+Each is a callable from structures to numbers, vectorised: a matrix of structures, one a row, gives a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aacp.channels import ChannelGraph
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A named number that a structure costs; `cost(structure)` is one number, `cost(matrix)` one per row."""
+
+    name: str
+    unit: str
+    full: float  # the cost of the unpruned network
+    _of_rows: Callable[[NDArray[np.int64]], NDArray[np.float64] | NDArray[np.int64]] = field(repr=False)
+
+    def __call__(self, structures: ArrayLike) -> NDArray[np.float64] | NDArray[np.int64]:
+        rows = np.asarray(structures, dtype=np.int64)
+        values = self._of_rows(np.atleast_2d(rows))
+        return values if rows.ndim > 1 else values[0]
+
+
+def macs(graph: ChannelGraph) -> Cost:
+    """Multiply-accumulates of convolutions, linear layers and matrix products on the traced example."""
+    products = Products(
+        [layer.macs_per_channel for layer in graph.layers], [layer.macs_lanes for layer in graph.layers]
+    )
+    return _cost("macs", "MACs", graph, lambda kept: products(graph.lane_sizes(kept)).sum(axis=1))
+
+
+def params(graph: ChannelGraph) -> Cost:
+    """Trainable and frozen parameters, shared ones once: what `sum(p.numel() for p in model.parameters())` counts."""
+    weights = [tensor for tensor in graph.tensors if tensor.is_parameter]
+    fixed = [
+        int(np.prod([size for size, lane in zip(t.shape, t.lanes, strict=True) if lane is None])) for t in weights
+    ]
+    products = Products(fixed, [tuple(lane for lane in t.lanes if lane is not None) for t in weights])
+    return _cost("params", "parameters", graph, lambda kept: products(graph.lane_sizes(kept)).sum(axis=1))
+
+
+def activation_bytes(graph: ChannelGraph) -> Cost:
+    """Bytes of the activations alive at once, at their peak, when the network runs on the traced example."""
+    products = Products([a.bytes_per_channel for a in graph.activations], [a.lanes for a in graph.activations])
+    steps = 1 + max((activation.dies for activation in graph.activations), default=0)
+    change = np.zeros((steps + 1, len(graph.activations)), dtype=np.int64)
+    for column, activation in enumerate(graph.activations):
+        change[activation.born, column] += 1
+        change[activation.dies + 1, column] -= 1
+    moments = np.unique([activation.born for activation in graph.activations])  # the peak is at some birth
+    alive = np.cumsum(change, axis=0)[moments].astype(np.float64)
+
+    def peak(kept: NDArray[np.int64]) -> NDArray[np.int64]:
+        sizes = products(graph.lane_sizes(kept)).astype(np.float64)  # exact below 2^53 bytes, and BLAS is fast
+        return (sizes @ alive.T).max(axis=1).astype(np.int64)
+
+    return _cost("activation_bytes", "bytes", graph, peak)
+
+
+class Products:
+    """Many products of a constant and a few lane sizes, for many structures at once."""
+
+    def __init__(self, constants: Sequence[int], lanes: Sequence[Sequence[int]]) -> None:
+        depth = max((len(row) for row in lanes), default=0)
+        self._constants = np.array(constants, dtype=np.int64)
+        # One more "lane" of size 1 stands where a product has fewer factors than the longest.
+        self._lanes = np.array([[*row, *[-1] * (depth - len(row))] for row in lanes], dtype=np.int64)
+        self._lanes = self._lanes.reshape(len(constants), depth)
+
+    def __call__(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        padded = np.concatenate([sizes, np.ones((len(sizes), 1), dtype=np.int64)], axis=1)
+        result = np.broadcast_to(self._constants, (len(sizes), len(self._constants)))
+        for factor in self._lanes.T:
+            result = result * padded[:, factor]
+        return result
+
+
+def _cost(name: str, unit: str, graph: ChannelGraph, rows: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Cost:
+    full = rows(np.atleast_2d(np.asarray(graph.full, dtype=np.int64)))[0]
+    return Cost(name, unit, int(full), rows)

@@ -1,0 +1,45 @@
+"""Everything that can go wrong, as a tree of names.
+
+AACPError
+├── InvalidOption      an argument is outside its range
+├── UnknownModel       a model name leads nowhere
+├── UntraceableModel   the network cannot be turned into a channel graph
+│   ├── InvalidExample     the network does not run on the example
+│   └── NothingToPrune     every channel is frozen, or there is no convolution
+├── GraphMismatch      a graph and a network do not belong together
+└── InvalidStructure   counts or indices that the graph or space does not allow
+
+A message has two sentences: what is wrong, with the values; what to do.
+"""
+
+
+class AACPError(Exception):
+    """The root: catch this to catch all of ours."""
+
+
+class InvalidOption(AACPError, ValueError):
+    """An argument is outside its range."""
+
+
+class UnknownModel(AACPError, LookupError):
+    """A model name leads nowhere."""
+
+
+class UntraceableModel(AACPError):
+    """The network cannot be turned into a channel graph."""
+
+
+class InvalidExample(UntraceableModel):
+    """The network does not run on the example."""
+
+
+class NothingToPrune(UntraceableModel):
+    """Every channel is frozen, or there is no convolution."""
+
+
+class GraphMismatch(AACPError):
+    """A graph and a network do not belong together."""
+
+
+class InvalidStructure(AACPError, ValueError):
+    """Counts or indices that the graph or space does not allow."""

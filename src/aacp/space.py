@@ -1,0 +1,136 @@
+"""SearchSpace: the legal channel counts of every group, from a pruning step (Sec. 3.2 of the paper)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aacp.channels import ChannelGraph
+from aacp.errors import InvalidOption, InvalidStructure
+from aacp.structure import Structure
+
+PruningStep = float | int | Sequence[float | int] | Mapping[str, float | int]
+
+
+@dataclass(frozen=True, init=False)
+class SearchSpace:
+    """S^c: the product of the choices of every group.
+
+    `pruning_step` is the paper's E: a fraction of each width (1/8 is the paper's), a number of channels to keep
+    multiples of (8 for hardware), or one of these per group, in order or by name.
+    """
+
+    names: tuple[str, ...]
+    choices: tuple[tuple[int, ...], ...]
+
+    def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = 1 / 8) -> None:
+        groups = graph.free
+        widths = [(group.name, group.width, group.unit_channels) for group in groups]
+        self._fill(widths, pruning_step)
+
+    @classmethod
+    def from_widths(cls, widths: Sequence[int], pruning_step: PruningStep = 1 / 8) -> SearchSpace:
+        """A space without a network, for experiments: one group of single channels per width."""
+        space = cls.__new__(cls)
+        space._fill([(f"group{i}", width, 1) for i, width in enumerate(widths)], pruning_step)
+        return space
+
+    def _fill(self, widths: Sequence[tuple[str, int, int]], pruning_step: PruningStep) -> None:
+        names = tuple(name for name, _, _ in widths)
+        steps = _step_per_group(names, pruning_step)
+        choices = tuple(
+            _choices(width, _step_in_units(name, step, width, unit))
+            for (name, width, unit), step in zip(widths, steps, strict=True)
+        )
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "choices", choices)
+
+    def __len__(self) -> int:
+        """L: the number of groups."""
+        return len(self.choices)
+
+    @property
+    def size(self) -> int:
+        """How many structures there are (Eq. 6)."""
+        return math.prod(len(choice) for choice in self.choices)
+
+    @property
+    def full(self) -> Structure:
+        return Structure(choice[-1] for choice in self.choices)
+
+    @property
+    def smallest(self) -> Structure:
+        return Structure(choice[0] for choice in self.choices)
+
+    def sample(self, generator: np.random.Generator) -> Structure:
+        """A structure drawn evenly from the space (Eq. 8)."""
+        return Structure(choice[generator.integers(len(choice))] for choice in self.choices)
+
+    def snap(self, widths: ArrayLike) -> Structure:
+        """The largest legal structure not above `widths`, or the smallest count where none is below (Alg. 1, l. 1-5)."""
+        values = self._vector(widths)
+        return Structure(
+            choice[max(0, int(np.searchsorted(choice, value, side="right")) - 1)]
+            for choice, value in zip(self.choices, values, strict=True)
+        )
+
+    def __contains__(self, structure: object) -> bool:
+        if not isinstance(structure, Structure) or len(structure) != len(self):
+            return False
+        return all(count in choice for count, choice in zip(structure, self.choices, strict=True))
+
+    def require(self, structure: Structure) -> None:
+        """Refuse a structure that is not in the space."""
+        self._vector(structure)
+        for name, count, choice in zip(self.names, structure, self.choices, strict=True):
+            if count not in choice:
+                raise InvalidStructure(
+                    f"{count} channels are not a choice of group {name!r}. Choose from {', '.join(map(str, choice))}."
+                )
+
+    def _vector(self, values: ArrayLike) -> NDArray[np.float64]:
+        vector = np.asarray(values, dtype=np.float64)
+        if vector.shape != (len(self),):
+            raise InvalidStructure(
+                f"A structure of this space has {len(self)} counts, but got shape {vector.shape}. Give one per group."
+            )
+        return vector
+
+
+def _choices(width: int, step: int) -> tuple[int, ...]:
+    """D_i^c = {e, 2e, ...} (Eq. 5)."""
+    counts = list(range(step, width + 1, step))
+    # Paper: Eq. 5 ends at floor(c/e)*e while Alg. 1 clips at c. The unpruned width is always legal here.
+    if not counts or counts[-1] != width:
+        counts.append(width)
+    return tuple(counts)
+
+
+def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float | int]:
+    if isinstance(step, Mapping):
+        if unknown := [name for name in step if name not in names]:
+            raise InvalidOption(f"There is no free group {unknown[0]!r} to set a pruning step for. print(graph) lists them.")
+        if missing := [name for name in names if name not in step]:
+            raise InvalidOption(f"Group {missing[0]!r} has no pruning step. Give a step for every free group.")
+        return [step[name] for name in names]
+    if isinstance(step, Sequence):
+        if len(step) != len(names):
+            raise InvalidOption(f"{len(step)} pruning steps were given for {len(names)} groups. Give one per free group.")
+        return step
+    return [step] * len(names)
+
+
+def _step_in_units(name: str, step: float | int, width: int, unit_channels: int) -> int:
+    """e_i in units: a fraction of the width, or so many units that their channels are a multiple of `step`."""
+    if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and step >= 1:
+        return int(step) // math.gcd(int(step), unit_channels)
+    if isinstance(step, float) and 0 < step < 1:
+        return max(1, int(width * step))
+    raise InvalidOption(
+        f"The pruning step of group {name!r} is {step!r}, neither a fraction between 0 and 1 nor a whole number of "
+        "channels. Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."
+    )

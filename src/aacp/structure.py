@@ -1,0 +1,39 @@
+"""Structure: how many channels each prunable group keeps (the paper's structure vector C')."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aacp.errors import InvalidStructure
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """An immutable vector of channel counts, one per prunable group, in the graph's order."""
+
+    counts: tuple[int, ...]
+
+    def __init__(self, counts: Iterable[int]) -> None:
+        values = tuple(counts)
+        for value in values:
+            if isinstance(value, bool) or int(value) != value or value < 1:
+                raise InvalidStructure(
+                    f"A structure holds whole numbers of at least 1, but got {value!r}. Every group keeps a channel or more."
+                )
+        object.__setattr__(self, "counts", tuple(int(value) for value in values))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.counts)
+
+    def __getitem__(self, position: int) -> int:
+        return self.counts[position]
+
+    def __array__(self, dtype: type | None = None, copy: bool | None = None) -> NDArray[np.int64]:
+        return np.array(self.counts, dtype=dtype or np.int64)
