@@ -113,13 +113,17 @@ def _choices(width: int, step: int) -> tuple[int, ...]:
 def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float | int]:
     if isinstance(step, Mapping):
         if unknown := [name for name in step if name not in names]:
-            raise InvalidOption(f"There is no free group {unknown[0]!r} to set a pruning step for. print(graph) lists them.")
+            raise InvalidOption(
+                f"There is no free group {unknown[0]!r} to set a pruning step for. print(graph) lists them."
+            )
         if missing := [name for name in names if name not in step]:
             raise InvalidOption(f"Group {missing[0]!r} has no pruning step. Give a step for every free group.")
         return [step[name] for name in names]
     if isinstance(step, Sequence):
         if len(step) != len(names):
-            raise InvalidOption(f"{len(step)} pruning steps were given for {len(names)} groups. Give one per free group.")
+            raise InvalidOption(
+                f"{len(step)} pruning steps were given for {len(names)} groups. Give one per free group."
+            )
         return step
     return [step] * len(names)
 

@@ -40,9 +40,7 @@ def macs(graph: ChannelGraph) -> Cost:
 def params(graph: ChannelGraph) -> Cost:
     """Trainable and frozen parameters, shared ones once: what `sum(p.numel() for p in model.parameters())` counts."""
     weights = [tensor for tensor in graph.tensors if tensor.is_parameter]
-    fixed = [
-        int(np.prod([size for size, lane in zip(t.shape, t.lanes, strict=True) if lane is None])) for t in weights
-    ]
+    fixed = [int(np.prod([size for size, lane in zip(t.shape, t.lanes, strict=True) if lane is None])) for t in weights]
     products = Products(fixed, [tuple(lane for lane in t.lanes if lane is not None) for t in weights])
     return _cost("params", "parameters", graph, lambda kept: products(graph.lane_sizes(kept)).sum(axis=1))
 

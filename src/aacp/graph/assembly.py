@@ -1,0 +1,190 @@
+"""Assembly: from channel ids and what ties them to the groups, lanes and layers of a ChannelGraph."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import fx, nn
+
+from aacp.channels import Activation, ChannelGraph, ChannelGroup, HardCodedSize, Lane, Layer, Tensor
+from aacp.graph.labels import Ids, core, ids_of, varying
+from aacp.graph.program import Call, is_tensor, named_tensors
+from aacp.graph.propagation import Propagation, TracedLayer
+from aacp.graph.sizes import TracedSize
+
+
+@dataclass
+class LaneTable:
+    """Every lane once, as ids; the graph's lanes in the making."""
+
+    roots: Ids
+    lanes: list[Ids] = field(default_factory=list)
+    _index: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, ids: Ids) -> int:
+        lane = np.where(ids >= 0, self.roots[np.maximum(ids, 0)], -1)
+        key = lane.tobytes()
+        if key not in self._index:
+            self._index[key] = len(self.lanes)
+            self.lanes.append(lane)
+        return self._index[key]
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A channel graph, and the unit of every channel id (-1: always there)."""
+
+    graph: ChannelGraph
+    unit_of_id: Ids
+
+
+def assemble(p: Propagation, model: nn.Module, sizes: Sequence[TracedSize], form: str) -> Assembled:
+    """Number the units group by group and write every lane in units."""
+    roots, reasons = p.ties.roots(), p.ties.reasons()
+    table = LaneTable(roots)
+    layers = [_layer(table, layer) for layer in p.layers]
+    channels = np.unique(np.concatenate([table.lanes[layer.output] for layer in layers if layer.output is not None]))
+    tensors = [_tensor(table, p, name, value, channels) for name, value in named_tensors(model)]
+    used = [(size, table.add(size.lane)) for size in sizes]
+    activations = list(_activations(table, p, model))
+    groups, units = _groups(table, layers, tensors, reasons)
+    unit_of_root = np.full(len(roots) + 1, -1, dtype=np.int64)
+    for unit, root in enumerate(units):
+        unit_of_root[root] = unit
+    graph = ChannelGraph(
+        model=type(model).__name__,
+        groups=groups,
+        lanes=tuple(unit_of_root[lane] for lane in table.lanes),  # -1 picks the last entry, which is -1
+        layers=tuple(layers),
+        tensors=tuple(tensors),
+        activations=tuple(activations),
+        form=form,
+        notes=tuple(dict.fromkeys(p.notes)),
+    )
+    return Assembled(replace(graph, sizes=tuple(_sizes(graph, used))), unit_of_root[roots])
+
+
+def _layer(table: LaneTable, layer: TracedLayer) -> Layer:
+    def lane(ids: Ids | None) -> int | None:
+        return None if ids is None else table.add(ids)
+
+    return Layer(
+        name=layer.name,
+        kind=layer.kind,
+        kernel=layer.kernel,
+        output_size=layer.output_size,
+        input=lane(layer.input),
+        output=lane(layer.output),
+        macs_per_channel=layer.macs_per_channel,
+        macs_lanes=tuple(table.add(ids) for ids in layer.macs_lanes),
+    )
+
+
+def _tensor(table: LaneTable, p: Propagation, name: str, value: torch.Tensor, channels: Ids) -> Tensor:
+    by_dim: dict[int, int] = {}
+    for label in p.weights.get(name, ()):
+        (dim,) = varying(label)
+        ids = ids_of(label)
+        if np.isin(table.roots[ids], channels).any():  # kernel sizes and the like are no channels of any layer
+            by_dim[dim] = table.add(ids)
+    lanes = tuple(by_dim.get(dim) for dim in range(value.dim()))
+    return Tensor(name, tuple(value.shape), lanes, isinstance(value, nn.Parameter))
+
+
+def _sizes(graph: ChannelGraph, used: Sequence[tuple[TracedSize, int]]) -> Iterator[HardCodedSize]:
+    """The sizes whose lane can shrink at all."""
+    for size, lane in used:
+        if (graph.lanes[lane] >= 0).any():
+            source, factor = size.source, size.factor
+            yield HardCodedSize(source.module, source.path, lane, factor.numerator, factor.denominator)
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _groups(
+    table: LaneTable, layers: Sequence[Layer], tensors: Sequence[Tensor], reasons: dict[int, str]
+) -> tuple[tuple[ChannelGroup, ...], list[int]]:
+    """Groups in the order of the layers that make their channels, and the roots of their units in order."""
+    occurrence = _occurrences(table)
+    members: dict[int, list[str]] = {}
+    for tensor in tensors:
+        for dim, index in enumerate(tensor.lanes):
+            if index is not None:
+                members.setdefault(index, []).append(f"{tensor.name}[{dim}]")
+    groups: list[ChannelGroup] = []
+    units: list[int] = []
+    seen: set[int] = set()
+    for layer in layers:
+        if layer.output is None:
+            continue
+        lane = table.lanes[layer.output]
+        fresh = [root for root in dict.fromkeys(lane.tolist()) if root >= 0 and root not in seen]
+        by_signature: dict[object, list[int]] = {}
+        for root in fresh:
+            by_signature.setdefault((occurrence[root], reasons.get(root)), []).append(root)
+        for (signature, reason), roots in by_signature.items():  # type: ignore[misc]
+            names = tuple(member for index, _ in signature for member in members.get(index, []))
+            width = len(roots)
+            channels = Counter(lane.tolist())[roots[0]]
+            name = _name(layer.name, lane, roots, {group.name for group in groups}, len(by_signature) > 1)
+            groups.append(ChannelGroup(name, width, channels, names, reason))
+            units.extend(roots)
+        seen.update(fresh)
+    return tuple(groups), units
+
+
+def _occurrences(table: LaneTable) -> dict[int, tuple[tuple[int, int], ...]]:
+    """For every root the lanes it occurs in, and how often: roots that agree here belong to one group."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for index, lane in enumerate(table.lanes):
+        roots, counts = np.unique(lane[lane >= 0], return_counts=True)
+        for root, count in zip(roots.tolist(), counts.tolist(), strict=True):
+            found.setdefault(root, []).append((index, count))
+    return {root: tuple(entries) for root, entries in found.items()}
+
+
+def _name(layer: str, lane: Lane, roots: list[int], taken: set[str], is_part: bool) -> str:
+    """The first layer's name, with the stretch of its channels where several groups share it."""
+    name = layer or "network"
+    if is_part or name in taken:
+        places = np.flatnonzero(np.isin(lane, roots))
+        name = f"{name}[{places[0]}:{places[-1] + 1}]"
+    while name in taken:
+        name += "'"
+    return name
+
+
+# -- activations ------------------------------------------------------------------------------------------------------
+
+
+def _activations(table: LaneTable, p: Propagation, model: nn.Module) -> Iterator[Activation]:
+    """Every tensor that takes memory of its own, from the step that makes it to the last that reads it."""
+    nodes = [node for node in p.program.graph.nodes if node.op in ("placeholder", "call_function", "output")]
+    step = {node: position for position, node in enumerate(nodes)}
+    float_bytes = next((value.element_size() for _, value in named_tensors(model) if value.is_floating_point()), 4)
+    owner: dict[fx.Node, fx.Node] = {}
+    last: dict[fx.Node, int] = {}
+    for node in nodes:
+        for source in node.all_input_nodes:
+            last[owner.get(source, source)] = step[node]
+        shares = node.op == "call_function" and Call(node).aliases and node.all_input_nodes
+        owner[node] = owner[node.all_input_nodes[0]] if shares else node
+    for node in nodes:
+        made_here = p.is_activation(node) and owner.get(node) is node and node.op != "output"
+        if made_here and is_tensor(node):
+            yield _activation(table, p, node, float_bytes, step[node], last.get(node, step[node]))
+
+
+def _activation(table: LaneTable, p: Propagation, node: fx.Node, float_bytes: int, born: int, dies: int) -> Activation:
+    value = node.meta["val"]
+    labels = p.labels_of(node)
+    cut = {varying(label)[0]: core(label) for label in labels if len(varying(label)) == 1}
+    fixed = math.prod(int(size) for dim, size in enumerate(value.shape) if dim not in cut)
+    lanes = tuple(table.add(ids.reshape(-1).numpy()) for ids in cut.values())
+    return Activation(fixed * (float_bytes if value.is_floating_point() else value.element_size()), lanes, born, dies)

@@ -1,0 +1,205 @@
+"""Masking: the original network run as if channels were absent, without cutting anything.
+
+The exported program runs as it is, except for the operators that would notice a channel's absence: products take zeros
+for absent elements, and statistics and extrema leave them out. All others work element by element, so that whatever
+stands in an absent channel reaches nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import fx, nn
+
+from aacp.graph.labels import Labels, core, varying
+from aacp.graph.program import Call, named_tensors
+from aacp.graph.propagation import Propagation
+
+
+class MaskedRun:
+    """One run of a traced program with only the channel ids marked in `stays`."""
+
+    def __init__(self, p: Propagation, stays: NDArray[np.bool_]) -> None:
+        self._p = p
+        # Label -1 means "always there": it picks the last entry.
+        self._stays = torch.from_numpy(np.append(stays, True))
+        self._values: dict[fx.Node, Any] = {}
+        self._readers: dict[fx.Node, int] = {}
+
+    def __call__(self, model: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What the network returns, its tensors in order, on these weights and inputs."""
+        weights = dict(named_tensors(model))
+        program = self._p.program
+        given = dict(zip(program.inputs, inputs, strict=True))
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                self._values[node] = self._placeholder(node, given, weights)
+            elif node.op == "call_function":
+                self._values[node] = self._call(Call(node))
+                self._forget_inputs(node)
+        return [self._values[node] for node in program.results]
+
+    def _forget_inputs(self, node: fx.Node) -> None:
+        """Drop what no later call reads: a large network's activations do not all fit in memory."""
+        for source in node.all_input_nodes:
+            self._readers[source] = self._readers.get(source, len(source.users)) - 1
+            if not self._readers[source]:
+                del self._values[source]
+
+    def _placeholder(self, node: fx.Node, given: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
+        program = self._p.program
+        if node.name in given:
+            return given[node.name]
+        if node.name in program.constants:
+            return program.constants[node.name]
+        return weights[program.tensors[node.name]].detach()
+
+    def _call(self, call: Call) -> Any:
+        careful = CAREFUL.get(call.operator)
+        if careful is not None and any(self.mask(node) is not None for node in call.tensors):
+            return careful(self, call)
+        return self.plainly(call)
+
+    def plainly(self, call: Call, fill: float = 0.0, filled: Sequence[fx.Node] = ()) -> Any:
+        """The call as it is, with `fill` where elements of some of its tensors are absent."""
+
+        def value(node: fx.Node) -> Any:
+            return self.filled(node, fill) if node in filled else self._values[node]
+
+        args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)  # type: ignore[no-untyped-call]
+        return call.node.target(*args, **kwargs)  # type: ignore[operator]
+
+    # -- what careful operators need -----------------------------------------------------------------------------------
+
+    def mask(self, node: fx.Node) -> torch.Tensor | None:
+        """Which elements are there, in a shape that broadcasts to the tensor's; None if all are."""
+        masks = [self._stays[core(label)] for label in self.labels(node)]
+        return reduce(torch.logical_and, masks) if not all(mask.all() for mask in masks) else None
+
+    def value(self, node: fx.Node) -> Any:
+        return self._values[node]
+
+    def labels(self, node: fx.Node) -> Labels:
+        return self._p.labels_of(node)
+
+    def filled(self, node: fx.Node, fill: float) -> Any:
+        """A tensor with `fill` where its channels are absent."""
+        mask, value = self.mask(node), self._values[node]
+        return value if mask is None else torch.where(mask, value, torch.full((), fill, dtype=value.dtype))
+
+    def presence(self, node: fx.Node) -> torch.Tensor:
+        """1 where an element is there, 0 where it is absent."""
+        value, mask = self._values[node], self.mask(node)
+        return torch.ones_like(value) if mask is None else mask.to(value.dtype).expand_as(value)
+
+
+def _dims(call: Call, rank: int) -> list[int]:
+    dims = call.get("dim")
+    if dims is None or dims == []:
+        return list(range(rank))
+    return list(dims) if isinstance(dims, (list, tuple)) else [dims]
+
+
+def _silent(run: MaskedRun, call: Call) -> Any:
+    """Sums and products of activations: absent elements are zero."""
+    return run.plainly(call, 0.0, call.tensors)
+
+
+def _weighted(run: MaskedRun, call: Call) -> Any:
+    """Products with weights: zeros in the weight silence what it would read."""
+    return run.plainly(call, 0.0, [call["weight"]])
+
+
+def _mean(run: MaskedRun, call: Call) -> torch.Tensor:
+    source = call.tensors[0]
+    dims, keep = _dims(call, run.value(source).dim()), bool(call.get("keepdim"))
+    count = run.presence(source).sum(dims, keepdim=keep).clamp(min=1)
+    return run.filled(source, 0.0).sum(dims, keepdim=keep) / count
+
+
+def _spread(run: MaskedRun, call: Call) -> Any:
+    """var, std, var_mean, std_mean."""
+    source = call.tensors[0]
+    dims = _dims(call, run.value(source).dim())
+    correction = call.get("correction")
+    if correction is None:
+        correction = 0 if call.get("unbiased") is False else 1
+    presence = run.presence(source)
+    count = presence.sum(dims, keepdim=True)
+    mean = run.filled(source, 0.0).sum(dims, keepdim=True) / count.clamp(min=1)
+    squares = ((run.value(source) - mean) ** 2 * presence).sum(dims, keepdim=True) / (count - correction).clamp(min=1)
+    results = [squares.sqrt() if call.operator.startswith("std") else squares, mean]
+    results = results if call.get("keepdim") else [result.squeeze(dims) for result in results]
+    return tuple(results) if call.operator.endswith("mean") else results[0]
+
+
+def _extremum(run: MaskedRun, call: Call) -> Any:
+    source = call.tensors[0]
+    dims = {dim % run.value(source).dim() for dim in _dims(call, run.value(source).dim())}
+    if "other" in call.arguments or not any(dims & set(varying(label)) for label in run.labels(source)):
+        return run.plainly(call)  # the larger of two tensors, or of elements of the same channel
+    return run.plainly(call, float("-inf") if "max" in call.operator else float("inf"), [source])
+
+
+def _normalised(
+    run: MaskedRun, source: fx.Node, dims: list[int], eps: float, centred: bool = True, groups: int = 1
+) -> torch.Tensor:
+    """A tensor less its mean and over its spread, both over the elements that are there."""
+    value, presence = run.filled(source, 0.0), run.presence(source)
+    if groups > 1:
+        value, presence = (t.reshape(t.size(0), groups, -1, *t.shape[2:]) for t in (value, presence))
+        dims = list(range(2, value.dim()))
+    count = presence.sum(dims, keepdim=True).clamp(min=1)
+    mean = value.sum(dims, keepdim=True) / count if centred else torch.zeros((), dtype=value.dtype)
+    variance = ((value - mean) ** 2 * presence).sum(dims, keepdim=True) / count
+    return ((value - mean) * (variance + eps).rsqrt()).reshape(run.value(source).shape)
+
+
+def _affine(run: MaskedRun, call: Call, value: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    for name, function in (("weight", torch.mul), ("bias", torch.add)):
+        if call.get(name) is not None:
+            value = function(value, run.value(call[name]).reshape(shape))
+    return value
+
+
+def _layer_norm(run: MaskedRun, call: Call) -> torch.Tensor:
+    shape = list(call["normalized_shape"])
+    eps = call["eps"]
+    if eps is None:
+        eps = torch.finfo(run.value(call["input"]).dtype).eps
+    dims = list(range(-len(shape), 0))
+    value = _normalised(run, call["input"], dims, eps, centred=call.operator == "layer_norm")
+    return _affine(run, call, value, shape)
+
+
+def _group_norm(run: MaskedRun, call: Call) -> torch.Tensor:
+    value = run.value(call["input"])
+    rest = list(range(1, value.dim()))
+    normal = _normalised(run, call["input"], rest, call["eps"], groups=call["num_groups"])
+    return _affine(run, call, normal, [1, -1, *[1] * (value.dim() - 2)])
+
+
+def _batch_norm(run: MaskedRun, call: Call) -> Any:
+    """With given statistics nothing is left to do; with its own (standardised weights) absent elements are left out."""
+    if not (call.get("training") or call.get("use_input_stats")):
+        return run.plainly(call)
+    value = run.value(call["input"])
+    dims = [dim for dim in range(value.dim()) if dim > 1 or (dim == 0 and call.operator == "batch_norm")]
+    normal = _normalised(run, call["input"], dims, call["eps"])
+    return _affine(run, call, normal, [1, -1, *[1] * (value.dim() - 2)])
+
+
+CAREFUL: dict[str, Callable[[MaskedRun, Call], Any]] = dict.fromkeys(
+    ("sum", "linalg_vector_norm", "norm", "matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _silent
+)
+CAREFUL |= {"scaled_dot_product_attention": _silent, "linear": _weighted}
+CAREFUL |= {f"conv{kind}{n}d": _weighted for kind in ("", "_transpose") for n in (1, 2, 3)}
+CAREFUL |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread)
+CAREFUL |= {"mean": _mean, "layer_norm": _layer_norm, "rms_norm": _layer_norm}
+CAREFUL |= dict.fromkeys(("amax", "amin", "max", "min"), _extremum)
+CAREFUL |= {"group_norm": _group_norm, "batch_norm": _batch_norm, "instance_norm": _batch_norm}

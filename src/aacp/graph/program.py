@@ -1,0 +1,192 @@
+"""Program: a network as a list of operator calls, from torch.export."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export.graph_signature import InputKind
+
+from aacp.errors import UntraceableModel
+
+
+class Call:
+    """One operator call: its arguments by the names of the operator's schema, and where in the network it stands."""
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+
+    @cached_property
+    def operator(self) -> str:
+        """The plain name: "relu" for aten.relu_.default."""
+        if not isinstance(self.node.target, torch._ops.OpOverload):
+            return "getitem" if self.node.target is operator.getitem else str(self.node.target)
+        name = self.node.target._schema.name.removeprefix("aten::")
+        return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments by name, with the schema's defaults."""
+        schema = self.node.target._schema.arguments  # type: ignore[union-attr]
+        given = {argument.name: value for argument, value in zip(schema, self.node.args, strict=False)}
+        given |= self.node.kwargs
+        return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def get(self, name: str) -> Any:
+        return self.arguments.get(name)
+
+    @property
+    def tensors(self) -> list[fx.Node]:
+        """The arguments that are tensors."""
+        return [node for node in self.node.all_input_nodes if is_tensor(node)]
+
+    @cached_property
+    def module(self) -> str:
+        """The path of the module whose code made the call."""
+        stack = list((self.node.meta.get("nn_module_stack") or {}).values())
+        return re.sub(r"@\d+", "", stack[-1][0]) if stack else ""
+
+    @property
+    def where(self) -> str:
+        """The call in words, for people."""
+        return f"{self.operator} in {self.module or 'the network'}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.node)
+
+    @property
+    def outputs(self) -> list[torch.Tensor | None]:
+        """What the call returns, as tensors without data."""
+        value = self.node.meta.get("val")
+        values = list(value) if isinstance(value, (tuple, list)) else [value]
+        return [item if isinstance(item, torch.Tensor) else None for item in values]
+
+    @property
+    def aliases(self) -> bool:
+        """Whether the result shares its first argument's memory: a view, or a call in place."""
+        if self.operator in ("getitem", "dropout", "feature_dropout"):
+            return True  # dropout returns its input outside training
+        schema = self.node.target._schema  # type: ignore[union-attr]
+        return any(result.alias_info is not None for result in schema.returns)
+
+
+def is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    return tuple(int(size) for size in node.meta["val"].shape)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A network as operator calls, and what each of the graph's placeholders stands for."""
+
+    graph: fx.Graph
+    tensors: dict[str, str]  # placeholder -> parameter, buffer or tensor attribute of the module
+    constants: dict[str, torch.Tensor]  # placeholder -> a tensor that belongs to no module
+    inputs: tuple[str, ...]  # placeholders of the caller's tensors, in order
+
+    def calls(self) -> Iterator[Call]:
+        for node in self.graph.nodes:
+            if node.op == "call_function":
+                yield Call(node)
+
+    @property
+    def results(self) -> list[fx.Node]:
+        """The nodes the network returns."""
+        return list(self.graph.output_node().all_input_nodes)
+
+
+def copy_without_data(model: nn.Module, replaced: dict[int, torch.Tensor]) -> nn.Module:
+    """A deep copy in which tensors are taken from `replaced` (by id) where they are listed there."""
+    memo: dict[int, Any] = dict(replaced)
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, torch.Tensor) and id(value) not in memo:
+                memo[id(value)] = value.detach().clone()  # old-style weight_norm keeps tensors that cannot be copied
+    return copy.deepcopy(model, memo)
+
+
+def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, buffers and plain tensor attributes, each object once, by its first name."""
+    seen: set[int] = set()
+    for path, module in model.named_modules():
+        plain = {key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)}
+        for key, value in [*module._parameters.items(), *module._buffers.items(), *plain.items()]:
+            if value is not None and id(value) not in seen:
+                seen.add(id(value))
+                yield (f"{path}.{key}" if path else key), value
+
+
+def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
+    """The program of a model in evaluation mode; the model is ours and may be changed."""
+    known = dict(named_tensors(model))
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            exported = torch.export.export(model, tuple(arguments), strict=False)
+        except Exception as error:  # whatever the model's code or the exporter raises
+            raise UntraceableModel(
+                f"torch.export cannot follow {type(model).__name__}: {first_line(error)}. "
+                "Remove control flow that depends on the data, or trace a part of the network that has none."
+            ) from error
+    _inline_wrapped(exported.graph_module)
+    tensors, constants, inputs = {}, {}, []
+    for spec in exported.graph_signature.input_specs:
+        name = getattr(spec.arg, "name", "")
+        if spec.kind == InputKind.USER_INPUT:
+            inputs.append(name)
+        elif spec.target in known:
+            tensors[name] = spec.target
+        elif spec.target in exported.constants:
+            constants[name] = exported.constants[spec.target]
+        else:
+            tensors[name] = _first_name(model, known, spec.target)
+    return Program(exported.graph_module.graph, tensors, constants, tuple(inputs))
+
+
+def _inline_wrapped(program: fx.GraphModule) -> None:
+    """Put the calls of `with autocast` and `with no_grad` blocks, which the exporter keeps apart, where they stand."""
+    for node in list(program.graph.nodes):
+        if node.op != "call_function" or "wrap_with" not in str(node.target):
+            continue
+        inner = next(position for position, argument in enumerate(node.args) if _is_block(argument))
+        block = getattr(program, node.args[inner].target)
+        _inline_wrapped(block)
+        placeholders = [n for n in block.graph.nodes if n.op == "placeholder"]
+        values = dict(zip(placeholders, node.args[inner + 1 :], strict=True))
+        with program.graph.inserting_before(node):
+            results = program.graph.graph_copy(block.graph, values)
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])  # type: ignore[index]
+            program.graph.erase_node(user)
+        program.graph.erase_node(node)
+
+
+def _is_block(argument: Any) -> bool:
+    return isinstance(argument, fx.Node) and argument.op == "get_attr"
+
+
+def _first_name(model: nn.Module, known: dict[str, torch.Tensor], name: str) -> str:
+    """The first name of a tensor that the exporter knows by another (shared weights have several)."""
+    path, _, key = name.rpartition(".")
+    tensor = getattr(model.get_submodule(path), key)
+    return next(first for first, value in known.items() if value is tensor)
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('. ')}" if lines else type(error).__name__

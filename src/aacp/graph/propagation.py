@@ -1,0 +1,183 @@
+"""Propagation: labels carried from operator to operator, and everything the rules learn on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import fx
+
+from aacp.graph.labels import Ids, Labels, Ties, along, core, ids_of, tidy, varying
+from aacp.graph.program import Call, Program, is_tensor, shape_of
+
+
+@dataclass(frozen=True)
+class TracedLayer:
+    """A convolution, linear layer or matrix product, with channel ids where a graph's layer has lanes."""
+
+    name: str
+    kind: str
+    kernel: tuple[int, ...]
+    output_size: tuple[int, ...]
+    input: Ids | None
+    output: Ids | None
+    macs_per_channel: int
+    macs_lanes: tuple[Ids, ...]
+
+
+@dataclass(frozen=True)
+class SizeUse:
+    """A whole number among the arguments of a call that follows the width of a dimension (or of a part of one)."""
+
+    node: fx.Node
+    module: str
+    value: int
+    lane: Ids
+    argument: tuple[str, int | None]  # name of the argument, and the position in it if it is a list
+    whole: Ids | None = None  # the dimension that the lane is a part of
+
+
+@dataclass
+class Propagation:
+    """The state of one pass over a program."""
+
+    program: Program
+    ties: Ties = field(default_factory=Ties)
+    labels: dict[fx.Node, list[Labels]] = field(default_factory=dict)  # one entry per result of a call
+    layers: list[TracedLayer] = field(default_factory=list)
+    sizes: list[SizeUse] = field(default_factory=list)
+    streams: list[Ids] = field(default_factory=list)  # channels that a sum joins: the residual streams
+    weights: dict[str, Labels] = field(default_factory=dict)  # labels of parameters and buffers, by name
+    notes: list[str] = field(default_factory=list)
+    splits: dict[str, tuple[int, Ids]] = field(default_factory=dict)  # per reshape: dimension chosen to cut, its ids
+    avoided: dict[str, set[int]] = field(default_factory=dict)  # per reshape: dimensions that must not be chosen
+    regretted: dict[str, int] = field(default_factory=dict)  # choices that a later operator could not live with
+    _from_input: set[fx.Node] = field(default_factory=set)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def is_activation(self, node: fx.Node) -> bool:
+        """Whether a tensor depends on the network's inputs, not on weights alone."""
+        return node in self._from_input
+
+    def labels_of(self, node: fx.Node | None) -> Labels:
+        return self.labels.get(node, [()])[0] if node is not None else ()
+
+    def has_labels(self, node: fx.Node) -> bool:
+        return any(labels for labels in self.labels.get(node, []))
+
+    def lane(self, node: fx.Node | None, dim: int, reason: str) -> Ids | None:
+        """The channel ids along one dimension; None if the dimension holds no channels.
+
+        A label that varies along other dimensions as well is levelled: what shares an index goes together.
+        """
+        if node is None:
+            return None
+        shape = shape_of(node)
+        dim %= max(1, len(shape))
+        found = [label for label in self.labels_of(node) if dim in varying(label)]
+        for extra in found[1:]:
+            self.ties.fix(ids_of(extra), reason)
+        return self.levelled(found[0], dim, reason) if found else None
+
+    def levelled(self, label: torch.Tensor, dim: int, reason: str) -> Ids:
+        rows = core(label).movedim(dim, 0).reshape(label.size(dim), -1).numpy()
+        first = np.ascontiguousarray(rows[:, 0])
+        if rows.shape[1] > 1:
+            self.ties.tie(np.repeat(first, rows.shape[1]), rows, reason)
+        return first
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def freeze(self, node: fx.Node | None, reason: str) -> None:
+        """Forbid the removal of every channel in a tensor."""
+        for labels in self.labels.get(node, []) if node is not None else []:
+            for label in labels:
+                self.ties.fix(ids_of(label), reason)
+
+    def tie_lanes(self, first: Ids | None, second: Ids | None, reason: str) -> None:
+        """Let two dimensions shrink together; one that holds no channels keeps the other from shrinking."""
+        if first is not None and second is not None:
+            self.ties.tie(first, second, reason)
+        elif first is not None or second is not None:
+            self.ties.fix(first if first is not None else second, reason)  # type: ignore[arg-type]
+
+    def tie_slots(self, lane: Ids, parts: int, reason: str) -> Ids:
+        """Let index j of each of `parts` equal stretches of a lane go together; returns the ids of one stretch."""
+        rows = lane.reshape(parts, -1)
+        self.ties.tie(np.tile(rows[0], parts), rows, reason)
+        return rows[0]
+
+    def use_size(
+        self, call: Call, argument: tuple[str, int | None], value: int, lane: Ids | None, whole: Ids | None = None
+    ) -> None:
+        """Remember that an argument of a call is the width of a lane."""
+        if lane is not None and (lane >= 0).any():
+            self.sizes.append(SizeUse(call.node, call.module, value, lane, argument, whole))
+
+    def new_dimension(self, shape: Sequence[int], dim: int) -> torch.Tensor:
+        """A label for a dimension that a call makes from nothing: free until it meets one that is not."""
+        return along(self.ties.fresh(shape[dim]), dim, shape)
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def run(self, rules: Mapping[str, Rule]) -> None:
+        """Carry labels through the whole program, with one rule per operator."""
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                if node.name in self.program.inputs:
+                    self._from_input.add(node)
+                if is_tensor(node):
+                    self.labels[node] = [self._tensor_labels(node)]
+            elif node.op == "call_function":
+                call = Call(node)
+                if any(source in self._from_input for source in node.all_input_nodes):
+                    self._from_input.add(node)
+                self._run_call(call, rules.get(call.operator))
+        for node in self.program.results:
+            self.freeze(node, "network output")
+
+    def _tensor_labels(self, node: fx.Node) -> Labels:
+        name = self.program.tensors.get(node.name)
+        if name is None:
+            return ()
+        if name not in self.weights:
+            shape = shape_of(node)
+            self.weights[name] = tuple(self.new_dimension(shape, dim) for dim in range(len(shape)) if shape[dim] > 1)
+        return self.weights[name]
+
+    def _run_call(self, call: Call, rule: Rule | None) -> None:
+        if rule is None:
+            self._give_up(call)
+            return
+        result = rule(self, call)
+        results = result if isinstance(result, list) else [result]
+        self.labels[call.node] = [self._settled(labels, call) for labels in results]
+
+    def _give_up(self, call: Call) -> None:
+        """An operator without a rule: what enters it stays as it is."""
+        labelled = [node for node in call.node.all_input_nodes if self.has_labels(node)]
+        reason = f"operator {call.where} is not known"
+        for node in labelled:
+            self.freeze(node, reason)
+        if any(self.is_activation(node) for node in labelled):
+            self.notes.append(reason)
+        self.labels[call.node] = [() for _ in call.outputs]
+
+    def _settled(self, labels: Iterable[torch.Tensor], call: Call) -> Labels:
+        """Labels in order: none without a varying dimension, no two along the same one (the finer stays free)."""
+        kept: list[torch.Tensor] = []
+        for label in sorted(tidy(labels), key=lambda label: -core(label).numel()):
+            if not varying(label):
+                self.ties.fix(ids_of(label), f"{call.where} takes a single channel")
+            elif any(set(varying(label)) & set(varying(other)) for other in kept):
+                self.ties.fix(ids_of(label), f"{call.where} mixes two kinds of channels in one dimension")
+            else:
+                kept.append(label)
+        return tuple(kept)
+
+
+Rule: TypeAlias = Callable[[Propagation, Call], "Labels | list[Labels]"]

@@ -1,0 +1,128 @@
+"""Rules for convolutions of one, two and three dimensions, transposed ones, grouped and depthwise ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from torch import fx
+
+from aacp.graph.labels import Ids, Labels, along, ids_of, varying
+from aacp.graph.program import Call, shape_of
+from aacp.graph.propagation import Propagation, Rule, TracedLayer
+
+
+def convolution(p: Propagation, call: Call) -> Labels:
+    """conv1d, conv2d, conv3d: weight [out, in / groups, kernel...]."""
+    source, weight = call["input"], call["weight"]
+    channel_dim = _enter(p, call)
+    groups = call["groups"] or 1
+    inputs = p.lane(source, channel_dim, call.where)
+    outputs, taken = p.lane(weight, 0, call.where), p.lane(weight, 1, call.where)
+    per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]
+    if groups == 1:
+        p.tie_lanes(inputs, taken, _reason(call, inputs))
+    elif 1 in per_group:
+        outputs = _whole_groups(p, call, groups, inputs, outputs)
+        _fix(p, taken, call.where)
+    else:
+        if inputs is not None:
+            p.tie_lanes(p.tie_slots(inputs, groups, call.where), taken, call.where)
+        else:
+            _fix(p, taken, "input channels")
+        if outputs is not None:
+            p.tie_slots(outputs, groups, call.where)
+    _record(p, call, inputs, outputs, (outputs, taken), math.prod(call.shape[channel_dim + 1 :]))
+    return _leave(p, call, outputs, channel_dim)
+
+
+def transposed_convolution(p: Propagation, call: Call) -> Labels:
+    """conv_transpose1d, 2d, 3d: weight [in, out / groups, kernel...]."""
+    source, weight = call["input"], call["weight"]
+    channel_dim = _enter(p, call)
+    groups = call["groups"] or 1
+    inputs = p.lane(source, channel_dim, call.where)
+    taken, outputs = p.lane(weight, 0, call.where), p.lane(weight, 1, call.where)
+    macs_lanes = (taken, outputs)
+    p.tie_lanes(inputs, taken, _reason(call, inputs))
+    per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]
+    if groups > 1 and 1 in per_group:
+        _fix(p, outputs, call.where)
+        first = None if taken is None else taken.reshape(groups, -1)[:, 0]
+        outputs = _whole_groups(p, call, groups, taken, None if first is None else np.repeat(first, per_group[1]))
+    elif groups > 1:
+        if taken is not None:
+            p.tie_slots(taken, groups, call.where)
+        outputs = None if outputs is None else np.tile(outputs, groups)
+    _record(p, call, inputs, outputs, macs_lanes, math.prod(shape_of(source)[channel_dim + 1 :]))
+    return _leave(p, call, outputs, channel_dim)
+
+
+def _enter(p: Propagation, call: Call) -> int:
+    """Check what comes in: channels may lie along the channel dimension only; returns that dimension."""
+    source, weight = call["input"], call["weight"]
+    channel_dim = len(shape_of(source)) - (len(shape_of(weight)) - 2) - 1
+    for label in p.labels_of(source):
+        if channel_dim not in varying(label):
+            p.ties.fix(ids_of(label), f"{call.where} slides over channels")
+    for label in p.labels_of(weight):
+        if not set(varying(label)) & {0, 1}:
+            p.ties.fix(ids_of(label), "kernel size")
+    return channel_dim
+
+
+def _whole_groups(p: Propagation, call: Call, groups: int, inputs: Ids | None, outputs: Ids | None) -> Ids | None:
+    """Depthwise and the like: a group goes as a whole, with everything it reads and writes."""
+    if inputs is None or outputs is None:
+        p.tie_lanes(inputs, outputs, _reason(call, inputs))
+        return outputs
+    reads, writes = inputs.reshape(groups, -1), outputs.reshape(groups, -1)
+    p.ties.tie(np.repeat(reads[:, 0], reads.shape[1]), reads, call.where)
+    p.ties.tie(np.repeat(reads[:, 0], writes.shape[1]), writes, call.where)
+    p.use_size(call, ("groups", None), groups, np.ascontiguousarray(writes[:, 0]))
+    return outputs
+
+
+def _fix(p: Propagation, lane: Ids | None, reason: str) -> None:
+    if lane is not None:
+        p.ties.fix(lane, reason)
+
+
+def _reason(call: Call, inputs: Ids | None) -> str:
+    return "input channels" if inputs is None else call.where
+
+
+def layer_name(call: Call, weight: fx.Node, p: Propagation) -> str:
+    """The path of the module that makes the call, or of the one below it that holds the weight."""
+    holder = p.program.tensors.get(weight.name, "").rpartition(".")[0]
+    return holder if holder.startswith(f"{call.module}.") or not call.module else call.module
+
+
+def _record(
+    p: Propagation, call: Call, inputs: Ids | None, outputs: Ids | None, lanes: tuple[Ids | None, ...], positions: int
+) -> None:
+    weight = shape_of(call["weight"])
+    batch = call.shape[0] if len(call.shape) == len(weight) else 1
+    fixed = math.prod(size for size, lane in zip(weight[:2], lanes, strict=True) if lane is None)
+    p.layers.append(
+        TracedLayer(
+            name=layer_name(call, call["weight"], p),
+            kind=call.operator,
+            kernel=weight[2:],
+            output_size=call.shape[len(call.shape) - len(weight) + 2 :],
+            input=inputs,
+            output=outputs,
+            macs_per_channel=batch * positions * math.prod(weight[2:]) * fixed,
+            macs_lanes=tuple(lane for lane in lanes if lane is not None),
+        )
+    )
+
+
+def _leave(p: Propagation, call: Call, outputs: Ids | None, channel_dim: int) -> Labels:
+    if call["bias"] is not None:
+        p.tie_lanes(outputs, p.lane(call["bias"], 0, call.where), call.where)
+    return () if outputs is None else (along(outputs, channel_dim, call.shape),)
+
+
+RULES: dict[str, Rule] = {f"conv{n}d": convolution for n in (1, 2, 3)}
+RULES |= {f"conv_transpose{n}d": transposed_convolution for n in (1, 2, 3)}

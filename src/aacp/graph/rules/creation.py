@@ -1,0 +1,35 @@
+"""Rules for operators that make tensors from nothing: their dimensions are free until they meet one that is not."""
+
+from __future__ import annotations
+
+from aacp.graph.labels import Labels, ids_of
+from aacp.graph.program import Call
+from aacp.graph.propagation import Propagation, Rule
+
+
+def filled(p: Propagation, call: Call) -> Labels:
+    """zeros, ones, full, empty and their `new_` forms: one value everywhere."""
+    labels = []
+    for dim, size in enumerate(call.shape):
+        if size > 1:
+            label = p.new_dimension(call.shape, dim)
+            p.use_size(call, ("size", dim), size, ids_of(label))
+            labels.append(label)
+    return tuple(labels)
+
+
+def filled_like(p: Propagation, call: Call) -> Labels:
+    """zeros_like and relatives: as large as another tensor."""
+    return p.labels_of(call.tensors[0])
+
+
+def numbered(p: Propagation, call: Call) -> Labels:
+    """arange, eye, linspace: every element differs, so the size is fixed."""
+    return ()
+
+
+RULES: dict[str, Rule] = dict.fromkeys(
+    ("zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty"), filled
+)
+RULES |= dict.fromkeys(("zeros_like", "ones_like", "full_like", "empty_like"), filled_like)
+RULES |= dict.fromkeys(("arange", "eye", "linspace", "scalar_tensor"), numbered)

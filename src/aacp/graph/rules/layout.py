@@ -1,0 +1,302 @@
+"""Rules for operators that move elements about: they are run on the labels as they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from aacp.graph.labels import Ids, Labels, along, ids_of, varying
+from aacp.graph.program import Call, shape_of
+from aacp.graph.propagation import Propagation, Rule
+from aacp.graph.rules.pointwise import combine
+
+
+def moved(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """Permutations of elements that stay right whatever is removed."""
+    source = call.tensors[0]
+    results: list[list[torch.Tensor]] = [[] for _ in call.outputs]
+    for label in p.labels_of(source):
+        moved_label = apply(call, {source: label})
+        parts = moved_label if isinstance(moved_label, (list, tuple)) else [moved_label]
+        for position, part in enumerate(parts):
+            results[position].append(part)
+    return [tuple(labels) for labels in results]
+
+
+def apply(call: Call, values: dict[fx.Node, torch.Tensor]) -> Any:
+    """The call itself, on other tensors."""
+
+    def value(node: fx.Node) -> Any:
+        return values[node]
+
+    args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)  # type: ignore[no-untyped-call]
+    return call.node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def fixed_along(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """Operators that count positions along a dimension: it must keep its size."""
+    dims = call.get("dims") if call.get("dims") is not None else call.get("dim")
+    for dim in dims if isinstance(dims, (list, tuple)) else [dims]:
+        fix_dimension(p, call, call.tensors[0], 0 if dim is None else dim)
+    return moved(p, call)
+
+
+def fix_dimension(p: Propagation, call: Call, node: fx.Node, dim: int) -> None:
+    rank = len(shape_of(node))
+    for label in p.labels_of(node):
+        if dim % rank in varying(label):
+            p.ties.fix(ids_of(label), f"{call.where} counts positions")
+
+
+def repeated(p: Propagation, call: Call) -> Labels:
+    """repeat and tile: whole copies; a dimension of one element becomes a dimension of its own."""
+    source, repeats = call["self"], call.get("repeats") or call.get("dims")
+    shape, result = call.shape, list(moved(p, call)[0])
+    missing = len(shape) - len(shape_of(source))
+    for dim, size in enumerate(shape):
+        if size > 1 and (dim < missing or shape_of(source)[dim - missing] == 1):
+            label = p.new_dimension(shape, dim)
+            p.use_size(call, ("repeats", dim), repeats[dim], ids_of(label))
+            result.append(label)
+    return tuple(result)
+
+
+def expand(p: Propagation, call: Call) -> Labels:
+    """A dimension of one element becomes a dimension of its own."""
+    source, shape = call["self"], call.shape
+    result = [label.expand(shape) for label in p.labels_of(source)]
+    missing = len(shape) - len(shape_of(source))
+    for dim, size in enumerate(shape):
+        if size > 1 and (dim < missing or shape_of(source)[dim - missing] == 1):
+            label = p.new_dimension(shape, dim)
+            if call.operator == "expand":
+                p.use_size(call, ("size", dim), size, ids_of(label))
+            result.append(label)
+    return like_other(p, call, tuple(result)) if call.operator == "expand_as" else tuple(result)
+
+
+def like_other(p: Propagation, call: Call, labels: Labels) -> Labels:
+    """Labels of a tensor that takes its shape from the second argument: the two shrink together."""
+    for dim in range(len(call.shape)):
+        mine = next((label for label in labels if dim in varying(label)), None)
+        theirs = p.lane(call["other"], dim, call.where)
+        lane = None if mine is None else p.levelled(mine, dim, call.where)
+        p.tie_lanes(lane, theirs, call.where)
+    return labels
+
+
+def slice_(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """A stretch of a dimension, or every n-th index of it."""
+    source, dim = call["self"], call["dim"] or 0
+    lane = p.lane(source, dim, call.where)
+    if lane is None:
+        return moved(p, call)
+    step, size = call["step"] or 1, len(lane)
+    for name in ("start", "end"):
+        bound = call[name]
+        if bound is None or bound >= size or bound == 0 or -bound >= size:
+            continue
+        part = lane[:bound] if bound > 0 else lane[bound:]
+        p.use_size(call, (name, None), bound, part, whole=lane)
+        if step != 1:
+            p.ties.fix(lane, f"{call.where} takes every {step}th channel of a part")
+    if step != 1:
+        if size % step:
+            p.ties.fix(lane, f"{call.where} takes every {step}th of {size} channels")
+        else:
+            p.ties.tie(np.repeat(lane.reshape(-1, step)[:, 0], step), lane, call.where)
+    return moved(p, call)
+
+
+def split(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """Stretches of a dimension: of equal length they shrink alike, of listed lengths each by itself."""
+    source, dim = call["self"], call["dim"] or 0
+    lane = p.lane(source, dim, call.where)
+    if lane is None:
+        return moved(p, call)
+    sizes = [shape_of_value(value)[dim] for value in call.outputs if value is not None]
+    listed = call.get("split_sizes") or call.get("split_size")
+    if isinstance(listed, (list, tuple)):
+        start = 0
+        name = "split_sizes" if "split_sizes" in call.arguments else "split_size"
+        for position, size in enumerate(sizes):
+            p.use_size(call, (name, position), size, lane[start : start + size], whole=lane)
+            start += size
+    elif len(set(sizes)) == 1:
+        part = p.tie_slots(lane, len(sizes), call.where)
+        if listed is not None:
+            p.use_size(call, ("split_size", None), listed, part)
+    else:
+        p.ties.fix(lane, f"{call.where} splits {len(lane)} channels unevenly")
+    return moved(p, call)
+
+
+def shape_of_value(value: torch.Tensor) -> tuple[int, ...]:
+    return tuple(int(size) for size in value.shape)
+
+
+def cat(p: Propagation, call: Call) -> Labels:
+    """Tensors one after the other: along that dimension labels follow each other, along others they go together."""
+    operands: list[fx.Node] = [node for node in call["tensors"] if math.prod(shape_of(node))]
+    shape = call.shape
+    dim = call["dim"] % len(shape)
+    joined = [
+        next((label for label in p.labels_of(node) if dim in varying(label)), torch.full(shape_of(node), -1))
+        for node in operands
+    ]
+    others: dict[tuple[int, ...], torch.Tensor] = {}
+    for node in operands:
+        for label in p.labels_of(node):
+            if dim not in varying(label):
+                others.setdefault(varying(label), label)
+    for dims, first in others.items():
+        _join(p, call, operands, dims, first)
+    whole = [first.narrow(dim, 0, 1).expand(shape) for first in others.values()]
+    return (torch.cat(joined, dim), *whole)
+
+
+def _join(p: Propagation, call: Call, operands: Sequence[fx.Node], dims: tuple[int, ...], first: torch.Tensor) -> None:
+    for node in operands:
+        label = next((label for label in p.labels_of(node) if varying(label) == dims), None)
+        if label is None:
+            p.ties.fix(ids_of(first), f"{call.where} meets a tensor whose size is fixed")
+        else:
+            p.ties.tie(ids_of(first), ids_of(label), call.where)
+
+
+def stack(p: Propagation, call: Call) -> Labels:
+    """Tensors side by side in a new dimension, equal places together."""
+    operands = list(call["tensors"])
+    labels = combine(p, call, operands, shape_of(operands[0]))
+    dim = call["dim"] % len(call.shape)
+    return tuple(label.unsqueeze(dim).expand(call.shape) for label in labels)
+
+
+def pad(p: Propagation, call: Call) -> Labels:
+    """Zeros around: along a channel dimension they are channels of their own, which may go."""
+    source, amounts, shape = call["self"], list(call["pad"]), call.shape
+    result = []
+    for label in p.labels_of(source):
+        dims = varying(label)
+        grown = [dim for dim in range(len(shape)) if shape[dim] != shape_of(source)[dim]]
+        if not set(dims) & set(grown):
+            result.append(_respread(label, dims, shape))
+            continue
+        if len(dims) > 1 or call.get("mode") not in (None, "constant") or min(amounts) < 0:
+            p.ties.fix(ids_of(label), f"{call.where} pads channels")
+            continue
+        result.append(along(_padded(p, call, ids_of(label), dims[0], amounts), dims[0], shape))
+    return tuple(result)
+
+
+def _respread(label: torch.Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> torch.Tensor:
+    """A label on another shape that differs only along dimensions without change."""
+    for dim in range(label.dim()):
+        if dim not in dims:
+            label = label.narrow(dim, 0, 1)
+    return label.expand(shape)
+
+
+def _padded(p: Propagation, call: Call, lane: Ids, dim: int, amounts: list[int]) -> Ids:
+    position = 2 * (len(call.shape) - 1 - dim)
+    before, after = p.ties.fresh(amounts[position]), p.ties.fresh(amounts[position + 1])
+    p.use_size(call, ("pad", position), len(before), before)
+    p.use_size(call, ("pad", position + 1), len(after), after)
+    return np.concatenate([before, lane, after])
+
+
+def index(p: Propagation, call: Call) -> Labels:
+    """Indexing with tensors: the indexed dimensions keep their size, the others go along."""
+    source = call["self"]
+    indices = call["indices"] if "indices" in call.arguments else [*[None] * call["dim"], call["index"]]
+    result = []
+    for label in p.labels_of(source):
+        if any(node is not None and dim in varying(label) for dim, node in enumerate(indices)):
+            p.ties.fix(ids_of(label), f"{call.where} picks channels by number")
+        else:
+            zeros = {node: torch.zeros(shape_of(node), dtype=torch.int64) for node in indices if node is not None}
+            result.append(apply(call, {source: label, **zeros}))
+    return tuple(result)
+
+
+def narrow(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """A stretch of a dimension, by its start and length."""
+    lane = p.lane(call["self"], call["dim"], call.where)
+    if lane is not None:
+        start, length = call["start"], call["length"]
+        p.use_size(call, ("start", None), start, lane[:start], whole=lane)
+        p.use_size(call, ("length", None), length, lane[start:][:length], whole=lane)
+    return moved(p, call)
+
+
+def unfold(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """Overlapping windows along a dimension, which must keep its size."""
+    fix_dimension(p, call, call["self"], call["dimension"])
+    return moved(p, call)
+
+
+def shuffle_channels(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """Channels dealt out over groups: the groups shrink alike."""
+    lane = p.lane(call["self"], 1, call.where)
+    if lane is not None:
+        p.tie_slots(lane, call["groups"], call.where)
+    return moved(p, call)
+
+
+def shuffle_pixels(p: Propagation, call: Call) -> Labels:
+    """Blocks of channels become one channel of more pixels, or the other way round."""
+    source, shape = call["self"], call.shape
+    dim = len(shape) - 3
+    lane = p.lane(source, dim, call.where)
+    if lane is None:
+        return ()
+    if call.operator == "pixel_unshuffle":
+        return (along(np.repeat(lane, shape[dim] // len(lane)), dim, shape),)
+    blocks = lane.reshape(shape[dim], -1)
+    p.ties.tie(np.repeat(blocks[:, 0], blocks.shape[1]), blocks, call.where)
+    return (along(np.ascontiguousarray(blocks[:, 0]), dim, shape),)
+
+
+def gate(p: Propagation, call: Call) -> Labels:
+    """glu: the first half of a dimension times the sigmoid of the second."""
+    source = call["self"]
+    dim = call["dim"] % len(call.shape)
+    lane = p.lane(source, dim, call.where)
+    others = tuple(label for label in p.labels_of(source) if dim not in varying(label))
+    halves = () if lane is None else (along(p.tie_slots(lane, 2, call.where), dim, call.shape),)
+    return (*halves, *(label.narrow(dim, 0, call.shape[dim]) for label in others))
+
+
+_MOVED = [
+    "adjoint",
+    "diagonal",
+    "flip",
+    "fliplr",
+    "flipud",
+    "mT",
+    "moveaxis",
+    "movedim",
+    "numpy_T",
+    "permute",
+    "repeat_interleave",
+    "squeeze",
+    "swapaxes",
+    "swapdims",
+    "t",
+    "transpose",
+    "unsqueeze",
+]
+
+RULES: dict[str, Rule] = dict.fromkeys(_MOVED, moved)
+RULES |= dict.fromkeys(("roll", "select", "unbind", "rot90"), fixed_along)
+RULES |= dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"), split)
+RULES |= {"slice": slice_, "cat": cat, "concat": cat, "concatenate": cat, "stack": stack}
+RULES |= {"pad": pad, "constant_pad_nd": pad, "index": index, "index_select": index}
+RULES |= {"narrow": narrow, "unfold": unfold, "channel_shuffle": shuffle_channels}
+RULES |= {"glu": gate, "pixel_shuffle": shuffle_pixels, "pixel_unshuffle": shuffle_pixels}
+RULES |= {"expand": expand, "expand_as": expand, "repeat": repeated, "tile": repeated}

@@ -1,0 +1,196 @@
+"""Rules for operators that work element by element: what they combine goes together."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from aacp.graph.labels import Ids, Labels, along, core, ids_of, varying
+from aacp.graph.program import Call, shape_of
+from aacp.graph.propagation import Propagation, Rule
+
+SUMS = {"add", "sub", "rsub", "__iadd__"}
+
+
+def pointwise(p: Propagation, call: Call) -> Labels:
+    """Broadcast every operand to the result's shape and let equal places go together."""
+    return combine(p, call, call.tensors, call.shape)
+
+
+def combine(p: Propagation, call: Call, operands: list[fx.Node], shape: tuple[int, ...]) -> Labels:
+    result: dict[tuple[int, ...], torch.Tensor] = {}
+    for node in operands:
+        for label in p.labels_of(node):
+            wide = label.expand(shape)
+            dims = varying(wide)
+            for other in operands:
+                if other is not node and _spans(other, dims, len(shape)):
+                    _meet(p, call, wide, node, other)
+            result.setdefault(dims, wide)
+    return tuple(result.values())
+
+
+def _spans(node: fx.Node, dims: tuple[int, ...], rank: int) -> bool:
+    """Whether a (to be broadcast) tensor has more than one index along any of these dimensions."""
+    shape = shape_of(node)
+    missing = rank - len(shape)
+    return any(dim >= missing and shape[dim - missing] > 1 for dim in dims)
+
+
+def _meet(p: Propagation, call: Call, label: torch.Tensor, node: fx.Node, other: fx.Node) -> None:
+    dims = varying(label)
+    for candidate in p.labels_of(other):
+        wide = candidate.expand(label.shape)
+        if varying(wide) == dims:
+            first, second = ids_of(label), ids_of(wide)
+            p.ties.tie(first, second, call.where)
+            if call.operator in SUMS and p.is_activation(node) and p.is_activation(other):
+                p.streams.append(first)
+            return
+    p.ties.fix(core(label).reshape(-1).numpy(), f"{call.where} meets a tensor whose size is fixed")
+
+
+def only_input(p: Propagation, call: Call) -> Labels:
+    """Operators that take a second tensor for its type alone."""
+    return p.labels_of(call.tensors[0])
+
+
+def prelu(p: Propagation, call: Call) -> Labels:
+    """One slope per channel, or one for all."""
+    slope: Ids | None = p.lane(call["weight"], 0, call.where)
+    if slope is not None:
+        p.tie_lanes(p.lane(call["self"], 1, call.where), slope, call.where)
+        shape = shape_of(call["self"])
+        return (*[label for label in p.labels_of(call["self"]) if 1 not in varying(label)], along(slope, 1, shape))
+    return p.labels_of(call["self"])
+
+
+def pick(p: Propagation, call: Call) -> Labels:
+    """One of several results."""
+    source, position = call.node.args
+    results = p.labels.get(source, [])  # type: ignore[arg-type]
+    return results[position] if position < len(results) else ()  # type: ignore[operator,index]
+
+
+def nothing(p: Propagation, call: Call) -> Labels:
+    """Operators that only check something."""
+    return ()
+
+
+_POINTWISE = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "addcdiv",
+    "addcmul",
+    "alias",
+    "alpha_dropout",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "ceil",
+    "celu",
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "clone",
+    "contiguous",
+    "copy",
+    "cos",
+    "cosh",
+    "detach",
+    "div",
+    "dropout",
+    "elu",
+    "eq",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "feature_alpha_dropout",
+    "feature_dropout",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "frac",
+    "ge",
+    "gelu",
+    "gt",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "le",
+    "leaky_relu",
+    "lerp",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "log_sigmoid",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "lt",
+    "masked_fill",
+    "maximum",
+    "minimum",
+    "mish",
+    "mul",
+    "nan_to_num",
+    "ne",
+    "neg",
+    "pow",
+    "positive",
+    "reciprocal",
+    "relu",
+    "relu6",
+    "remainder",
+    "round",
+    "rrelu",
+    "rsqrt",
+    "rsub",
+    "selu",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinh",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "sqrt",
+    "square",
+    "sub",
+    "tan",
+    "tanh",
+    "tanhshrink",
+    "threshold",
+    "to",
+    "true_divide",
+    "trunc",
+    "where",
+    "xlogy",
+    "_to_copy",
+    "_conj",
+    "resolve_conj",
+    "resolve_neg",
+    "special_expit",
+    "float",
+]
+
+RULES: dict[str, Rule] = dict.fromkeys(_POINTWISE, pointwise)
+RULES |= {"type_as": only_input, "prelu": prelu, "getitem": pick}
+RULES |= {"_assert_tensor_metadata": nothing, "_assert_async": nothing, "sym_size": nothing}

@@ -1,0 +1,153 @@
+"""Rules for products: linear layers, matrix products, einsum, attention.
+
+All of them are one contraction: dimensions are named by letters, operands that share a letter shrink together along
+it, and the result carries the letters it keeps.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+
+from torch import fx
+
+from aacp.graph.labels import Ids, Labels, along
+from aacp.graph.program import Call, shape_of
+from aacp.graph.propagation import Propagation, Rule, TracedLayer
+from aacp.graph.rules.convolution import layer_name
+from aacp.graph.rules.pointwise import combine
+
+
+def contract(p: Propagation, call: Call, operands: Sequence[tuple[fx.Node, str]]) -> dict[str, Ids | None]:
+    """Tie lanes that share a letter; returns the lane of each letter. A dimension of one index binds nothing."""
+    lanes: dict[str, Ids | None] = {}
+    for node, letters in operands:
+        for dim, letter in enumerate(letters):
+            if shape_of(node)[dim] == 1:
+                continue
+            lane = p.lane(node, dim, call.where)
+            if letter in lanes:
+                p.tie_lanes(lanes[letter], lane, call.where)
+            lanes[letter] = lanes.get(letter) if lanes.get(letter) is not None else lane
+    return lanes
+
+
+def _labels(lanes: dict[str, Ids | None], result: str, shape: Sequence[int]) -> Labels:
+    found = [(dim, lanes.get(letter)) for dim, letter in enumerate(result)]
+    return tuple(along(lane, dim, shape) for dim, lane in found if lane is not None)
+
+
+def _sizes(operands: Sequence[tuple[fx.Node, str]]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for node, letters in operands:
+        for size, letter in zip(shape_of(node), letters, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    return sizes
+
+
+def _record(
+    p: Propagation, call: Call, name: str, kind: str, lanes: dict[str, Ids | None], sizes: dict[str, int], io: str = ""
+) -> None:
+    """A layer that costs one multiplication per combination of all its letters."""
+    labelled = [lane for letter, lane in lanes.items() if letter in sizes and lane is not None]
+    fixed = math.prod(size for letter, size in sizes.items() if lanes.get(letter) is None)
+    entering, leaving = (lanes.get(io[0]), lanes.get(io[1])) if io else (None, None)
+    size = call.shape[:-1] if io else call.shape
+    p.layers.append(TracedLayer(name, kind, (), size, entering, leaving, fixed, tuple(labelled)))
+
+
+def linear(p: Propagation, call: Call) -> Labels:
+    """linear: input [..., i], weight [o, i], bias [o]."""
+    source, weight = call["input"], call["weight"]
+    batch = string.ascii_uppercase[: len(shape_of(source)) - 1]
+    operands = [(source, batch + "i"), (weight, "oi")]
+    lanes = contract(p, call, operands)
+    if call["bias"] is not None:
+        p.tie_lanes(lanes.get("o"), p.lane(call["bias"], 0, call.where), call.where)
+    _record(p, call, layer_name(call, weight, p), "linear", lanes, _sizes(operands), "io")
+    return _labels(lanes, batch + "o", call.shape)
+
+
+def matmul(p: Propagation, call: Call) -> Labels:
+    """matmul, mm, bmm: [..., m, k] times [..., k, n], batch dimensions broadcast."""
+    first, second = call.tensors if len(call.tensors) == 2 else call.tensors * 2
+    return _matmul(p, call, first, second)
+
+
+def _matmul(p: Propagation, call: Call, first: fx.Node, second: fx.Node) -> Labels:
+    ranks = len(shape_of(first)), len(shape_of(second))
+    batch = string.ascii_uppercase[: max(*ranks, 2) - 2]
+    left = (batch + "mk")[-ranks[0] :] if ranks[0] > 1 else "k"
+    right = (batch + "kn")[-ranks[1] :] if ranks[1] > 1 else "k"
+    result = batch + ("m" if ranks[0] > 1 else "") + ("n" if ranks[1] > 1 else "")
+    operands = [(first, left), (second, right)]
+    lanes = contract(p, call, operands)
+    if min(ranks) > 1:  # torch's counter, our yardstick, does not count products with a vector
+        _record(p, call, call.module, "matmul", lanes, _sizes(operands))
+    return _labels(lanes, result, call.shape)
+
+
+def add_matmul(p: Propagation, call: Call) -> Labels:
+    """addmm, baddbmm: a bias plus a product."""
+    first, second = (call["mat1"], call["mat2"]) if "mat1" in call.arguments else (call["batch1"], call["batch2"])
+    p.labels[call.node] = [_matmul(p, call, first, second)]
+    return combine(p, call, [call.node, call["self"]], call.shape)
+
+
+def einsum(p: Propagation, call: Call) -> Labels:
+    """einsum of one or two tensors with plain letters; anything else is not followed."""
+    equation, nodes = call["equation"].replace(" ", ""), list(call["tensors"])
+    left, _, result = equation.partition("->")
+    parts = left.split(",")
+    plain = "->" in equation and "." not in equation and all(len(set(part)) == len(part) for part in parts)
+    if not plain or len(nodes) > 2:
+        for node in nodes:
+            p.freeze(node, f"einsum {equation!r} in {call.module or 'the network'} is not followed")
+        return ()
+    operands = list(zip(nodes, parts, strict=True))
+    lanes = contract(p, call, operands)
+    if len(nodes) == 2 and any(letter not in result for letter in left.replace(",", "")):
+        _record(p, call, call.module, "matmul", lanes, _sizes(operands))
+    return _labels(lanes, result, call.shape)
+
+
+def attention(p: Propagation, call: Call) -> Labels:
+    """scaled_dot_product_attention: query [..., l, e], key [..., s, e], value [..., s, v], mask [..., l, s]."""
+    query, key, value, mask = call["query"], call["key"], call["value"], call["attn_mask"]
+    batch = string.ascii_uppercase[: len(shape_of(query)) - 2]
+    products = [(query, batch + "le"), (key, batch + "se")]
+    operands = [*products, (value, batch + "sv")]
+    masks = [] if mask is None else [(mask, (batch + "ls")[-len(shape_of(mask)) :])]
+    lanes = contract(p, call, [*operands, *masks])
+    for letter in "ls":
+        _forbid(p, lanes, letter, f"{call.where} takes a softmax over channels")
+    if call["scale"] is None:
+        # The default scale follows the head's width: cutting it would change what the kept channels compute.
+        _regret(p, lanes.get("e"))
+        _forbid(p, lanes, "e", f"{call.where} scales by the width of a head")
+    _record(p, call, call.module, "matmul", lanes, _sizes(products))
+    _record(p, call, call.module, "matmul", lanes, {k: s for k, s in _sizes(operands).items() if k != "e"})
+    return _labels(lanes, batch + "lv", call.shape)
+
+
+def _forbid(p: Propagation, lanes: dict[str, Ids | None], letter: str, reason: str) -> None:
+    lane = lanes.get(letter)
+    if lane is not None:
+        p.ties.fix(lane, reason)
+
+
+def _regret(p: Propagation, lane: Ids | None) -> None:
+    """Ask for another factor wherever the one that was chosen leads here."""
+    if lane is None:
+        return
+    roots = p.ties.roots()
+    here = set(roots[lane[lane >= 0]].tolist())
+    for name, (chosen, ids) in p.splits.items():
+        if here & set(roots[ids[ids >= 0]].tolist()):
+            p.regretted[name] = chosen
+
+
+RULES: dict[str, Rule] = {"linear": linear, "einsum": einsum, "scaled_dot_product_attention": attention}
+RULES |= dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "__matmul__"), matmul)
+RULES |= dict.fromkeys(("addmm", "baddbmm"), add_matmul)

@@ -1,0 +1,94 @@
+"""Rules for operators that summarise: sums and means over dimensions, pooling, resizing."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from aacp.graph.labels import Labels, along, ids_of, varying
+from aacp.graph.program import Call, shape_of
+from aacp.graph.propagation import Propagation, Rule
+from aacp.graph.rules.pointwise import pointwise
+
+
+def reduce(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """Sums, means, norms, extrema: reduced dimensions go, the labels along the others stay."""
+    if "other" in call.arguments:
+        return pointwise(p, call)  # torch.max(a, b)
+    source = call.tensors[0]
+    rank = len(shape_of(source))
+    dims = _reduced(call, rank)
+    result = []
+    for label in p.labels_of(source):
+        inside = set(varying(label)) & dims
+        if inside and inside != set(varying(label)):
+            p.ties.fix(ids_of(label), f"{call.where} reduces a part of the channels")
+        elif not inside:
+            result.append(_without(label, dims, bool(call.get("keepdim"))))
+    return [tuple(result) for _ in call.outputs]
+
+
+def _reduced(call: Call, rank: int) -> set[int]:
+    dims = call.get("dim")
+    if dims is None or dims == []:
+        return set(range(rank))
+    return {dim % max(1, rank) for dim in (dims if isinstance(dims, (list, tuple)) else [dims])}
+
+
+def _without(label: torch.Tensor, dims: set[int], keep: bool) -> torch.Tensor:
+    for dim in sorted(dims, reverse=True):
+        label = label.narrow(dim, 0, 1) if keep else label.select(dim, 0)
+    return label
+
+
+def pool(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """Pooling and resizing: the last dimensions change, and may hold no channels."""
+    source = call.tensors[0]
+    results: list[Labels] = []
+    for value in call.outputs:
+        labels: list[torch.Tensor] = []
+        for label in p.labels_of(source):
+            channel = next((dim for dim in varying(label)), 0)
+            if value is None or label.dim() - channel <= _spatial(call):
+                p.ties.fix(ids_of(label), f"{call.where} slides over channels")
+                continue
+            labels.append(along(p.levelled(label, channel, call.where), channel, tuple(value.shape)))
+        results.append(tuple(labels))
+    return results
+
+
+def _spatial(call: Call) -> int:
+    """How many of the last dimensions an operator such as max_pool2d works on."""
+    return next(int(digit) for digit in call.operator if digit.isdigit())
+
+
+def softmax(p: Propagation, call: Call) -> Labels:
+    """Probabilities along a dimension: over channels, the kept ones would change their meaning."""
+    source = call.tensors[0]
+    dim = call["dim"] % len(shape_of(source))
+    for label in p.labels_of(source):
+        if dim in varying(label):
+            p.ties.fix(ids_of(label), f"{call.where} goes over channels")
+    return p.labels_of(source)
+
+
+def fold_windows(p: Propagation, call: Call) -> Labels:
+    """im2col: [n, c, h, w] to [n, c * kernel, positions]."""
+    lane = p.lane(call["self"], 1, call.where)
+    if lane is None:
+        return ()
+    return (along(np.repeat(lane, call.shape[1] // len(lane)), 1, call.shape),)
+
+
+_POOLS = [f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_max", "adaptive_avg", "lp") for n in (1, 2, 3)]
+_POOLS += [f"max_pool{n}d_with_indices" for n in (1, 2, 3)]
+_RESIZES = ["upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_bilinear2d"]
+_RESIZES += ["upsample_bicubic2d", "upsample_linear1d", "upsample_trilinear3d", "_upsample_nearest_exact2d"]
+_RESIZES += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "reflection_pad2d", "replication_pad2d"]
+
+RULES: dict[str, Rule] = dict.fromkeys(
+    ("sum", "mean", "amax", "amin", "max", "min", "linalg_vector_norm", "norm"), reduce
+)
+RULES |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), reduce)
+RULES |= dict.fromkeys([*_POOLS, *_RESIZES], pool)
+RULES |= {"softmax": softmax, "_softmax": softmax, "log_softmax": softmax, "im2col": fold_windows}

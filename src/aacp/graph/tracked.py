@@ -1,0 +1,229 @@
+"""Tracked: whole numbers that remember which attributes of which modules they came from.
+
+A network's code may hold sizes as numbers: `self.width`, `self.split_sizes`, a variable a lambda has closed over.
+Before a cut network can run, those that follow a cut dimension must change. To know which, the network is run once
+with every number in its modules replaced by a `Tracked` one, and every torch call is recorded with its numbers.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a number lives: a path inside a module, as in `HardCodedSize`."""
+
+    module: str
+    path: tuple[str | int, ...]
+
+
+SHAPE = Source("", ("shape",))  # numbers read off a tensor follow every cut by themselves
+
+
+class Tracked(int):
+    """A whole number, the sources it was computed from, and how."""
+
+    sources: Mapping[Source, int]  # with the value each had
+    compute: Callable[[Mapping[Source, int]], int]
+
+    @classmethod
+    def at(cls, value: int, source: Source) -> Tracked:
+        return cls._make(value, {source: value}, lambda values: values.get(source, value))
+
+    @classmethod
+    def _make(
+        cls, value: int, sources: Mapping[Source, int], compute: Callable[[Mapping[Source, int]], int]
+    ) -> Tracked:
+        self = cls(value)
+        self.sources, self.compute = sources, compute
+        return self
+
+
+def _arithmetic(function: Callable[[int, int], int], reflected: bool) -> Callable[[Tracked, Any], Any]:
+    def method(self: Tracked, other: Any) -> Any:
+        value = function(_untracked(other), int(self)) if reflected else function(int(self), _untracked(other))
+        if type(value) is not int:
+            return value  # a float, or NotImplemented: the trail ends here
+        sources = {**self.sources, **(other.sources if isinstance(other, Tracked) else {})}
+
+        def compute(values: Mapping[Source, int]) -> int:
+            mine = self.compute(values)
+            theirs = other.compute(values) if isinstance(other, Tracked) else other
+            return function(theirs, mine) if reflected else function(mine, theirs)
+
+        return Tracked._make(value, sources, compute)
+
+    return method
+
+
+for _name, _function in {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}.items():
+    setattr(Tracked, f"__{_name}__", _arithmetic(_function, reflected=False))
+    setattr(Tracked, f"__r{_name}__", _arithmetic(_function, reflected=True))
+Tracked.__neg__ = lambda self: 0 - self  # type: ignore[method-assign]
+
+
+def _untracked(value: Any) -> Any:
+    return int(value) if isinstance(value, Tracked) else value
+
+
+@dataclass
+class Record:
+    """One torch call: the module whose code made it, and its whole numbers in order."""
+
+    module: str
+    numbers: list[int]
+
+
+@dataclass
+class Recorder(TorchFunctionMode):
+    """Records every torch call with its numbers; sizes read off tensors are tracked as such."""
+
+    records: list[Record] = field(default_factory=list)
+    stack: list[str] = field(default_factory=lambda: [""])
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        numbers = list(whole_numbers((args, kwargs)))
+        if numbers:
+            self.records.append(Record(self.stack[-1], numbers))
+        result = func(*_plain(args), **_plain(kwargs))
+        if isinstance(result, torch.Size):
+            return torch.Size([Tracked.at(size, SHAPE) for size in result])
+        if type(result) is int and func is torch.Tensor.size:
+            return Tracked.at(result, SHAPE)
+        return result
+
+
+def whole_numbers(value: Any) -> Iterator[int]:
+    """All whole numbers in nested arguments, in order."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from whole_numbers(item)
+    elif isinstance(value, dict):
+        yield from whole_numbers(list(value.values()))
+    elif isinstance(value, slice):
+        yield from whole_numbers([value.start, value.stop, value.step])
+
+
+def _plain(value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return type(value)(_plain(item) for item in value)
+    if isinstance(value, torch.Size):
+        return torch.Size(_plain(list(value)))
+    if type(value) is dict:
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(_plain(value.start), _plain(value.stop), _plain(value.step))
+    return _untracked(value)
+
+
+def run_tracked(model: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, list[Record]]:
+    """The model's output, and the record of its torch calls; the model's numbers are as before afterwards."""
+    recorder = Recorder()
+    with _tracked_numbers(model), _module_stack(model, recorder.stack), torch.no_grad(), recorder:
+        output = model(*arguments)
+    return output, recorder.records
+
+
+@contextmanager
+def _tracked_numbers(model: nn.Module) -> Iterator[None]:
+    replaced: list[tuple[nn.Module, str, Any]] = []
+    try:
+        for path, module in model.named_modules():
+            for key, value in list(vars(module).items()):
+                tracked = None if key in _BOOKKEEPING else _track(value, Source(path, (key,)))
+                if tracked is not None:
+                    replaced.append((module, key, value))
+                    vars(module)[key] = tracked
+        yield
+    finally:
+        for module, key, value in replaced:
+            vars(module)[key] = value
+
+
+_BOOKKEEPING = frozenset(vars(nn.Module()))
+
+
+def _track(value: Any, source: Source) -> Any:
+    """The same value with tracked numbers, or None if it holds none."""
+    if type(value) is int:
+        return Tracked.at(value, source)
+    if type(value) in (tuple, list) and any(type(item) is int for item in value):
+        items = (_track(item, Source(source.module, (*source.path, i))) for i, item in enumerate(value))
+        return type(value)(old if new is None else new for old, new in zip(value, items, strict=True))
+    if type(value) is types.FunctionType and value.__closure__:
+        return _track_closure(value, source)
+    return None
+
+
+def _track_closure(function: types.FunctionType, source: Source) -> types.FunctionType | None:
+    cells = function.__closure__ or ()
+    numbers = {
+        name: Tracked.at(cell.cell_contents, Source(source.module, (*source.path, CLOSURE, name)))
+        for name, cell in zip(function.__code__.co_freevars, cells, strict=True)
+        if type(_contents(cell)) is int
+    }
+    return with_closure(function, numbers) if numbers else None
+
+
+CLOSURE = "<closure>"  # the step of a path that leads from a function to a variable it has closed over
+
+
+def with_closure(function: types.FunctionType, values: Mapping[str, Any]) -> types.FunctionType:
+    """The same function with other values in the variables it has closed over."""
+    names = function.__code__.co_freevars
+    cells = tuple(
+        types.CellType(values[name]) if name in values else cell
+        for name, cell in zip(names, function.__closure__ or (), strict=True)
+    )
+    code, scope, defaults = function.__code__, function.__globals__, function.__defaults__
+    return types.FunctionType(code, scope, function.__name__, defaults, cells)
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that has no value yet
+        return None
+
+
+@contextmanager
+def _module_stack(model: nn.Module, stack: list[str]) -> Iterator[None]:
+    """Keep the path of the module that is running on top of `stack`."""
+    handles = []
+    for path, module in model.named_modules():
+
+        def enter(_module: nn.Module, _args: Any, path: str = path) -> None:
+            stack.append(path)
+
+        def leave(_module: nn.Module, _args: Any, _result: Any) -> None:
+            stack.pop()
+
+        handles.append(module.register_forward_pre_hook(enter, prepend=True))
+        handles.append(module.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

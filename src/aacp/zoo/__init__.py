@@ -1,0 +1,1 @@
+"""What the paper prunes, and what it prunes it on."""
