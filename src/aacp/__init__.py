@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aacp.errors import AACPError as AACPError
     from aacp.graph.surgery import shrink as shrink
     from aacp.graph.tracing import trace as trace
+    from aacp.graph.tracing import verify as verify
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
 
@@ -35,6 +36,7 @@ _PLACES = {
     "params": "aacp.cost.analytic",
     "shrink": "aacp.graph.surgery",
     "trace": "aacp.graph.tracing",
+    "verify": "aacp.graph.tracing",
 }
 
 __all__ = sorted(_PLACES)

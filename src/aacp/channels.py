@@ -153,7 +153,8 @@ class ChannelGraph:
                 "Give one count per free group, in the order of graph.free."
             )
         matrix, offset = self._counting
-        return kept @ matrix.T + offset
+        sizes: NDArray[np.int64] = kept @ matrix.T + offset
+        return sizes
 
     def kept_units(self, kept: Structure | Mapping[str, Any] | Iterable[Any]) -> NDArray[np.bool_]:
         """A mask over all units from counts (the first ones stay) or indices, per free group in order or by name."""

@@ -22,7 +22,8 @@ class Structure:
         for value in values:
             if isinstance(value, bool) or int(value) != value or value < 1:
                 raise InvalidStructure(
-                    f"A structure holds whole numbers of at least 1, but got {value!r}. Every group keeps a channel or more."
+                    f"A structure holds whole numbers of at least 1, but got {value!r}. "
+                    "Every group keeps a channel or more."
                 )
         object.__setattr__(self, "counts", tuple(int(value) for value in values))
 

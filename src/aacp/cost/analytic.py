@@ -58,7 +58,8 @@ def activation_bytes(graph: ChannelGraph) -> Cost:
 
     def peak(kept: NDArray[np.int64]) -> NDArray[np.int64]:
         sizes = products(graph.lane_sizes(kept)).astype(np.float64)  # exact below 2^53 bytes, and BLAS is fast
-        return (sizes @ alive.T).max(axis=1).astype(np.int64)
+        highest: NDArray[np.float64] = (sizes @ alive.T).max(axis=1)
+        return highest.astype(np.int64)
 
     return _cost("activation_bytes", "bytes", graph, peak)
 

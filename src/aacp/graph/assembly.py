@@ -125,10 +125,10 @@ def _groups(
             continue
         lane = table.lanes[layer.output]
         fresh = [root for root in dict.fromkeys(lane.tolist()) if root >= 0 and root not in seen]
-        by_signature: dict[object, list[int]] = {}
+        by_signature: dict[tuple[Occurrences, str | None], list[int]] = {}
         for root in fresh:
             by_signature.setdefault((occurrence[root], reasons.get(root)), []).append(root)
-        for (signature, reason), roots in by_signature.items():  # type: ignore[misc]
+        for (signature, reason), roots in by_signature.items():
             names = tuple(member for index, _ in signature for member in members.get(index, []))
             width = len(roots)
             channels = Counter(lane.tolist())[roots[0]]
@@ -139,7 +139,10 @@ def _groups(
     return tuple(groups), units
 
 
-def _occurrences(table: LaneTable) -> dict[int, tuple[tuple[int, int], ...]]:
+Occurrences = tuple[tuple[int, int], ...]
+
+
+def _occurrences(table: LaneTable) -> dict[int, Occurrences]:
     """For every root the lanes it occurs in, and how often: roots that agree here belong to one group."""
     found: dict[int, list[tuple[int, int]]] = {}
     for index, lane in enumerate(table.lanes):
@@ -176,7 +179,7 @@ def _activations(table: LaneTable, p: Propagation, model: nn.Module) -> Iterator
         shares = node.op == "call_function" and Call(node).aliases and node.all_input_nodes
         owner[node] = owner[node.all_input_nodes[0]] if shares else node
     for node in nodes:
-        made_here = p.is_activation(node) and owner.get(node) is node and node.op != "output"
+        made_here = p.is_activation(node) and owner[node] is node
         if made_here and is_tensor(node):
             yield _activation(table, p, node, float_bytes, step[node], last.get(node, step[node]))
 

@@ -71,8 +71,8 @@ class MaskedRun:
         def value(node: fx.Node) -> Any:
             return self.filled(node, fill) if node in filled else self._values[node]
 
-        args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)  # type: ignore[no-untyped-call]
-        return call.node.target(*args, **kwargs)  # type: ignore[operator]
+        args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)
+        return call.function(*args, **kwargs)
 
     # -- what careful operators need -----------------------------------------------------------------------------------
 
@@ -119,7 +119,8 @@ def _mean(run: MaskedRun, call: Call) -> torch.Tensor:
     source = call.tensors[0]
     dims, keep = _dims(call, run.value(source).dim()), bool(call.get("keepdim"))
     count = run.presence(source).sum(dims, keepdim=keep).clamp(min=1)
-    return run.filled(source, 0.0).sum(dims, keepdim=keep) / count
+    total: torch.Tensor = run.filled(source, 0.0).sum(dims, keepdim=keep)
+    return total / count
 
 
 def _spread(run: MaskedRun, call: Call) -> Any:
@@ -157,7 +158,8 @@ def _normalised(
     count = presence.sum(dims, keepdim=True).clamp(min=1)
     mean = value.sum(dims, keepdim=True) / count if centred else torch.zeros((), dtype=value.dtype)
     variance = ((value - mean) ** 2 * presence).sum(dims, keepdim=True) / count
-    return ((value - mean) * (variance + eps).rsqrt()).reshape(run.value(source).shape)
+    normal: torch.Tensor = (value - mean) * (variance + eps).rsqrt()
+    return normal.reshape(run.value(source).shape)
 
 
 def _affine(run: MaskedRun, call: Call, value: torch.Tensor, shape: list[int]) -> torch.Tensor:

@@ -6,7 +6,7 @@ import copy
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 
 from aacp.errors import UntraceableModel
 
@@ -31,6 +32,11 @@ class Call:
             return "getitem" if self.node.target is operator.getitem else str(self.node.target)
         name = self.node.target._schema.name.removeprefix("aten::")
         return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        assert callable(self.node.target)
+        return self.node.target
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
@@ -98,6 +104,7 @@ class Program:
     tensors: dict[str, str]  # placeholder -> parameter, buffer or tensor attribute of the module
     constants: dict[str, torch.Tensor]  # placeholder -> a tensor that belongs to no module
     inputs: tuple[str, ...]  # placeholders of the caller's tensors, in order
+    output_spec: pytree.TreeSpec  # how the results are wrapped up for the caller
 
     def calls(self) -> Iterator[Call]:
         for node in self.graph.nodes:
@@ -106,8 +113,13 @@ class Program:
 
     @property
     def results(self) -> list[fx.Node]:
-        """The nodes the network returns."""
-        return list(self.graph.output_node().all_input_nodes)
+        """The tensors the network returns."""
+        return [leaf for leaf in self.result_leaves if isinstance(leaf, fx.Node)]
+
+    @property
+    def result_leaves(self) -> list[Any]:
+        """All that the network returns, flat: nodes and constants."""
+        return pytree.tree_leaves(self.graph.output_node().args[0], is_leaf=lambda leaf: leaf is None)
 
 
 def copy_without_data(model: nn.Module, replaced: dict[int, torch.Tensor]) -> nn.Module:
@@ -155,7 +167,7 @@ def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
             constants[name] = exported.constants[spec.target]
         else:
             tensors[name] = _first_name(model, known, spec.target)
-    return Program(exported.graph_module.graph, tensors, constants, tuple(inputs))
+    return Program(exported.graph_module.graph, tensors, constants, tuple(inputs), exported.call_spec.out_spec)
 
 
 def _inline_wrapped(program: fx.GraphModule) -> None:

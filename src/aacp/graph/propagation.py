@@ -98,6 +98,19 @@ class Propagation:
             for label in labels:
                 self.ties.fix(ids_of(label), reason)
 
+    def refuse(self, ids: Ids, reason: str) -> None:
+        """Forbid the removal of channels that an operator cannot do without.
+
+        If they are one factor of a dimension that a reshape has split, the other factor may be cut instead.
+        """
+        self.ties.fix(ids, reason)
+        if self.splits:
+            roots = self.ties.roots()
+            here = np.unique(roots[ids[ids >= 0]])
+            for name, (chosen, split_ids) in self.splits.items():
+                if np.isin(roots[split_ids[split_ids >= 0]], here).any():
+                    self.regretted[name] = chosen
+
     def tie_lanes(self, first: Ids | None, second: Ids | None, reason: str) -> None:
         """Let two dimensions shrink together; one that holds no channels keeps the other from shrinking."""
         if first is not None and second is not None:
@@ -108,8 +121,9 @@ class Propagation:
     def tie_slots(self, lane: Ids, parts: int, reason: str) -> Ids:
         """Let index j of each of `parts` equal stretches of a lane go together; returns the ids of one stretch."""
         rows = lane.reshape(parts, -1)
-        self.ties.tie(np.tile(rows[0], parts), rows, reason)
-        return rows[0]
+        first: Ids = rows[0]
+        self.ties.tie(np.tile(first, parts), rows, reason)
+        return first
 
     def use_size(
         self, call: Call, argument: tuple[str, int | None], value: int, lane: Ids | None, whole: Ids | None = None

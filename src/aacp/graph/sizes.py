@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from aacp.graph.labels import Ids
+from aacp.graph.labels import Ids, ids_of, varying
+from aacp.graph.program import Call
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.tracked import SHAPE, Record, Source, Tracked, whole_numbers
 
@@ -35,6 +37,8 @@ def resolve_sizes(p: Propagation, records: list[Record]) -> list[TracedSize]:
         where = f"{use.module or 'the network'}"
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
             _keep_proportions(p, use)
+            if origin is not None:
+                _tie_to_namesake(p, use)
         elif not isinstance(origin, Tracked):
             p.ties.fix(use.lane, f"the size {use.value} is written out in the code of {where}")
         elif not any(source in found and _agrees(p, use, origin, found[source]) for source in origin.sources):
@@ -77,6 +81,40 @@ def _keep_proportions(p: Propagation, use: SizeUse) -> None:
     if use.whole is not None:
         stretch = math.gcd(abs(use.value), len(use.whole))
         p.tie_slots(use.whole, len(use.whole) // stretch, f"a part of {len(use.whole)} channels in {use.module}")
+
+
+def _tie_to_namesake(p: Propagation, use: SizeUse) -> None:
+    """A size that the code reads off another tensor (`B, N, C = x.shape`): let the two shrink together.
+
+    Which tensor it was is not known, but in most modules only one dimension has that size.
+    """
+    roots = p.ties.roots()
+    mine = roots[np.maximum(use.lane, 0)]
+    if use.whole is not None:
+        return
+    others = {}
+    for lane in _lanes_of_size(p, use):
+        key = np.unique(roots[lane[lane >= 0]]).tobytes()
+        others[key] = lane
+    others.pop(np.unique(mine).tobytes(), None)
+    if len(others) == 1:
+        p.tie_lanes(use.lane, next(iter(others.values())), f"{use.module} gives two tensors the size {use.value}")
+
+
+def _lanes_of_size(p: Propagation, use: SizeUse) -> Iterator[Ids]:
+    """Channel dimensions of the size in question among all tensors that the module's code handles."""
+    for node in use.node.graph.nodes:
+        if node.op != "call_function" or not _inside(Call(node).module, use.module):
+            continue
+        for tensor in (*node.all_input_nodes, node):
+            for label in p.labels_of(tensor) if p.is_activation(tensor) and tensor is not use.node else ():
+                dims = varying(label)
+                if len(dims) == 1 and label.size(dims[0]) == use.value:
+                    yield ids_of(label)
+
+
+def _inside(path: str, module: str) -> bool:
+    return path == module or path.startswith(f"{module}.")
 
 
 def _agrees(p: Propagation, use: SizeUse, origin: Tracked, size: TracedSize) -> bool:

@@ -1,98 +1,39 @@
-"""Surgery: a smaller network of the same class, from a network, its graph and what is kept."""
+"""Surgery: a smaller network from a network, its graph and what is kept."""
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, HardCodedSize, Tensor
-from aacp.errors import GraphMismatch
-from aacp.graph.program import copy_without_data, named_tensors
-from aacp.graph.tracked import CLOSURE, with_closure
+from aacp.channels import ChannelGraph
+from aacp.errors import InvalidOption
+from aacp.graph.exported import cut_exported
+from aacp.graph.following import follow
+from aacp.graph.program import copy_without_data, export
+from aacp.graph.slicing import cut
 from aacp.structure import Structure
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]
 
 
-def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept) -> nn.Module:
-    """An independent smaller module of the same class; the model itself is not touched.
+def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = None) -> nn.Module:
+    """An independent smaller network; the model itself is not touched.
 
     `kept` says what each free group keeps: counts (the first channels stay) or indices, in the order of `graph.free`
-    or by name; groups that are not named stay whole.
+    or by name; groups that are not named stay whole. The result is a module of the same class, or an exported graph
+    if the network was traced with `form="exported"`; that one needs the `example` again.
     """
-    return cut(model, graph, graph.kept_units(kept))
-
-
-def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
-    """A copy of the model with only the units that are marked."""
-    stays = [(units[lane] | (lane < 0)) for lane in graph.lanes]
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
-    replaced: dict[int, torch.Tensor] = {}
-    for name, value in named_tensors(model):
-        if name not in tensors or tensors[name].shape != tuple(value.shape):
-            raise GraphMismatch(
-                f"{name} has shape {tuple(value.shape)} in this network, but the graph knows "
-                f"{tensors[name].shape if name in tensors else 'no such tensor'}. Trace this network again."
-            )
-        replaced[id(value)] = _sliced(value, tensors[name], stays)
-    smaller = copy_without_data(model, replaced)
-    for size in graph.sizes:
-        _set_size(smaller, size, int(stays[size.lane].sum()) * size.times // size.over)
-    for module in smaller.modules():
-        _match_attributes(module)
-    return smaller
-
-
-def _sliced(value: torch.Tensor, tensor: Tensor, stays: list[NDArray[np.bool_]]) -> torch.Tensor:
-    result = value.detach()
-    for dim, lane in enumerate(tensor.lanes):
-        if lane is not None and not stays[lane].all():
-            index = torch.from_numpy(np.flatnonzero(stays[lane])).to(value.device)
-            result = result.index_select(dim, index)
-    if result.data_ptr() == value.data_ptr():
-        result = result.clone()
-    if isinstance(value, nn.Parameter):
-        return nn.Parameter(result, requires_grad=value.requires_grad)
-    return result
-
-
-def _set_size(model: nn.Module, size: HardCodedSize, value: int) -> None:
-    """Write a number at the end of a path: attribute, index in a list, variable of a closure."""
-    module = model.get_submodule(size.module)
-    name, *rest = size.path
-    vars(module)[str(name)] = _with_number(vars(module)[str(name)], tuple(rest), value)
-
-
-def _with_number(holder: Any, path: tuple[str | int, ...], value: int) -> Any:
-    if not path:
-        return value
-    if path[0] == CLOSURE and isinstance(holder, types.FunctionType):
-        return with_closure(holder, {str(path[1]): value})
-    items = list(holder)
-    items[int(path[0])] = _with_number(items[int(path[0])], path[1:], value)
-    return type(holder)(items)
-
-
-def _match_attributes(module: nn.Module) -> None:
-    """Make the sizes that torch's own layers show agree with their weights."""
-    weight = getattr(module, "weight", None)
-    shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else ()
-    if isinstance(module, nn.modules.conv._ConvTransposeNd):
-        module.in_channels, module.out_channels = shape[0], shape[1] * module.groups
-    elif isinstance(module, nn.modules.conv._ConvNd):
-        module.in_channels, module.out_channels = shape[1] * module.groups, shape[0]
-    elif isinstance(module, nn.Linear):
-        module.out_features, module.in_features = shape
-    elif isinstance(module, nn.modules.batchnorm._NormBase):
-        held = [weight, module.running_mean]
-        module.num_features = next((len(t) for t in held if t is not None), module.num_features)
-    elif isinstance(module, nn.GroupNorm) and shape:
-        module.num_channels = shape[0]
-    elif isinstance(module, nn.PReLU):
-        module.num_parameters = shape[0]
+    units = graph.kept_units(kept)
+    if graph.form == "module":
+        return cut(model, graph, units)
+    if example is None:
+        raise InvalidOption(
+            'This graph was traced with form="exported", but no example was given. Pass shrink the example it was '
+            "traced on."
+        )
+    twin = copy_without_data(model, {}).eval()
+    program = export(twin, example if isinstance(example, tuple) else (example,))
+    propagation, assembled = follow(program, None, twin, graph.form)
+    return cut_exported(twin, propagation, assembled, graph, units)

@@ -8,94 +8,92 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
-from aacp.errors import InvalidExample, InvalidOption, NothingToPrune
-from aacp.graph.assembly import Assembled, assemble
-from aacp.graph.program import Program, copy_without_data, export, first_line
-from aacp.graph.propagation import Propagation
-from aacp.graph.rules import RULES
-from aacp.graph.sizes import resolve_sizes
-from aacp.graph.tracked import Record, run_tracked
+from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune
+from aacp.graph.following import follow
+from aacp.graph.program import copy_without_data, export, first_line
+from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.graph.verification import Bench, enliven, outputs, verified
 
 SCOPES = ("all", "inner")
+FORMS = ("module", "exported")
 
 
 def trace(
-    model: nn.Module, example: Any, *, frozen: Iterable[str] = (), scope: str = "all", seed: int = 0
+    model: nn.Module,
+    example: Any,
+    *,
+    frozen: Iterable[str] = (),
+    scope: str = "all",
+    form: str = "module",
+    seed: int = 0,
 ) -> ChannelGraph:
     """The channel graph of a network, checked by cutting it at random; the model is not touched.
 
-    `example` is one input tensor, or a tuple of the positional arguments. `frozen` names layers or groups to leave
-    alone, with wildcards ("head.*"). `scope="inner"` also leaves residual streams alone.
+    `example` is one input, or a tuple of the positional arguments. `frozen` names layers or groups to leave alone,
+    with wildcards ("head.*"). `scope="inner"` also leaves residual streams alone. `form="exported"` is for networks
+    whose code cannot be repaired: `shrink` will return an exported graph instead of a module of the same class.
     """
     patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
-    if scope not in SCOPES:
-        raise InvalidOption(f"The scope is {scope!r}, but there are only {' and '.join(SCOPES)}. Choose one of them.")
-    arguments = example if isinstance(example, tuple) else (example,)
-    bench = prepare(model, arguments, scope, seed)
+    _require("scope", scope, SCOPES)
+    _require("form", form, FORMS)
+    bench = prepare(model, example, form, seed)
     graph = freeze_by_name(bench.assembled.graph, patterns)
+    if scope == "inner":
+        graph = graph.freeze(dict.fromkeys(_streams(bench), "residual stream, left alone by scope='inner'"))
     graph = verified(bench, graph)
     require_something_free(graph, type(model).__name__)
     return graph
 
 
+def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0) -> ChannelGraph:
+    """The graph with every group frozen that the network does not survive losing channels of; `trace` calls this.
+
+    Every free group loses channels at random, and the outputs are compared with those of the masked original. On a
+    difference the guilty group is found by bisection and frozen, with the difference as its reason.
+    """
+    bench = prepare(model, example, graph.form, seed)
+    ours = bench.assembled.graph
+    if [(g.name, g.width) for g in ours.groups] != [(g.name, g.width) for g in graph.groups]:
+        raise GraphMismatch(f"The graph is not one of this {type(model).__name__}. Trace the network again.")
+    return verified(bench, graph)
+
+
 def prepare(
-    model: nn.Module, arguments: tuple[Any, ...], scope: str, seed: int, dtype: torch.dtype = torch.float32
+    model: nn.Module, example: Any, form: str = "module", seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Bench:
     """Trace a copy of the model with lively weights, ready for verification."""
+    arguments = example if isinstance(example, tuple) else (example,)
     twin = copy_without_data(model, {}).eval()
-    records = run_example(twin, arguments)
+    run = run_example(twin, arguments)
     twin, converted = twin.to(dtype), _converted(arguments, dtype)
-    program = export(twin, converted)
-    propagation, assembled = follow(program, records, model, scope)
+    propagation, assembled = follow(export(twin, converted), run, model, form)
     enliven(twin, torch.Generator().manual_seed(seed))
-    in_double = cache(lambda: prepare(model, arguments, scope, seed, torch.float64))
+    in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
     return Bench(twin, propagation, assembled, converted, dtype, in_double)
 
 
-def follow(program: Program, records: list[Record], model: nn.Module, scope: str) -> tuple[Propagation, Assembled]:
-    """Carry labels through the program; where a split proves unlucky, once more with another factor."""
-    avoided: dict[str, set[int]] = {}
-    for _ in range(3):
-        propagation = Propagation(program, avoided=avoided)
-        propagation.run(RULES)
-        if not propagation.regretted:
-            break
-        for name, dim in propagation.regretted.items():
-            avoided.setdefault(name, set()).add(dim)
-    if scope == "inner":
-        for ids in propagation.streams:
-            propagation.ties.fix(ids, "residual stream, left alone by scope='inner'")
-    sizes = resolve_sizes(propagation, records)
-    if not propagation.layers or not any(layer.kind.startswith("conv") for layer in propagation.layers):
-        raise NothingToPrune(
-            f"{type(model).__name__} has no convolution on the way from its inputs to its outputs. "
-            "Channel pruning needs a convolutional network."
-        )
-    return propagation, assemble(propagation, model, sizes, "module")
-
-
-def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> list[Record]:
+def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     """Run the copy once on the example: says what is wrong with either, and records where sizes come from."""
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InvalidExample(f"{name} holds values that are not finite. Load weights that are, then trace again.")
     try:
-        output, records = run_tracked(model, copy.deepcopy(arguments))
+        run = run_tracked(model, copy.deepcopy(arguments))
     except Exception as error:  # whatever the model's own code raises
         shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         raise InvalidExample(
             f"{type(model).__name__} does not run on the example of shape {', '.join(map(str, shapes))}: "
             f"{first_line(error)}. Give an example that the network accepts; several inputs go in a tuple."
         ) from error
-    if not outputs(output):
+    if not outputs(run.output):
         raise InvalidExample(f"{type(model).__name__} returns no tensor on the example. Trace a network that does.")
-    return records
+    return run
 
 
 def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
@@ -104,6 +102,14 @@ def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...
 
     result: tuple[Any, ...] = pytree.tree_map(convert, arguments)
     return result
+
+
+def _streams(bench: Bench) -> set[str]:
+    """The groups with channels that a sum joins."""
+    graph, units = bench.assembled.graph, bench.assembled.unit_of_id
+    joined = [units[ids[ids >= 0]] for ids in bench.propagation.streams]
+    flat = np.concatenate([*joined, np.zeros(0, dtype=np.int64)])
+    return {graph.groups[group].name for group in np.unique(graph.unit_groups[flat[flat >= 0]])}
 
 
 def freeze_by_name(graph: ChannelGraph, patterns: tuple[str, ...]) -> ChannelGraph:
@@ -121,6 +127,11 @@ def _matches(pattern: str, name: str, members: tuple[str, ...]) -> bool:
     # A member "head.conv.weight[0]" makes its channels in the first dimension; later ones only read them.
     makers = [member.removesuffix("[0]").rpartition(".")[0] for member in members if member.endswith("[0]")]
     return any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*") for path in [name, *makers])
+
+
+def _require(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidOption(f"{name}={value!r} is not known. Choose {' or '.join(map(repr, choices))}.")
 
 
 def require_something_free(graph: ChannelGraph, name: str) -> None:

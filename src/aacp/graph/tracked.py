@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 
 @dataclass(frozen=True)
@@ -138,12 +139,21 @@ def _plain(value: Any) -> Any:
     return _untracked(value)
 
 
-def run_tracked(model: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, list[Record]]:
-    """The model's output, and the record of its torch calls; the model's numbers are as before afterwards."""
-    recorder = Recorder()
-    with _tracked_numbers(model), _module_stack(model, recorder.stack), torch.no_grad(), recorder:
+@dataclass(frozen=True)
+class TrackedRun:
+    """What one run of a network showed."""
+
+    output: Any
+    records: list[Record]
+    macs: int  # as torch counts them
+
+
+def run_tracked(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
+    """Run the model once and watch; its numbers are as before afterwards."""
+    recorder, counter = Recorder(), FlopCounterMode(display=False)
+    with _tracked_numbers(model), _module_stack(model, recorder.stack), torch.no_grad(), counter, recorder:
         output = model(*arguments)
-    return output, recorder.records
+    return TrackedRun(output, recorder.records, int(counter.get_total_flops()) // 2)
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.graph.assembly import Assembled
+from aacp.graph.exported import cut_exported
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import first_line
 from aacp.graph.propagation import Propagation
-from aacp.graph.surgery import cut
+from aacp.graph.slicing import cut
 
 # Of the output's scale. Rounding stays below, a wrong channel far above: weights are made lively first.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
@@ -37,24 +38,31 @@ class Bench:
 
     def difference(self, graph: ChannelGraph, groups: Sequence[str], seed: int = 0) -> str | None:
         """Cut the named groups at random; says how the result differs from the masked original, None if it does not."""
-        units = random_units(graph, groups, np.random.default_rng(seed))
-        found = self.difference_when(graph, units, TOLERANCE[self.dtype])
+        return self.difference_when(graph, random_units(graph, groups, np.random.default_rng(seed)))
+
+    def difference_when(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> str | None:
+        """How the network with only these units differs from the masked original."""
+        found = self._difference(graph, units)
         if found is not None and found.startswith(ROUNDING) and self.dtype != torch.float64:
-            return self.in_double().difference(graph, groups, seed)
+            return self.in_double().difference_when(graph, units)
         return found
 
-    def difference_when(self, graph: ChannelGraph, units: NDArray[np.bool_], tolerance: float) -> str | None:
-        """How the network with only these units differs from the masked original."""
+    def _cut(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
+        if graph.form == "exported":
+            return cut_exported(self.model, self.propagation, self.assembled, graph, units)
+        return cut(self.model, graph, units)
+
+    def _difference(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> str | None:
         stays = np.append(units, True)[self.assembled.unit_of_id]
         inputs = [leaf for leaf in pytree.tree_leaves(self.arguments) if isinstance(leaf, torch.Tensor)]
         with torch.no_grad():
             try:
-                smaller = cut(self.model, graph, units)
+                smaller = self._cut(graph, units)
                 found = outputs(smaller(*copy.deepcopy(self.arguments)))
             except Exception as error:  # whatever the model's own code raises on sizes it does not expect
                 return first_line(error)
             expected = MaskedRun(self.propagation, stays)(self.model, copy.deepcopy(inputs))
-        return _compare(expected, found, tolerance)
+        return _compare(expected, found, TOLERANCE[self.dtype])
 
 
 ROUNDING = "perhaps by rounding alone, "

@@ -7,6 +7,7 @@ import sys
 import types
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,12 +48,14 @@ def import_torchvision() -> types.ModuleType:
     except RuntimeError:  # "operator torchvision::nms does not exist": the import needs no more than the two schemas
         for module in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
             del sys.modules[module]
+        schemas: Any = _SCHEMAS
         for name in ("nms", "qnms"):
-            _SCHEMAS.define(f"{name}(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor")
+            schemas.define(f"{name}(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor")
         return importlib.import_module("torchvision")
 
 
-_SCHEMAS = torch.library.Library("torchvision", "FRAGMENT")  # must live as long as the schemas are used
+# Must live as long as the schemas are used.
+_SCHEMAS = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def _from_torchvision(source: str, entry: str) -> nn.Module:
@@ -61,9 +64,7 @@ def _from_torchvision(source: str, entry: str) -> nn.Module:
     place = f"torchvision.models.{family}" if family else "torchvision.models"
     builder = getattr(_module(place), entry, None)
     if not callable(builder):
-        raise UnknownModel(
-            f"torchvision has no model {entry!r} in {place}. torchvision.models.list_models() lists them."
-        )
+        raise UnknownModel(f"{place} has no model {entry!r}. torchvision.models.list_models() lists all names.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about how weights are initialised
         model: nn.Module = builder(weights=None, **({"weights_backbone": None} if family else {}))

@@ -64,7 +64,7 @@ def _enter(p: Propagation, call: Call) -> int:
     channel_dim = len(shape_of(source)) - (len(shape_of(weight)) - 2) - 1
     for label in p.labels_of(source):
         if channel_dim not in varying(label):
-            p.ties.fix(ids_of(label), f"{call.where} slides over channels")
+            p.refuse(ids_of(label), f"{call.where} slides over channels")
     for label in p.labels_of(weight):
         if not set(varying(label)) & {0, 1}:
             p.ties.fix(ids_of(label), "kernel size")

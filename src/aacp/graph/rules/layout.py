@@ -34,8 +34,8 @@ def apply(call: Call, values: dict[fx.Node, torch.Tensor]) -> Any:
     def value(node: fx.Node) -> Any:
         return values[node]
 
-    args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)  # type: ignore[no-untyped-call]
-    return call.node.target(*args, **kwargs)  # type: ignore[operator]
+    args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)
+    return call.function(*args, **kwargs)
 
 
 def fixed_along(p: Propagation, call: Call) -> Labels | list[Labels]:
@@ -50,18 +50,18 @@ def fix_dimension(p: Propagation, call: Call, node: fx.Node, dim: int) -> None:
     rank = len(shape_of(node))
     for label in p.labels_of(node):
         if dim % rank in varying(label):
-            p.ties.fix(ids_of(label), f"{call.where} counts positions")
+            p.refuse(ids_of(label), f"{call.where} counts positions")
 
 
 def repeated(p: Propagation, call: Call) -> Labels:
     """repeat and tile: whole copies; a dimension of one element becomes a dimension of its own."""
-    source, repeats = call["self"], call.get("repeats") or call.get("dims")
+    source, name = call["self"], "repeats" if "repeats" in call.arguments else "dims"
     shape, result = call.shape, list(moved(p, call)[0])
     missing = len(shape) - len(shape_of(source))
     for dim, size in enumerate(shape):
         if size > 1 and (dim < missing or shape_of(source)[dim - missing] == 1):
             label = p.new_dimension(shape, dim)
-            p.use_size(call, ("repeats", dim), repeats[dim], ids_of(label))
+            p.use_size(call, (name, dim), call[name][dim], ids_of(label))
             result.append(label)
     return tuple(result)
 
@@ -272,25 +272,10 @@ def gate(p: Propagation, call: Call) -> Labels:
     return (*halves, *(label.narrow(dim, 0, call.shape[dim]) for label in others))
 
 
-_MOVED = [
-    "adjoint",
-    "diagonal",
-    "flip",
-    "fliplr",
-    "flipud",
-    "mT",
-    "moveaxis",
-    "movedim",
-    "numpy_T",
-    "permute",
-    "repeat_interleave",
-    "squeeze",
-    "swapaxes",
-    "swapdims",
-    "t",
-    "transpose",
-    "unsqueeze",
-]
+_MOVED = """
+adjoint diagonal flip fliplr flipud mT moveaxis movedim numpy_T permute repeat_interleave squeeze swapaxes swapdims t
+transpose unsqueeze
+""".split()
 
 RULES: dict[str, Rule] = dict.fromkeys(_MOVED, moved)
 RULES |= dict.fromkeys(("roll", "select", "unbind", "rot90"), fixed_along)

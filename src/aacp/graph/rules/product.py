@@ -124,28 +124,16 @@ def attention(p: Propagation, call: Call) -> Labels:
         _forbid(p, lanes, letter, f"{call.where} takes a softmax over channels")
     if call["scale"] is None:
         # The default scale follows the head's width: cutting it would change what the kept channels compute.
-        _regret(p, lanes.get("e"))
         _forbid(p, lanes, "e", f"{call.where} scales by the width of a head")
-    _record(p, call, call.module, "matmul", lanes, _sizes(products))
-    _record(p, call, call.module, "matmul", lanes, {k: s for k, s in _sizes(operands).items() if k != "e"})
+    _record(p, call, call.module, "attention", lanes, _sizes(products))
+    _record(p, call, call.module, "attention", lanes, {k: s for k, s in _sizes(operands).items() if k != "e"})
     return _labels(lanes, batch + "lv", call.shape)
 
 
 def _forbid(p: Propagation, lanes: dict[str, Ids | None], letter: str, reason: str) -> None:
     lane = lanes.get(letter)
     if lane is not None:
-        p.ties.fix(lane, reason)
-
-
-def _regret(p: Propagation, lane: Ids | None) -> None:
-    """Ask for another factor wherever the one that was chosen leads here."""
-    if lane is None:
-        return
-    roots = p.ties.roots()
-    here = set(roots[lane[lane >= 0]].tolist())
-    for name, (chosen, ids) in p.splits.items():
-        if here & set(roots[ids[ids >= 0]].tolist()):
-            p.regretted[name] = chosen
+        p.refuse(lane, reason)
 
 
 RULES: dict[str, Rule] = {"linear": linear, "einsum": einsum, "scaled_dot_product_attention": attention}

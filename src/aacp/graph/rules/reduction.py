@@ -50,7 +50,7 @@ def pool(p: Propagation, call: Call) -> Labels | list[Labels]:
         for label in p.labels_of(source):
             channel = next((dim for dim in varying(label)), 0)
             if value is None or label.dim() - channel <= _spatial(call):
-                p.ties.fix(ids_of(label), f"{call.where} slides over channels")
+                p.refuse(ids_of(label), f"{call.where} slides over channels")
                 continue
             labels.append(along(p.levelled(label, channel, call.where), channel, tuple(value.shape)))
         results.append(tuple(labels))
@@ -68,7 +68,7 @@ def softmax(p: Propagation, call: Call) -> Labels:
     dim = call["dim"] % len(shape_of(source))
     for label in p.labels_of(source):
         if dim in varying(label):
-            p.ties.fix(ids_of(label), f"{call.where} goes over channels")
+            p.refuse(ids_of(label), f"{call.where} goes over channels")
     return p.labels_of(source)
 
 

@@ -1,0 +1,91 @@
+"""The exported form: a cut network as a graph of operators, for code whose sizes cannot be repaired.
+
+It computes what the module would in evaluation mode, on inputs of the example's shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from aacp.channels import ChannelGraph
+from aacp.graph.assembly import Assembled
+from aacp.graph.program import Program, named_tensors
+from aacp.graph.propagation import Propagation, SizeUse
+from aacp.graph.slicing import sliced_tensors
+
+
+class ExportedNetwork(nn.Module):
+    """A graph of operators that is called like the module it came from."""
+
+    def __init__(self, body: fx.GraphModule, output_spec: pytree.TreeSpec) -> None:
+        super().__init__()
+        self.body = body
+        self.output_spec = output_spec
+
+    def forward(self, *arguments: Any) -> Any:
+        tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+        return pytree.tree_unflatten(self.body(*tensors), self.output_spec)
+
+
+def cut_exported(
+    model: nn.Module, p: Propagation, assembled: Assembled, graph: ChannelGraph, units: NDArray[np.bool_]
+) -> ExportedNetwork:
+    """The program with smaller weights and with its size arguments rewritten."""
+    stays = np.append(units, True)[assembled.unit_of_id]
+    weights = {name: value for name, value in named_tensors(model)}
+    smaller = sliced_tensors(model, graph, units)
+    body = fx.Graph()
+    holder = nn.Module()
+    values: dict[fx.Node, fx.Node] = {}
+    for node in p.program.graph.nodes:
+        if node.op == "placeholder" and node.name not in p.program.inputs:
+            value = _tensor(p.program, node, weights, smaller)
+            if value is not None:
+                _attach(holder, node.name, value)
+                values[node] = body.get_attr(node.name)
+        elif node.op != "output":
+            values[node] = body.node_copy(node, lambda source: values[source])
+    for use in p.sizes:
+        _rewrite(values[use.node], use, stays)
+    body.output([values.get(leaf, leaf) for leaf in p.program.result_leaves])
+    return ExportedNetwork(fx.GraphModule(holder, body), p.program.output_spec)
+
+
+def _tensor(
+    program: Program, node: fx.Node, weights: dict[str, torch.Tensor], smaller: dict[int, torch.Tensor]
+) -> torch.Tensor | None:
+    if node.name in program.constants:
+        return program.constants[node.name]
+    name = program.tensors.get(node.name)
+    return None if name is None else smaller[id(weights[name])]
+
+
+def _attach(holder: nn.Module, name: str, value: torch.Tensor) -> None:
+    if isinstance(value, nn.Parameter):
+        holder.register_parameter(name, value)
+    else:
+        holder.register_buffer(name, value)
+
+
+def _rewrite(node: fx.Node, use: SizeUse, stays: NDArray[np.bool_]) -> None:
+    """Put the new size where the old one stands among a node's arguments."""
+    kept = int((stays[np.maximum(use.lane, 0)] | (use.lane < 0)).sum())
+    value = kept if use.value > 0 else -kept
+    name, position = use.argument
+    schema = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    place = schema.index(name)
+    old = node.args[place] if place < len(node.args) else node.kwargs[name]
+    new: Any = value
+    if position is not None:
+        new = [*old]  # type: ignore[misc]
+        new[position] = value
+    if place < len(node.args):
+        node.update_arg(place, new)
+    else:
+        node.update_kwarg(name, new)

@@ -1,0 +1,51 @@
+"""Following: from a program to a channel graph, not yet verified."""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+from aacp.errors import NothingToPrune
+from aacp.graph.assembly import Assembled, assemble
+from aacp.graph.program import Program
+from aacp.graph.propagation import Propagation, TracedLayer
+from aacp.graph.rules import RULES
+from aacp.graph.sizes import resolve_sizes
+from aacp.graph.tracked import TrackedRun
+
+
+def follow(program: Program, run: TrackedRun | None, model: nn.Module, form: str) -> tuple[Propagation, Assembled]:
+    """Carry labels through the program; where a split proves unlucky, once more with another factor."""
+    avoided: dict[str, set[int]] = {}
+    for _ in range(3):
+        propagation = Propagation(program, avoided=avoided)
+        propagation.run(RULES)
+        if not propagation.regretted:
+            break
+        for name, dim in propagation.regretted.items():
+            avoided.setdefault(name, set()).add(dim)
+    if run is not None:
+        _agree_on_macs(propagation, run.macs)
+    sizes = resolve_sizes(propagation, run.records) if run is not None and form == "module" else []
+    if not any(layer.kind.startswith("conv") for layer in propagation.layers):
+        raise NothingToPrune(
+            f"{type(model).__name__} has no convolution on the way from its inputs to its outputs. "
+            "Channel pruning needs a convolutional network."
+        )
+    return propagation, assemble(propagation, model, sizes, form)
+
+
+def _agree_on_macs(p: Propagation, counted: int) -> None:
+    """Check our count against torch's. Its counter passes over fused attention on some devices; so do we, and say so."""
+    ours = sum(_full_macs(layer) for layer in p.layers)
+    fused = sum(_full_macs(layer) for layer in p.layers if layer.kind == "attention")
+    if fused and ours - fused == counted:
+        p.layers = [layer for layer in p.layers if layer.kind != "attention"]
+        p.notes.append(f"{fused:,} MACs of fused attention are left out, as by torch's counter on this device")
+    elif ours != counted:
+        p.notes.append(f"torch counts {counted:,} MACs where we count {ours:,}")
+
+
+def _full_macs(layer: TracedLayer) -> int:
+    return layer.macs_per_channel * math.prod(len(lane) for lane in layer.macs_lanes)

@@ -1,0 +1,91 @@
+"""Slicing: a copy of a network with fewer channels: weights sliced, hard-coded sizes set."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aacp.channels import ChannelGraph, HardCodedSize, Tensor
+from aacp.errors import GraphMismatch
+from aacp.graph.program import copy_without_data, named_tensors
+from aacp.graph.tracked import CLOSURE, with_closure
+
+
+def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
+    """A copy of the model, of the same class, with only the units that are marked."""
+    smaller = copy_without_data(model, sliced_tensors(model, graph, units))
+    for size in graph.sizes:
+        lane = graph.lanes[size.lane]
+        _set_size(smaller, size, int((units[lane] | (lane < 0)).sum()) * size.times // size.over)
+    for module in smaller.modules():
+        _match_attributes(module)
+    return smaller
+
+
+def sliced_tensors(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> dict[int, torch.Tensor]:
+    """The smaller form of every parameter, buffer and tensor attribute, by the id of the original."""
+    stays = [(units[lane] | (lane < 0)) for lane in graph.lanes]
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    replaced: dict[int, torch.Tensor] = {}
+    for name, value in named_tensors(model):
+        if name not in tensors or tensors[name].shape != tuple(value.shape):
+            raise GraphMismatch(
+                f"{name} has shape {tuple(value.shape)} in this network, but the graph knows "
+                f"{tensors[name].shape if name in tensors else 'no such tensor'}. Trace this network again."
+            )
+        replaced[id(value)] = _sliced(value, tensors[name], stays)
+    return replaced
+
+
+def _sliced(value: torch.Tensor, tensor: Tensor, stays: list[NDArray[np.bool_]]) -> torch.Tensor:
+    result = value.detach()
+    for dim, lane in enumerate(tensor.lanes):
+        if lane is not None and not stays[lane].all():
+            index = torch.from_numpy(np.flatnonzero(stays[lane])).to(value.device)
+            result = result.index_select(dim, index)
+    if result.data_ptr() == value.data_ptr():
+        result = result.clone()
+    if isinstance(value, nn.Parameter):
+        return nn.Parameter(result, requires_grad=value.requires_grad)
+    return result
+
+
+def _set_size(model: nn.Module, size: HardCodedSize, value: int) -> None:
+    """Write a number at the end of a path: attribute, index in a list, variable of a closure."""
+    module = model.get_submodule(size.module)
+    name, *rest = size.path
+    vars(module)[str(name)] = _with_number(vars(module)[str(name)], tuple(rest), value)
+
+
+def _with_number(holder: Any, path: tuple[str | int, ...], value: int) -> Any:
+    if not path:
+        return value
+    if path[0] == CLOSURE and isinstance(holder, types.FunctionType):
+        return with_closure(holder, {str(path[1]): value})
+    items = list(holder)
+    items[int(path[0])] = _with_number(items[int(path[0])], path[1:], value)
+    return type(holder)(items)
+
+
+def _match_attributes(module: nn.Module) -> None:
+    """Make the sizes that torch's own layers show agree with their weights."""
+    weight = getattr(module, "weight", None)
+    shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else ()
+    if isinstance(module, nn.modules.conv._ConvTransposeNd):
+        module.in_channels, module.out_channels = shape[0], shape[1] * module.groups
+    elif isinstance(module, nn.modules.conv._ConvNd):
+        module.in_channels, module.out_channels = shape[1] * module.groups, shape[0]
+    elif isinstance(module, nn.Linear):
+        module.out_features, module.in_features = shape
+    elif isinstance(module, nn.modules.batchnorm._NormBase):
+        held = [weight, module.running_mean]
+        module.num_features = next((len(t) for t in held if t is not None), module.num_features)
+    elif isinstance(module, nn.GroupNorm) and shape:
+        module.num_channels = shape[0]
+    elif isinstance(module, nn.PReLU):
+        module.num_parameters = shape[0]
