@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from aacp.cost.analytic import macs as macs
     from aacp.cost.analytic import params as params
     from aacp.errors import AACPError as AACPError
+    from aacp.errors import GraphMismatch as GraphMismatch
+    from aacp.errors import InvalidExample as InvalidExample
+    from aacp.errors import InvalidOption as InvalidOption
+    from aacp.errors import InvalidStructure as InvalidStructure
+    from aacp.errors import NothingToPrune as NothingToPrune
+    from aacp.errors import UnknownModel as UnknownModel
+    from aacp.errors import UntraceableModel as UntraceableModel
     from aacp.graph.surgery import shrink as shrink
     from aacp.graph.tracing import trace as trace
     from aacp.graph.tracing import verify as verify
@@ -27,6 +34,13 @@ _PLACES = {
     "AACPError": "aacp.errors",
     "ChannelGraph": "aacp.channels",
     "ChannelGroup": "aacp.channels",
+    "GraphMismatch": "aacp.errors",
+    "InvalidExample": "aacp.errors",
+    "InvalidOption": "aacp.errors",
+    "InvalidStructure": "aacp.errors",
+    "NothingToPrune": "aacp.errors",
+    "UnknownModel": "aacp.errors",
+    "UntraceableModel": "aacp.errors",
     "Cost": "aacp.cost.analytic",
     "Layer": "aacp.channels",
     "SearchSpace": "aacp.space",

@@ -8,7 +8,8 @@ from aacp.cost.analytic import macs, params
 
 def describe(graph: ChannelGraph) -> str:
     """Groups, widths, members; what is frozen and why; what the network costs."""
-    rows = [(group.name, _width(group), _layers(group), group.frozen or "free") for group in graph.groups]
+    names = {layer.name for layer in graph.layers}
+    rows = [(group.name, _width(group), _layers(group, names), group.frozen or "free") for group in graph.groups]
     heads = ("group", "channels", "layers", "state")
     widths = [min(60, max(len(row[column]) for row in [heads, *rows])) for column in range(4)]
     lines = [
@@ -26,10 +27,10 @@ def _width(group: ChannelGroup) -> str:
     return str(group.width) if group.unit_channels == 1 else f"{group.width} x {group.unit_channels}"
 
 
-def _layers(group: ChannelGroup) -> str:
+def _layers(group: ChannelGroup, names: set[str]) -> str:
     """The layers that make the group's channels."""
     makers = dict.fromkeys(m.removesuffix(".weight[0]") for m in group.members if m.endswith(".weight[0]"))
-    return ", ".join(makers) or group.name
+    return ", ".join(name for name in makers if name in names) or group.name
 
 
 def _shortened(text: str, length: int) -> str:

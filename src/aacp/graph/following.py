@@ -37,13 +37,20 @@ def follow(program: Program, run: TrackedRun | None, model: nn.Module, form: str
 
 
 def _agree_on_macs(p: Propagation, counted: int) -> None:
-    """Check our count against torch's. Its counter passes over fused attention on some devices; so do we, and say so."""
+    """Check our count against torch's, and say where the two part.
+
+    Its counter passes over fused attention on some devices: so do we. It looks into operators that have no rule here:
+    what goes into those is frozen, so that their cost does not change.
+    """
     ours = sum(_full_macs(layer) for layer in p.layers)
     fused = sum(_full_macs(layer) for layer in p.layers if layer.kind == "attention")
     if fused and ours - fused == counted:
         p.layers = [layer for layer in p.layers if layer.kind != "attention"]
         p.notes.append(f"{fused:,} MACs of fused attention are left out, as by torch's counter on this device")
-    elif ours != counted:
+    elif ours < counted:
+        rest = TracedLayer("operators without a rule", "other", (), (), None, None, counted - ours, ())
+        p.layers.append(rest)
+    elif ours > counted:
         p.notes.append(f"torch counts {counted:,} MACs where we count {ours:,}")
 
 

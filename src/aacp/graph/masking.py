@@ -78,7 +78,8 @@ class MaskedRun:
 
     def mask(self, node: fx.Node) -> torch.Tensor | None:
         """Which elements are there, in a shape that broadcasts to the tensor's; None if all are."""
-        masks = [self._stays[core(label)] for label in self.labels(node)]
+        device = node.meta["val"].device
+        masks = [self._stays[core(label)].to(device) for label in self.labels(node)]
         return reduce(torch.logical_and, masks) if not all(mask.all() for mask in masks) else None
 
     def value(self, node: fx.Node) -> Any:
@@ -90,7 +91,7 @@ class MaskedRun:
     def filled(self, node: fx.Node, fill: float) -> Any:
         """A tensor with `fill` where its channels are absent."""
         mask, value = self.mask(node), self._values[node]
-        return value if mask is None else torch.where(mask, value, torch.full((), fill, dtype=value.dtype))
+        return value if mask is None else value.masked_fill(~mask, fill)
 
     def presence(self, node: fx.Node) -> torch.Tensor:
         """1 where an element is there, 0 where it is absent."""
@@ -156,7 +157,7 @@ def _normalised(
         value, presence = (t.reshape(t.size(0), groups, -1, *t.shape[2:]) for t in (value, presence))
         dims = list(range(2, value.dim()))
     count = presence.sum(dims, keepdim=True).clamp(min=1)
-    mean = value.sum(dims, keepdim=True) / count if centred else torch.zeros((), dtype=value.dtype)
+    mean = value.sum(dims, keepdim=True) / count if centred else value.new_zeros(())
     variance = ((value - mean) ** 2 * presence).sum(dims, keepdim=True) / count
     normal: torch.Tensor = (value - mean) * (variance + eps).rsqrt()
     return normal.reshape(run.value(source).shape)

@@ -186,7 +186,7 @@ class Propagation:
         kept: list[torch.Tensor] = []
         for label in sorted(tidy(labels), key=lambda label: -core(label).numel()):
             if not varying(label):
-                self.ties.fix(ids_of(label), f"{call.where} takes a single channel")
+                self.ties.fix(ids_of(label), f"after {call.where} all channels would have to go at once")
             elif any(set(varying(label)) & set(varying(other)) for other in kept):
                 self.ties.fix(ids_of(label), f"{call.where} mixes two kinds of channels in one dimension")
             else:

@@ -29,7 +29,7 @@ def convolution(p: Propagation, call: Call) -> Labels:
         if inputs is not None:
             p.tie_lanes(p.tie_slots(inputs, groups, call.where), taken, call.where)
         else:
-            _fix(p, taken, "input channels")
+            _fix(p, taken, _reason(call, inputs))
         if outputs is not None:
             p.tie_slots(outputs, groups, call.where)
     _record(p, call, inputs, outputs, (outputs, taken), math.prod(call.shape[channel_dim + 1 :]))
@@ -89,7 +89,7 @@ def _fix(p: Propagation, lane: Ids | None, reason: str) -> None:
 
 
 def _reason(call: Call, inputs: Ids | None) -> str:
-    return "input channels" if inputs is None else call.where
+    return f"{call.where} reads channels that stay" if inputs is None else call.where
 
 
 def layer_name(call: Call, weight: fx.Node, p: Propagation) -> str:

@@ -12,7 +12,7 @@ def per_channel(p: Propagation, call: Call) -> Labels:
     lane = p.lane(call["input"], 1, call.where)
     for name in ("weight", "bias", "running_mean", "running_var"):
         if call.get(name) is not None:
-            p.tie_lanes(lane, p.lane(call[name], 0, call.where), _reason(call, lane is None))
+            p.tie_lanes(lane, p.lane(call[name], 0, call.where), call.where)
     return p.labels_of(call["input"])
 
 
@@ -25,7 +25,7 @@ def over_last_dimensions(p: Propagation, call: Call) -> Labels:
         p.use_size(call, ("normalized_shape", position), size, lane)
         for name in ("weight", "bias"):
             if call.get(name) is not None:
-                p.tie_lanes(lane, p.lane(call[name], position, call.where), _reason(call, lane is None))
+                p.tie_lanes(lane, p.lane(call[name], position, call.where), call.where)
     return p.labels_of(call["input"])
 
 
@@ -39,7 +39,7 @@ def over_groups(p: Propagation, call: Call) -> Labels:
             p.tie_slots(lane, groups, call.where)
     for name in ("weight", "bias"):
         if call.get(name) is not None:
-            p.tie_lanes(lane, p.lane(call[name], 0, call.where), _reason(call, lane is None))
+            p.tie_lanes(lane, p.lane(call[name], 0, call.where), call.where)
     return p.labels_of(call["input"])
 
 
@@ -53,10 +53,6 @@ def weight_norm(p: Propagation, call: Call) -> Labels:
         elif lane is not None:
             p.ties.fix(lane, f"{call.where} measures a length over these channels")
     return p.labels_of(direction)
-
-
-def _reason(call: Call, fixed: bool) -> str:
-    return "input channels" if fixed else call.where
 
 
 RULES: dict[str, Rule] = {"batch_norm": per_channel, "instance_norm": per_channel, "group_norm": over_groups}

@@ -1,0 +1,16 @@
+"""What every test needs: torchvision importable beside a CPU-only torch, one thread per worker."""
+
+import os
+
+import pytest
+import torch
+
+from aacp.zoo.models import import_torchvision
+
+torch.set_num_threads(1 if os.environ.get("PYTEST_XDIST_WORKER") else 2)
+import_torchvision()
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+from graph.oracles import counted_macs, half
+from torch import nn
+
+import aacp
+from aacp.zoo.models import build_model
+
+
+@pytest.mark.parametrize("name", ["torchvision:resnet18", "torchvision:mobilenet_v3_small", "timm:regnetx_002"])
+def test_costs_equal_those_of_the_network_that_is_built(name: str) -> None:
+    model, x = build_model(name).eval(), torch.randn(2, 3, 64, 64)
+    graph = aacp.trace(model, x)
+    kept = half(graph, seed=3)
+    smaller = aacp.shrink(model, graph, kept)
+    counts = [len(kept[group.name]) for group in graph.free]
+    again = aacp.trace(smaller, x)
+    assert aacp.macs(graph)(counts) == counted_macs(smaller, (x,))
+    assert aacp.params(graph)(counts) == sum(p.numel() for p in smaller.parameters())
+    assert aacp.activation_bytes(graph)(counts) == aacp.activation_bytes(again).full
+
+
+def test_many_structures_cost_what_each_costs_alone() -> None:
+    model = build_model("torchvision:mobilenet_v2").eval()
+    graph = aacp.trace(model, torch.randn(1, 3, 64, 64))
+    space, generator = aacp.SearchSpace(graph), np.random.default_rng(0)
+    structures = [space.sample(generator) for _ in range(30)]
+    for cost in (aacp.macs(graph), aacp.params(graph), aacp.activation_bytes(graph)):
+        together = cost(np.array([list(s) for s in structures]))
+        assert together.tolist() == [cost(structure) for structure in structures]
+        assert (cost.name, cost.unit) in {("macs", "MACs"), ("params", "parameters"), ("activation_bytes", "bytes")}
+        assert cost.full == cost(graph.full)
+
+
+def test_peak_activations_of_a_chain_are_the_largest_pair_of_neighbours() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sigmoid(), nn.Conv2d(8, 20, 3), nn.Flatten(), nn.Linear(20 * 16, 5))
+    graph = aacp.trace(net, torch.randn(2, 3, 8, 8))
+    sizes = [2 * 3 * 64, 2 * 8 * 36, 2 * 8 * 36, 2 * 20 * 16, 2 * 5]  # flatten takes no memory of its own
+    assert aacp.activation_bytes(graph).full == 4 * max(a + b for a, b in zip(sizes, sizes[1:], strict=False))
+    cut = [2 * 3 * 64, 2 * 2 * 36, 2 * 2 * 36, 2 * 7 * 16, 2 * 5]
+    assert aacp.activation_bytes(graph)([2, 7]) == 4 * max(a + b for a, b in zip(cut, cut[1:], strict=False))
+
+
+def test_an_activation_that_is_added_later_stays_alive() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.a(x)
+            return self.c(y + self.b(y).sigmoid())
+
+    graph = aacp.trace(Residual(), torch.randn(1, 3, 10, 10))
+    assert aacp.activation_bytes(graph).full == 4 * 100 * (8 + 8 + 8)  # y, b's output, its sigmoid

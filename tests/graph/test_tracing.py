@@ -1,0 +1,64 @@
+"""Every construct that real networks are made of, cut and compared with the original."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from graph.micro_networks import MICRO, Micro
+from graph.oracles import counted_macs, half, in_double, tensors, zero_masked
+
+import aacp
+from aacp.graph.tracing import prepare
+
+# Networks in which removed channels are absent from a statistic, where a zero would still count (or from a divisor,
+# where it may not stand): they are compared with the masked program here, and by hand in test_masking.py.
+STATISTICS = set(
+    """cbam convnext_block global_context global_response_norm group_norm layer_norm_2d_by_hand layer_norm_functional
+    layer_norm_of_whole_map patch_merging position_embedding rms_norm statistics_buffers weight_norm
+    weight_standardised_by_batch_norm weight_standardised_by_hand""".split()
+)
+
+
+def states(graph: aacp.ChannelGraph, layer_name: str) -> set[str | None]:
+    """The frozen reasons (None: free) of the channels a layer makes."""
+    found: set[str | None] = set()
+    for layer in graph.layers:
+        if layer.name == layer_name and layer.output is not None:
+            lane = graph.lanes[layer.output]
+            found |= {graph.groups[group].frozen for group in graph.unit_groups[lane[lane >= 0]]}
+    return found
+
+
+@pytest.mark.parametrize("micro", MICRO, ids=lambda micro: micro.name)
+def test_half_of_every_free_group_can_go(micro: Micro) -> None:
+    model, example = micro.build(), micro.example()
+    before = copy.deepcopy(model.state_dict())
+    graph = aacp.trace(model, example)
+    kept = half(graph, seed=1)
+    smaller = aacp.shrink(model, graph, kept)
+
+    for name in micro.free:
+        assert None in states(graph, name), f"{name} should be free: {states(graph, name)}"
+    for name in micro.frozen:
+        assert None not in states(graph, name), f"{name} should be frozen"
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+    counts = [len(kept[group.name]) for group in graph.free]
+    assert aacp.macs(graph).full == counted_macs(model.eval(), example)
+    assert aacp.macs(graph)(counts) == counted_macs(smaller.eval(), example)
+    assert aacp.params(graph).full == sum(p.numel() for p in model.parameters())
+    assert aacp.params(graph)(counts) == sum(p.numel() for p in smaller.parameters())
+
+    units = graph.kept_units(kept)
+    bench = prepare(model, example, dtype=torch.float64)
+    assert bench.difference_when(graph, units) is None
+    if micro.name not in STATISTICS:
+        expected = tensors(zero_masked(model, graph, units).double().eval()(*in_double(example)))
+        found = tensors(smaller.double().eval()(*in_double(example)))
+        for one, other in zip(expected, found, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-9 * max(1.0, one.abs().max().item()))
+            assert one.abs().max() > 0
+    assert np.all(np.array(counts) >= 1)

@@ -1,0 +1,75 @@
+"""The caller's model is never touched, also after a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aacp
+
+
+class Watched(nn.Module):
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+        self.head = nn.Conv2d(8, 4, 1)
+        self.width, self.fails = 8, fails
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x))
+        if self.fails and y.sum() > 0:  # control flow that depends on the data
+            y = -y
+        return self.head(y.view(-1, self.width, *y.shape[2:]))
+
+
+def snapshot(model: nn.Module) -> dict[str, Any]:
+    return {
+        "training": [module.training for module in model.modules()],
+        "state": {key: value.clone() for key, value in model.state_dict().items()},
+        "identity": [id(p) for p in model.parameters()],
+        "gradients": [p.requires_grad for p in model.parameters()],
+        "grad": [None if p.grad is None else p.grad.clone() for p in model.parameters()],
+        "hooks": [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.modules()],
+        "numbers": [{k: type(v) for k, v in vars(m).items()} for m in model.modules()],
+        "device": [p.device for p in model.parameters()],
+    }
+
+
+def assert_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    states = before.pop("state"), after.pop("state")
+    assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
+    grads = before.pop("grad"), after.pop("grad")
+    assert all((a is None and b is None) or torch.equal(a, b) for a, b in zip(*grads, strict=True))
+    assert before == after
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_mode_weights_hooks_gradients_and_numbers_are_as_before(fails: bool) -> None:
+    model = Watched(fails).train()
+    model.norm.eval()
+    model.conv.weight.requires_grad_(False)
+    model.head.register_forward_hook(lambda module, args, output: None)
+    model.norm.weight.grad = torch.ones(8)
+    before = snapshot(model)
+    random_state = torch.get_rng_state()
+    if fails:
+        with pytest.raises(aacp.UntraceableModel, match="control flow"):
+            aacp.trace(model, torch.randn(2, 3, 8, 8))
+    else:
+        random_state = torch.get_rng_state()
+        x = torch.randn(2, 3, 8, 8)
+        torch.set_rng_state(random_state)
+        graph = aacp.trace(model, x)
+        smaller = aacp.shrink(model, graph, {"conv": 3})
+        smaller.conv.weight.data.zero_()
+        smaller.head.bias.data.zero_()
+        assert torch.equal(torch.get_rng_state(), random_state)
+        assert smaller.training
+        assert not smaller.norm.training
+        assert not smaller.conv.weight.requires_grad
+        assert smaller.width == 3
+    assert_same(before, snapshot(model))

@@ -1,0 +1,67 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import aacp
+from aacp import InvalidOption, InvalidStructure, SearchSpace, Structure
+
+VGG16 = [64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512]
+
+
+def test_the_papers_step_of_an_eighth_gives_the_papers_space() -> None:
+    space = SearchSpace.from_widths(VGG16, 1 / 8)
+    assert [choice[0] for choice in space.choices] == [8, 8, 16, 16, 32, 32, 32, 64, 64, 64, 64, 64, 64]
+    assert space.size == 8**13
+    assert space.full == Structure(VGG16)
+
+
+@given(st.integers(1, 300), st.one_of(st.integers(1, 64), st.floats(0.01, 0.99)))
+def test_choices_are_multiples_of_the_step_and_the_full_width(width: int, step: float) -> None:
+    (choices,) = SearchSpace.from_widths([width], step).choices
+    unit = step if isinstance(step, int) else max(1, math.floor(width * step))
+    assert choices[-1] == width
+    assert all(choice % unit == 0 for choice in choices[:-1])
+    assert len(choices) == len(set(choices)) == width // unit + (width % unit > 0)
+
+
+def test_a_hardware_multiple_counts_channels_not_units() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 64, 3), nn.GroupNorm(4, 64), nn.Conv2d(64, 5, 1))
+    graph = aacp.trace(net, torch.randn(1, 3, 8, 8))
+    assert [(group.width, group.unit_channels) for group in graph.free] == [(16, 4)]
+    assert SearchSpace(graph, 8).choices == ((2, 4, 6, 8, 10, 12, 14, 16),)
+
+
+def test_steps_can_be_given_per_group() -> None:
+    assert SearchSpace.from_widths([8, 9], [4, 0.34]).choices == ((4, 8), (3, 6, 9))
+    assert SearchSpace.from_widths([8, 9], {"group0": 4, "group1": 9}).choices == ((4, 8), (9,))
+
+
+@pytest.mark.parametrize("step", [0, -1, 1.0, 0.0, float("nan"), "8", [1], {"group0": 1}, {"x": 1, "group0": 1}])
+def test_steps_that_are_none_are_refused(step: object) -> None:
+    with pytest.raises(InvalidOption):
+        SearchSpace.from_widths([8, 9], step)  # type: ignore[arg-type]
+
+
+def test_samples_are_legal_and_reach_every_choice() -> None:
+    space, generator = SearchSpace.from_widths([5, 12], 1 / 4), np.random.default_rng(0)
+    samples = [space.sample(generator) for _ in range(300)]
+    assert all(sample in space for sample in samples)
+    assert len(set(samples)) == space.size
+
+
+def test_snap_rounds_down_into_the_space() -> None:
+    space = SearchSpace.from_widths([16, 20], 8)
+    assert space.snap([15.9, 19.0]) == Structure([8, 16])
+    assert space.snap([-3, 400]) == Structure([8, 20])
+    with pytest.raises(InvalidStructure, match="one per group"):
+        space.snap([1.0])
+
+
+def test_a_count_between_the_steps_is_refused_with_the_choices() -> None:
+    with pytest.raises(InvalidStructure, match="Choose from 8, 16"):
+        SearchSpace.from_widths([16], 8).require(Structure([9]))
