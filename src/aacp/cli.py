@@ -51,7 +51,9 @@ def main() -> None:
 @click.argument("model")
 @click.option("--input", "shape", type=Shape(), help="Shape of the example, such as 1x3x224x224.")
 @click.option("--frozen", multiple=True, metavar="PATTERN", help="Layers to leave alone, such as 'head.*'. Repeatable.")
-@click.option("--scope", type=click.Choice(["all", "inner"]), default="all", help="inner: leave residual streams alone.")
+@click.option(
+    "--scope", type=click.Choice(["all", "inner"]), default="all", help="inner: leave residual streams alone."
+)
 @click.option("--form", type=click.Choice(["module", "exported"]), default="module", help="What a cut network will be.")
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs for a machine to read.")
 def trace(

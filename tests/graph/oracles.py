@@ -47,4 +47,6 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def in_double(arguments: Any) -> Any:
-    return pytree.tree_map(lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t, arguments)
+    return pytree.tree_map(
+        lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t, arguments
+    )

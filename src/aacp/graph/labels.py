@@ -49,6 +49,8 @@ class Ties:
 
     def roots(self) -> Ids:
         """One representative per id: two ids go together if theirs are equal."""
+        if not self._pending and len(self._parent) == self._count:
+            return self._parent
         parent = np.concatenate([self._parent, np.arange(len(self._parent), self._count, dtype=np.int64)])
         if self._pending:
             first = np.concatenate([pair[0] for pair in self._pending])

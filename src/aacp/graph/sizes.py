@@ -16,6 +16,8 @@ from aacp.graph.program import Call
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.tracked import SHAPE, Record, Source, Tracked, whole_numbers
 
+TRIALS = 6  # random cuts that a guess about a number must survive; verification has the last word
+
 
 @dataclass(frozen=True)
 class TracedSize:
@@ -31,23 +33,20 @@ def resolve_sizes(p: Propagation, records: list[Record]) -> list[TracedSize]:
     by_module: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_module[record.module].append(record)
-    found: dict[Source, TracedSize] = {}
+    solver = Solver(p)
     for use in p.sizes:
         origin = _origin(use, by_module[use.module])
-        where = f"{use.module or 'the network'}"
+        where = use.module or "the network"
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
-            _keep_proportions(p, use)
-            if origin is not None:
-                _tie_to_namesake(p, use)
+            _follow_shape(p, use)
         elif not isinstance(origin, Tracked):
-            p.ties.fix(use.lane, f"the size {use.value} is written out in the code of {where}")
-        elif not any(source in found and _agrees(p, use, origin, found[source]) for source in origin.sources):
-            size = _solve(use, origin)
-            if size is None:
-                p.ties.fix(use.lane, f"the size {use.value} is computed in the code of {where}")
-            else:
-                found[size.source] = size
-    return list(found.values())
+            p.refuse(use.lane, f"the size {use.value} is written out in the code of {where}")
+        elif not solver.solve(use, origin):
+            p.ties.fix(use.lane, f"the size {use.value} is computed in the code of {where}")
+    return list(solver.found.values())
+
+
+# -- where a number comes from ----------------------------------------------------------------------------------------
 
 
 def _origin(use: SizeUse, records: list[Record]) -> int | None:
@@ -76,33 +75,27 @@ def _node_numbers(use: SizeUse) -> tuple[list[int], int]:
     return numbers, position
 
 
-def _keep_proportions(p: Propagation, use: SizeUse) -> None:
-    """A part whose size the code computes from the whole: let all parts shrink alike."""
+# -- numbers read off tensors -----------------------------------------------------------------------------------------
+
+
+def _follow_shape(p: Propagation, use: SizeUse) -> None:
+    """A size that the code computes from a tensor's: a part keeps its proportion, a whole its namesake's size."""
     if use.whole is not None:
         stretch = math.gcd(abs(use.value), len(use.whole))
         p.tie_slots(use.whole, len(use.whole) // stretch, f"a part of {len(use.whole)} channels in {use.module}")
-
-
-def _tie_to_namesake(p: Propagation, use: SizeUse) -> None:
-    """A size that the code reads off another tensor (`B, N, C = x.shape`): let the two shrink together.
-
-    Which tensor it was is not known, but in most modules only one dimension has that size.
-    """
-    roots = p.ties.roots()
-    mine = roots[np.maximum(use.lane, 0)]
-    if use.whole is not None:
         return
-    others = {}
-    for lane in _lanes_of_size(p, use):
-        key = np.unique(roots[lane[lane >= 0]]).tobytes()
-        others[key] = lane
-    others.pop(np.unique(mine).tobytes(), None)
-    if len(others) == 1:
-        p.tie_lanes(use.lane, next(iter(others.values())), f"{use.module} gives two tensors the size {use.value}")
+    # `B, N, C = x.shape`: which tensor was read is not known, but in most modules only one input has that size.
+    entering: list[Ids] = []
+    inside: list[Ids] = []
+    for tensor, lane in _lanes_of_size(p, use):
+        (inside if _inside(Call(tensor).module, use.module) else entering).append(lane)
+    namesake = _only_other(p, use.lane, entering) if entering else _only_other(p, use.lane, inside)
+    if namesake is not None:
+        p.tie_lanes(use.lane, namesake, f"{use.module} gives two tensors the size {use.value}")
 
 
-def _lanes_of_size(p: Propagation, use: SizeUse) -> Iterator[Ids]:
-    """Channel dimensions of the size in question among all tensors that the module's code handles."""
+def _lanes_of_size(p: Propagation, use: SizeUse) -> Iterator[tuple[Any, Ids]]:
+    """Channel dimensions of the size in question among all activations that the module's code handles."""
     for node in use.node.graph.nodes:
         if node.op != "call_function" or not _inside(Call(node).module, use.module):
             continue
@@ -110,36 +103,80 @@ def _lanes_of_size(p: Propagation, use: SizeUse) -> Iterator[Ids]:
             for label in p.labels_of(tensor) if p.is_activation(tensor) and tensor is not use.node else ():
                 dims = varying(label)
                 if len(dims) == 1 and label.size(dims[0]) == use.value:
-                    yield ids_of(label)
+                    yield tensor, ids_of(label)
+
+
+def _only_other(p: Propagation, lane: Ids, candidates: list[Ids]) -> Ids | None:
+    """The one candidate with other channels than the lane's own, if there is just one."""
+    roots = p.ties.roots()
+    others = {np.unique(roots[other[other >= 0]]).tobytes(): other for other in candidates}
+    others.pop(np.unique(roots[lane[lane >= 0]]).tobytes(), None)
+    return next(iter(others.values())) if len(others) == 1 else None
 
 
 def _inside(path: str, module: str) -> bool:
-    return path == module or path.startswith(f"{module}.")
+    return not module or path == module or path.startswith(f"{module}.")
 
 
-def _agrees(p: Propagation, use: SizeUse, origin: Tracked, size: TracedSize) -> bool:
-    """Whether a number that is already followed serves here too: the two lanes are then made to shrink alike."""
-    if len(origin.sources) > 1:
-        return True  # one factor of a product is known; verification sees to the rest
-    again = _solve(use, origin)
-    if again is None or again.factor != size.factor or len(again.lane) != len(size.lane):
-        p.ties.fix(use.lane, f"one number serves two sizes in {use.module or 'the network'}")
-        p.ties.fix(size.lane, f"one number serves two sizes in {use.module or 'the network'}")
-    else:
-        p.tie_lanes(size.lane, again.lane, f"one number serves two sizes in {use.module or 'the network'}")
-    return True
+# -- numbers in modules -----------------------------------------------------------------------------------------------
 
 
-def _solve(use: SizeUse, origin: Tracked) -> TracedSize | None:
-    """The source that makes the argument right for every width, if its value is in proportion to the width."""
-    for source, before in origin.sources.items():
-        factor = Fraction(before, len(use.lane))
-        trials = [kept for kept in _trials(len(use.lane)) if (factor * kept).denominator == 1]
-        sign = 1 if use.value > 0 else -1
-        if all(origin.compute({source: int(factor * kept)}) == sign * kept for kept in trials):
-            return TracedSize(source, use.lane, factor)
-    return None
+class Solver:
+    """Finds, for every number in a module that matters, the lane it follows."""
 
+    def __init__(self, p: Propagation) -> None:
+        self._p = p
+        self.found: dict[Source, TracedSize] = {}
 
-def _trials(width: int) -> list[int]:
-    return sorted(set(np.linspace(1, width, 9).astype(int).tolist()))
+    def solve(self, use: SizeUse, origin: Tracked) -> bool:
+        """Make the argument right for every cut: False if no number can be made to follow."""
+        if self._holds(use, origin, None):
+            return True
+        for source, value in origin.sources.items():
+            if source in self.found:
+                continue
+            for lane in (use.lane, use.whole):
+                if lane is not None:
+                    guess = TracedSize(source, lane, Fraction(value, len(lane)))
+                    if self._holds(use, origin, guess):
+                        self.found[source] = guess
+                        return True
+        return self._share(use, origin)
+
+    def _holds(self, use: SizeUse, origin: Tracked, guess: TracedSize | None) -> bool:
+        """Whether the code would compute the right size in random cuts, with the numbers found so far and a guess."""
+        sizes = {**self.found, **({guess.source: guess} if guess else {})}
+        sizes = {source: size for source, size in sizes.items() if source in origin.sources}
+        lanes, units = self._in_units([use.lane, *(size.lane for size in sizes.values())])
+        generator = np.random.default_rng(0)
+        sign, tried = (1 if use.value > 0 else -1), 0
+        for _ in range(10 * TRIALS):
+            stays = np.append(generator.random(units) < generator.uniform(0.3, 0.9), True)
+            kept, *follow = (int(stays[lane].sum()) for lane in lanes)
+            known = {size.source: size.factor * count for size, count in zip(sizes.values(), follow, strict=True)}
+            if any(value.denominator != 1 for value in known.values()):
+                continue  # no network has this cut
+            tried += 1
+            if origin.compute({s: int(value) for s, value in known.items()}) != sign * kept:
+                return False
+            if tried == TRIALS:
+                break
+        return tried > 0
+
+    def _in_units(self, lanes: list[Ids]) -> tuple[list[Ids], int]:
+        """Lanes in numbers from 0 on, equal where channels go together; -1 stays."""
+        roots = self._p.ties.roots()
+        together = [np.where(lane >= 0, roots[np.maximum(lane, 0)], -1) for lane in lanes]
+        distinct = np.unique(np.concatenate(together))
+        distinct = distinct[distinct >= 0]
+        numbered = [np.where(lane >= 0, np.searchsorted(distinct, lane), -1) for lane in together]
+        return numbered, len(distinct)
+
+    def _share(self, use: SizeUse, origin: Tracked) -> bool:
+        """One number that serves two lanes of one length: let them shrink alike."""
+        for source in origin.sources:
+            size = self.found.get(source)
+            if size is not None and len(size.lane) == len(use.lane) and len(origin.sources) == 1:
+                self._p.tie_lanes(size.lane, use.lane, f"one number serves two sizes in {use.module or 'the network'}")
+                return self._holds(use, origin, None)
+        return False

@@ -68,6 +68,8 @@ def prepare(
     model: nn.Module, example: Any, form: str = "module", seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Bench:
     """Trace a copy of the model with lively weights, ready for verification."""
+    if not isinstance(model, nn.Module):
+        raise InvalidOption(f"The model is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
     arguments = example if isinstance(example, tuple) else (example,)
     twin = copy_without_data(model, {}).eval()
     run = run_example(twin, arguments)

@@ -1,0 +1,108 @@
+"""Bad input: each mistake has a name and advice, and costs nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aacp
+
+IMAGE = torch.randn(1, 3, 8, 8)
+
+
+def net() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+
+
+class Failing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise KeyError("the model's own mistake")
+
+
+class Undecided(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x) if x.mean() > 0 else -self.conv(x)
+
+
+class Silent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Tensor) -> str:
+        self.conv(x)
+        return "done"
+
+
+def broken(value: float) -> nn.Module:
+    model = net()
+    model[0].weight.data[0, 0, 0, 0] = value
+    return model
+
+
+CASES = {
+    "no convolution": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), IMAGE, aacp.NothingToPrune),
+    "only an output": (lambda: nn.Conv2d(3, 8, 3), IMAGE, aacp.NothingToPrune),
+    "a wrong shape": (net, torch.randn(1, 4, 8, 8), aacp.InvalidExample),
+    "too small an image": (net, torch.randn(1, 3, 2, 2), aacp.InvalidExample),
+    "not a tensor": (net, "image.png", aacp.InvalidExample),
+    "too many inputs": (net, (IMAGE, IMAGE), aacp.InvalidExample),
+    "an error in forward": (Failing, IMAGE, aacp.InvalidExample),
+    "no tensor comes out": (Silent, IMAGE, aacp.InvalidExample),
+    "control flow on data": (Undecided, IMAGE, aacp.UntraceableModel),
+    "NaN weights": (lambda: broken(float("nan")), IMAGE, aacp.InvalidExample),
+    "infinite weights": (lambda: broken(float("inf")), IMAGE, aacp.InvalidExample),
+    "not a module": (lambda: "resnet18", IMAGE, aacp.InvalidOption),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_error_is_named_and_advises(case: str) -> None:
+    build, example, kind = CASES[case]
+    with pytest.raises(kind) as caught:
+        aacp.trace(build(), example)
+    assert isinstance(caught.value, aacp.AACPError)
+    sentences = re.split(r"[.!] (?=[A-Z])", str(caught.value))
+    assert len(sentences) >= 2, "a message says what is wrong, then what to do"
+
+
+def test_the_wrong_shape_is_shown() -> None:
+    with pytest.raises(aacp.InvalidExample, match=r"\(1, 4, 8, 8\).*expected input.* to have 3 channels"):
+        aacp.trace(net(), torch.randn(1, 4, 8, 8))
+
+
+def test_everything_frozen_by_hand_is_an_error_that_says_so() -> None:
+    with pytest.raises(aacp.NothingToPrune, match=r"frozen by hand \(0\)"):
+        aacp.trace(net(), IMAGE, frozen=("0",))
+
+
+@pytest.mark.parametrize("options", [{"scope": "outer"}, {"form": "onnx"}, {"frozen": ("nonsense.*",)}])
+def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(aacp.InvalidOption):
+        aacp.trace(net(), IMAGE, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kept", [[9], [0], [2, 2], {"0": []}, {"0": [7, 8]}, {"2": 1}])
+def test_structures_that_the_graph_does_not_allow_are_refused(kept: object) -> None:
+    model = net()
+    graph = aacp.trace(model, IMAGE)
+    with pytest.raises(aacp.InvalidStructure):
+        aacp.shrink(model, graph, kept)  # type: ignore[arg-type]
+
+
+def test_a_graph_of_another_network_is_refused_by_name() -> None:
+    graph = aacp.trace(net(), IMAGE)
+    other = nn.Sequential(nn.Conv2d(3, 9, 3), nn.ReLU(), nn.Conv2d(9, 4, 3))
+    with pytest.raises(aacp.GraphMismatch, match=r"0\.weight has shape \(9, 3, 3, 3\)"):
+        aacp.shrink(other, graph, [3])
