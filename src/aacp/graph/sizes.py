@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from torch import fx
 
 from aacp.graph.labels import Ids, ids_of, varying
 from aacp.graph.program import Call
@@ -30,12 +31,10 @@ class TracedSize:
 
 def resolve_sizes(p: Propagation, records: list[Record]) -> list[TracedSize]:
     """Find where each size comes from; sizes that nothing can adjust keep their channels from being cut."""
-    by_module: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_module[record.module].append(record)
+    origins = Origins(p, records)
     solver = Solver(p)
-    for use in p.sizes:
-        origin = _origin(use, by_module[use.module])
+    uses = [(use, origins.of(use)) for use in p.sizes]
+    for use, origin in sorted(uses, key=lambda pair: _difficulty(pair[1])):
         where = use.module or "the network"
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
             _follow_shape(p, use)
@@ -46,33 +45,57 @@ def resolve_sizes(p: Propagation, records: list[Record]) -> list[TracedSize]:
     return list(solver.found.values())
 
 
+def _difficulty(origin: int | None) -> int:
+    """Numbers computed from several others come last: by then most of those are known."""
+    return len(origin.sources) if isinstance(origin, Tracked) else 0
+
+
 # -- where a number comes from ----------------------------------------------------------------------------------------
 
 
-def _origin(use: SizeUse, records: list[Record]) -> int | None:
-    """The recorded number that became this argument: the same call, or failing that the same value."""
-    numbers, position = _node_numbers(use)
-    for record in records:
-        if [int(number) for number in record.numbers] == numbers:
-            return record.numbers[position]
-    same = [number for record in records for number in record.numbers if int(number) == use.value]
-    tracked = [number for number in same if isinstance(number, Tracked)]
-    attributes = [number for number in tracked if SHAPE not in number.sources]
-    return next(iter(attributes or tracked or same), None)
+class Origins:
+    """Which recorded number became which argument of the exported program.
+
+    A call in the program is the record of the same module with the same numbers; the n-th such call the n-th record.
+    """
+
+    def __init__(self, p: Propagation, records: list[Record]) -> None:
+        self._by_module: dict[str, list[Record]] = defaultdict(list)
+        self._by_numbers: dict[tuple[str, tuple[int, ...]], list[Record]] = defaultdict(list)
+        for record in records:
+            self._by_module[record.module].append(record)
+            self._by_numbers[record.module, tuple(int(number) for number in record.numbers)].append(record)
+        self._rank: dict[fx.Node, int] = {}
+        seen: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        for call in p.program.calls():
+            key = call.module, _numbers(call.node)
+            self._rank[call.node] = seen[key]
+            seen[key] += 1
+
+    def of(self, use: SizeUse) -> int | None:
+        """The recorded number: of the same call, or failing that the same value in the same module."""
+        records = self._by_numbers[use.module, _numbers(use.node)]
+        if records:
+            return records[min(self._rank[use.node], len(records) - 1)].numbers[_position(use)]
+        numbers = [number for record in self._by_module[use.module] for number in record.numbers]
+        same = [number for number in numbers if int(number) == use.value]
+        tracked = [number for number in same if isinstance(number, Tracked)]
+        attributes = [number for number in tracked if SHAPE not in number.sources]
+        return next(iter(attributes or tracked or same), None)
 
 
-def _node_numbers(use: SizeUse) -> tuple[list[int], int]:
-    """The whole numbers of the node's arguments in order, and the position of the one in question."""
-    node, (name, index) = use.node, use.argument
-    schema = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    given: dict[str, Any] = {**dict(zip(schema, node.args, strict=False)), **node.kwargs}
-    numbers: list[int] = []
-    position = -1
-    for key, value in given.items():
-        if key == name:
-            position = len(numbers) + (index or 0)
-        numbers.extend(whole_numbers(value))
-    return numbers, position
+def _numbers(node: fx.Node) -> tuple[int, ...]:
+    """The whole numbers of a node's arguments, in order."""
+    return tuple(whole_numbers((node.args, node.kwargs)))
+
+
+def _position(use: SizeUse) -> int:
+    """The position of the number in question among all those of its node."""
+    name, index = use.argument
+    schema = [argument.name for argument in use.node.target._schema.arguments]  # type: ignore[union-attr]
+    place = schema.index(name)
+    before = use.node.args[:place] if place < len(use.node.args) else use.node.args
+    return len(list(whole_numbers(before))) + (index or 0)
 
 
 # -- numbers read off tensors -----------------------------------------------------------------------------------------
@@ -89,9 +112,17 @@ def _follow_shape(p: Propagation, use: SizeUse) -> None:
     inside: list[Ids] = []
     for tensor, lane in _lanes_of_size(p, use):
         (inside if _inside(Call(tensor).module, use.module) else entering).append(lane)
-    namesake = _only_other(p, use.lane, entering) if entering else _only_other(p, use.lane, inside)
+    if not entering and not _passes_through(p, use):
+        entering = inside
+    namesake = _only_other(p, use.lane, entering)
     if namesake is not None:
         p.tie_lanes(use.lane, namesake, f"{use.module} gives two tensors the size {use.value}")
+
+
+def _passes_through(p: Propagation, use: SizeUse) -> bool:
+    """Whether the call's input has the very dimension already: then the size was most likely read off it."""
+    sources = use.node.all_input_nodes[:1]
+    return any(np.array_equal(ids_of(label), use.lane) for source in sources for label in p.labels_of(source))
 
 
 def _lanes_of_size(p: Propagation, use: SizeUse) -> Iterator[tuple[Any, Ids]]:
