@@ -1,0 +1,56 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from aacp.channels import ChannelGraph
+from aacp.cli import main
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_trace_prints_groups_and_costs() -> None:
+    code, out, _ = run("trace", "timm:test_resnet", "--input", "1x3x32x32", "--frozen", "layer4", "--scope", "inner")
+    assert code == 0
+    assert "MACs" in out
+    assert "frozen by hand (layer4)" in out
+    assert "residual stream" in out
+    assert "network output" in out
+
+
+def test_trace_prints_json_that_reads_back() -> None:
+    code, out, _ = run("trace", "timm:test_resnet", "--input", "1x3x32x32", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert set(data["costs"]) == {"macs", "params", "activation_bytes"}
+    assert ChannelGraph.from_json(data["graph"]).full is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("trace", "timm:nope"), 1, "UnknownModel: timm has no model 'nope'"),
+        (("trace", "timm:test_resnet", "--input", "1x4x32x32"), 1, "InvalidExample: "),
+        (("trace", "timm:test_resnet", "--frozen", "zzz"), 1, "InvalidOption: "),
+        (("trace", "timm:test_resnet", "--input", "1xy"), 2, "not a shape"),
+        (("trace", "timm:test_resnet", "--input", "0x3x8x8"), 2, "below 1"),
+        (("trace",), 2, "Missing argument"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_a_code(arguments: tuple[str, ...], code: int, message: str) -> None:
+    found, out, err = run(*arguments)
+    assert found == code
+    assert message in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_help_does_not_pay_for_torch() -> None:
+    program = "import sys; from aacp.cli import main; main(['--help'], standalone_mode=False); print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.rstrip().endswith("False")
