@@ -1,6 +1,6 @@
 """What `make demo` shows: a small residual network traced, cut to about half its MACs, and checked.
 
-    python examples/demo.py
+python examples/demo.py
 """
 
 from __future__ import annotations

@@ -51,6 +51,8 @@ def test_mistakes_end_in_one_line_and_a_code(arguments: tuple[str, ...], code: i
 
 
 def test_help_does_not_pay_for_torch() -> None:
-    program = "import sys; from aacp.cli import main; main(['--help'], standalone_mode=False); print('torch' in sys.modules)"
+    program = (
+        "import sys; from aacp.cli import main; main(['--help'], standalone_mode=False); print('torch' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.rstrip().endswith("False")

@@ -71,7 +71,7 @@ class SearchSpace:
         return Structure(choice[generator.integers(len(choice))] for choice in self.choices)
 
     def snap(self, widths: ArrayLike) -> Structure:
-        """The largest legal structure not above `widths`, or the smallest count where none is below (Alg. 1, l. 1-5)."""
+        """The largest legal structure not above `widths`; where none is below, the smallest count (Alg. 1, l. 1-5)."""
         values = self._vector(widths)
         return Structure(
             choice[max(0, int(np.searchsorted(choice, value, side="right")) - 1)]

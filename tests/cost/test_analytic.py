@@ -1,11 +1,13 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from graph.oracles import counted_macs, half
 from torch import nn
 
 import aacp
 from aacp.zoo.models import build_model
+from graph.oracles import counted_macs, half
 
 
 @pytest.mark.parametrize("name", ["torchvision:resnet18", "torchvision:mobilenet_v3_small", "timm:regnetx_002"])
@@ -37,9 +39,9 @@ def test_peak_activations_of_a_chain_are_the_largest_pair_of_neighbours() -> Non
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sigmoid(), nn.Conv2d(8, 20, 3), nn.Flatten(), nn.Linear(20 * 16, 5))
     graph = aacp.trace(net, torch.randn(2, 3, 8, 8))
     sizes = [2 * 3 * 64, 2 * 8 * 36, 2 * 8 * 36, 2 * 20 * 16, 2 * 5]  # flatten takes no memory of its own
-    assert aacp.activation_bytes(graph).full == 4 * max(a + b for a, b in zip(sizes, sizes[1:], strict=False))
+    assert aacp.activation_bytes(graph).full == 4 * max(a + b for a, b in itertools.pairwise(sizes))
     cut = [2 * 3 * 64, 2 * 2 * 36, 2 * 2 * 36, 2 * 7 * 16, 2 * 5]
-    assert aacp.activation_bytes(graph)([2, 7]) == 4 * max(a + b for a, b in zip(cut, cut[1:], strict=False))
+    assert aacp.activation_bytes(graph)([2, 7]) == 4 * max(a + b for a, b in itertools.pairwise(cut))
 
 
 def test_an_activation_that_is_added_later_stays_alive() -> None:

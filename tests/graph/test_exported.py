@@ -7,11 +7,11 @@ import copy
 import numpy as np
 import pytest
 import torch
-from graph.micro_networks import MICRO
-from graph.oracles import half, in_double, tensors, zero_masked
 from torch import Tensor, nn
 
 import aacp
+from graph.micro_networks import MICRO
+from graph.oracles import half, in_double, tensors, zero_masked
 
 BY_NAME = {micro.name: micro for micro in MICRO}
 

@@ -7,11 +7,11 @@ import copy
 import numpy as np
 import pytest
 import torch
-from graph.micro_networks import MICRO, Micro
-from graph.oracles import counted_macs, half, in_double, tensors, zero_masked
 
 import aacp
 from aacp.graph.tracing import prepare
+from graph.micro_networks import MICRO, Micro
+from graph.oracles import counted_macs, half, in_double, tensors, zero_masked
 
 # Networks in which removed channels are absent from a statistic, where a zero would still count (or from a divisor,
 # where it may not stand): they are compared with the masked program here, and by hand in test_masking.py.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import fx, nn
 
 from aacp.channels import Activation, ChannelGraph, ChannelGroup, HardCodedSize, Lane, Layer, Tensor
@@ -16,6 +17,9 @@ from aacp.graph.labels import Ids, core, ids_of, varying
 from aacp.graph.program import Call, is_tensor, named_tensors
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
+
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass
@@ -48,8 +52,11 @@ def assemble(p: Propagation, model: nn.Module, sizes: Sequence[TracedSize], form
     roots, reasons = p.ties.roots(), p.ties.reasons()
     table = LaneTable(roots)
     layers = [_layer(table, layer) for layer in p.layers]
-    channels = np.unique(np.concatenate([table.lanes[layer.output] for layer in layers if layer.output is not None]))
-    tensors = [_tensor(table, p, name, value, channels) for name, value in named_tensors(model)]
+    is_channel = np.zeros(len(roots) + 1, dtype=bool)  # the last entry is for -1
+    for layer in layers:
+        if layer.output is not None:
+            is_channel[table.lanes[layer.output]] = True
+    tensors = [_tensor(table, p, name, value, is_channel) for name, value in named_tensors(model)]
     used = [(size, table.add(size.lane)) for size in sizes]
     activations = list(_activations(table, p, model))
     groups, units = _groups(table, layers, tensors, reasons)
@@ -85,12 +92,12 @@ def _layer(table: LaneTable, layer: TracedLayer) -> Layer:
     )
 
 
-def _tensor(table: LaneTable, p: Propagation, name: str, value: torch.Tensor, channels: Ids) -> Tensor:
+def _tensor(table: LaneTable, p: Propagation, name: str, value: torch.Tensor, is_channel: Mask) -> Tensor:
     by_dim: dict[int, int] = {}
     for label in p.weights.get(name, ()):
         (dim,) = varying(label)
         ids = ids_of(label)
-        if np.isin(table.roots[ids], channels).any():  # kernel sizes and the like are no channels of any layer
+        if is_channel[table.roots[ids]].any():  # kernel sizes and the like are no channels of any layer
             by_dim[dim] = table.add(ids)
     lanes = tuple(by_dim.get(dim) for dim in range(value.dim()))
     return Tensor(name, tuple(value.shape), lanes, isinstance(value, nn.Parameter))

@@ -38,7 +38,7 @@ def cut_exported(
 ) -> ExportedNetwork:
     """The program with smaller weights and with its size arguments rewritten."""
     stays = np.append(units, True)[assembled.unit_of_id]
-    weights = {name: value for name, value in named_tensors(model)}
+    weights = dict(named_tensors(model))
     smaller = sliced_tensors(model, graph, units)
     body = fx.Graph()
     holder = nn.Module()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from aacp.graph.slicing import cut
 
 # Of the output's scale. Rounding stays below, a wrong channel far above: weights are made lively first.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+UNCLEAR = 1e-2  # between the tolerance and this, single precision cannot tell rounding from a mistake; nor at infinity
 
 
 @dataclass
@@ -43,16 +45,20 @@ class Bench:
     def difference_when(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> str | None:
         """How the network with only these units differs from the masked original."""
         found = self._difference(graph, units)
-        if found is not None and found.startswith(ROUNDING) and self.dtype != torch.float64:
+        if isinstance(found, str):
+            return found
+        if found <= TOLERANCE[self.dtype]:
+            return None
+        if self.dtype != torch.float64 and (found <= UNCLEAR or math.isinf(found)):
             return self.in_double().difference_when(graph, units)
-        return found
+        return f"outputs differ by {found:.1e} of their scale"
 
     def _cut(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
         if graph.form == "exported":
             return cut_exported(self.model, self.propagation, self.assembled, graph, units)
         return cut(self.model, graph, units)
 
-    def _difference(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> str | None:
+    def _difference(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> float | str:
         stays = np.append(units, True)[self.assembled.unit_of_id]
         inputs = [leaf for leaf in pytree.tree_leaves(self.arguments) if isinstance(leaf, torch.Tensor)]
         with torch.no_grad():
@@ -62,10 +68,7 @@ class Bench:
             except Exception as error:  # whatever the model's own code raises on sizes it does not expect
                 return first_line(error)
             expected = MaskedRun(self.propagation, stays)(self.model, copy.deepcopy(inputs))
-        return _compare(expected, found, TOLERANCE[self.dtype])
-
-
-ROUNDING = "perhaps by rounding alone, "
+        return _compare(expected, found)
 
 
 def outputs(value: Any) -> list[torch.Tensor]:
@@ -73,16 +76,16 @@ def outputs(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _compare(expected: list[torch.Tensor], found: list[torch.Tensor], tolerance: float) -> str | None:
+def _compare(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | str:
+    """The largest difference relative to its tensor's scale, or in words what else is wrong."""
     if [tensor.shape for tensor in expected] != [tensor.shape for tensor in found]:
         return f"output shapes {[tuple(t.shape) for t in found]} instead of {[tuple(t.shape) for t in expected]}"
+    largest = 0.0
     for one, other in zip(expected, found, strict=True):
-        scale = one.abs().max().item() if one.numel() else 0.0
-        error = (one - other).abs().max().item() if one.numel() else 0.0
-        if not error <= tolerance * max(scale, 1e-30):  # not <=: NaN is a difference too
-            unclear = error <= 1e-2 * scale
-            return f"{ROUNDING if unclear else ''}outputs differ by {error:.1e} of {scale:.1e}"
-    return None
+        if one.numel():
+            scale, error = one.abs().max().item(), (one - other).abs().max().item()
+            largest = max(largest, error / max(scale, 1e-30) if math.isfinite(error) else math.inf)
+    return largest
 
 
 def random_units(graph: ChannelGraph, groups: Sequence[str], generator: np.random.Generator) -> NDArray[np.bool_]:
@@ -98,14 +101,12 @@ def random_units(graph: ChannelGraph, groups: Sequence[str], generator: np.rando
 
 def verified(bench: Bench, graph: ChannelGraph) -> ChannelGraph:
     """The graph with every group frozen whose cut the network does not survive."""
-    for _ in range(len(graph.free) + 1):
+    while graph.free:
         free = [group.name for group in graph.free]
-        trouble = bench.difference(graph, free)
-        if trouble is None:
+        if bench.difference(graph, free) is None:
             return graph
         culprit, trouble = _culprit(bench, graph, free)
-        reasons = dict.fromkeys(_alike(graph, culprit), f"cutting it breaks the network ({trouble})")
-        graph = graph.freeze(reasons)
+        graph = graph.freeze({culprit: f"cutting it breaks the network ({trouble})"})
     return graph
 
 
@@ -118,10 +119,6 @@ def _culprit(bench: Bench, graph: ChannelGraph, free: list[str]) -> tuple[str, s
         found = bench.difference(graph, free[:middle])
         good, bad, trouble = (middle, bad, trouble) if found is None else (good, middle, found)
     return free[bad - 1], trouble or bench.difference(graph, free[:bad]) or ""
-
-
-def _alike(graph: ChannelGraph, name: str) -> Iterator[str]:
-    yield name
 
 
 def enliven(model: nn.Module, generator: torch.Generator) -> None:

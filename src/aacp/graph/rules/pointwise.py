@@ -80,12 +80,12 @@ def nothing(p: Propagation, call: Call) -> Labels:
 _POINTWISE = """
 _conj _to_copy abs acos acosh add addcdiv addcmul alias alpha_dropout asin asinh atan atan2 atanh bitwise_and
 bitwise_not bitwise_or ceil celu clamp clamp_max clamp_min clone contiguous copy cos cosh detach div dropout elu eq
-erf erfc exp exp2 expm1 feature_alpha_dropout feature_dropout float floor floor_divide fmod frac ge gelu gt hardshrink
-hardsigmoid hardswish hardtanh isfinite isinf isnan le leaky_relu lerp lift_fresh lift_fresh_copy log log10 log1p log2
-log_sigmoid logical_and logical_not logical_or lt masked_fill maximum minimum mish mul nan_to_num ne neg positive pow
-reciprocal relu relu6 remainder resolve_conj resolve_neg round rrelu rsqrt rsub selu sigmoid sign silu sin sinh
-softplus softshrink softsign special_expit sqrt square sub tan tanh tanhshrink threshold to true_divide trunc where
-xlogy
+erf erfc exp exp2 expm1 feature_alpha_dropout feature_dropout fill float floor floor_divide fmod frac ge gelu gt
+hardshrink hardsigmoid hardswish hardtanh isfinite isinf isnan le leaky_relu lerp lift_fresh lift_fresh_copy log log10
+log1p log2 log_sigmoid logical_and logical_not logical_or lt masked_fill maximum minimum mish mul nan_to_num ne neg
+positive pow reciprocal relu relu6 remainder resolve_conj resolve_neg round rrelu rsqrt rsub selu sigmoid sign silu
+sin sinh softplus softshrink softsign special_expit sqrt square sub tan tanh tanhshrink threshold to true_divide trunc
+where xlogy zero
 """.split()
 
 RULES: dict[str, Rule] = dict.fromkeys(_POINTWISE, pointwise)

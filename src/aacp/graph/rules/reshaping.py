@@ -30,7 +30,7 @@ def _split(p: Propagation, call: Call, label: torch.Tensor) -> torch.Tensor:
     """Choose the factor of a split dimension that may shrink, unless what is tied already leaves but one choice."""
     known = compact(torch.from_numpy(p.ties.roots())[label.clamp(min=0)].where(label >= 0, label))
     dims = varying(known)
-    if len(dims) == 1:
+    if len(dims) < 2:
         return known
     allowed = [dim for dim in dims if dim not in p.avoided.get(call.node.name, set())] or list(dims)
     # The count of heads, groups or sub-pixels is usually the smaller factor, and part of the design: keep it.
