@@ -18,7 +18,6 @@ from aacp.graph.program import Call, is_tensor, named_tensors
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
 
-
 Mask = NDArray[np.bool_]
 
 
