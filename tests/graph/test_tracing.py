@@ -13,11 +13,12 @@ from aacp.graph.tracing import prepare
 from graph.micro_networks import MICRO, Micro
 from graph.oracles import counted_macs, half, in_double, tensors, zero_masked
 
-# Networks in which removed channels are absent from a statistic, where a zero would still count (or from a divisor,
-# where it may not stand): they are compared with the masked program here, and by hand in test_masking.py.
+# Networks in which removed channels are absent from a statistic, where a zero would still count (or from a product
+# after elu(x) + 1, which makes it a one, or from a divisor, where it may not stand): they are compared with the masked
+# program here, and by hand in test_masking.py.
 STATISTICS = set(
     """cbam convnext_block global_context global_response_norm group_norm layer_norm_2d_by_hand layer_norm_functional
-    layer_norm_of_whole_map patch_merging position_embedding rms_norm statistics_buffers weight_norm
+    layer_norm_of_whole_map linear_attention patch_merging position_embedding rms_norm statistics_buffers weight_norm
     weight_standardised_by_batch_norm weight_standardised_by_hand""".split()
 )
 
