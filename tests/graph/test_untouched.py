@@ -73,3 +73,24 @@ def test_mode_weights_hooks_gradients_and_numbers_are_as_before(fails: bool) -> 
         assert not smaller.conv.weight.requires_grad
         assert smaller.width == 3
     assert_same(before, snapshot(model))
+
+
+def test_a_network_that_keeps_a_cache_is_traced_as_it_was_given() -> None:
+    class Caching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1)
+            self.ramp = torch.zeros(1, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.ramp.shape[1] != x.shape[3]:
+                self.ramp = torch.arange(x.shape[3], dtype=x.dtype).reshape(1, -1)
+            return self.b(self.a(x) + self.ramp)
+
+    model, x = Caching(), torch.randn(1, 3, 5, 5)
+    graph = aacp.trace(model, x)
+    assert [group.name for group in graph.free] == ["a"]
+    assert model.ramp.shape == (1, 1)
+    smaller = aacp.shrink(model, graph, {"a": [1, 4]})
+    hidden = model.a(x)[:, [1, 4]] + torch.arange(5.0)
+    torch.testing.assert_close(smaller(x), nn.functional.conv2d(hidden, model.b.weight[:, [1, 4]], model.b.bias))

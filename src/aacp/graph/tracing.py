@@ -71,10 +71,12 @@ def prepare(
     if not isinstance(model, nn.Module):
         raise InvalidOption(f"The model is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
     arguments = example if isinstance(example, tuple) else (example,)
-    twin = copy_without_data(model, {}).eval()
-    run = run_example(twin, arguments)
-    twin, converted = twin.to(dtype), _converted(arguments, dtype)
-    propagation, assembled = follow(export(twin, converted), run, model, form)
+    # A copy for each use: networks that keep caches are not the same after they have run.
+    run = run_example(copy_without_data(model, {}).eval(), arguments)
+    converted = _converted(arguments, dtype)
+    program = export(copy_without_data(model, {}).eval().to(dtype), converted)
+    propagation, assembled = follow(program, run, model, form)
+    twin = copy_without_data(model, {}).eval().to(dtype)
     enliven(twin, torch.Generator().manual_seed(seed))
     in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
     return Bench(twin, propagation, assembled, converted, dtype, in_double)
