@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import nn
 
 from aacp.errors import NothingToPrune
 from aacp.graph.assembly import Assembled, assemble
 from aacp.graph.program import Program
-from aacp.graph.propagation import Propagation, TracedLayer
+from aacp.graph.propagation import UNCOUNTED, Propagation, TracedLayer
 from aacp.graph.rules import RULES
 from aacp.graph.sizes import resolve_sizes
 from aacp.graph.tracked import TrackedRun
@@ -39,20 +37,16 @@ def follow(program: Program, run: TrackedRun | None, model: nn.Module, form: str
 def _agree_on_macs(p: Propagation, counted: int) -> None:
     """Check our count against torch's, and say where the two part.
 
-    Its counter passes over fused attention on some devices: so do we. It looks into operators that have no rule here:
-    what goes into those is frozen, so that their cost does not change.
+    Its counter passes over some fused attention: so do we. It looks into operators that have no rule here: what goes
+    into those is frozen, so their cost is fixed.
     """
-    ours = sum(_full_macs(layer) for layer in p.layers)
-    fused = sum(_full_macs(layer) for layer in p.layers if layer.kind == "attention")
-    if fused and ours - fused == counted:
-        p.layers = [layer for layer in p.layers if layer.kind != "attention"]
+    fused = sum(layer.macs for layer in p.layers if layer.kind == UNCOUNTED)
+    if fused:
+        p.layers = [layer for layer in p.layers if layer.kind != UNCOUNTED]
         p.notes.append(f"{fused:,} MACs of fused attention are left out, as by torch's counter on this device")
-    elif ours < counted:
+    ours = sum(layer.macs for layer in p.layers)
+    if ours < counted:
         rest = TracedLayer("operators without a rule", "other", (), (), None, None, counted - ours, ())
         p.layers.append(rest)
     elif ours > counted:
         p.notes.append(f"torch counts {counted:,} MACs where we count {ours:,}")
-
-
-def _full_macs(layer: TracedLayer) -> int:
-    return layer.macs_per_channel * math.prod(len(lane) for lane in layer.macs_lanes)

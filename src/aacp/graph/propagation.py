@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -12,6 +13,8 @@ from torch import fx
 
 from aacp.graph.labels import Ids, Labels, Ties, along, core, ids_of, tidy, varying
 from aacp.graph.program import Call, Program, is_tensor, shape_of
+
+UNCOUNTED = "uncounted attention"  # the kind of layers that torch's counter, and so we, leave out of the MACs
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,10 @@ class TracedLayer:
     output: Ids | None
     macs_per_channel: int
     macs_lanes: tuple[Ids, ...]
+
+    @property
+    def macs(self) -> int:
+        return self.macs_per_channel * math.prod(len(lane) for lane in self.macs_lanes)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,14 @@ import math
 import string
 from collections.abc import Sequence
 
+import torch
 from torch import fx
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from aacp.graph.labels import Ids, Labels, along
 from aacp.graph.program import Call, shape_of
-from aacp.graph.propagation import Propagation, Rule, TracedLayer
+from aacp.graph.propagation import UNCOUNTED, Propagation, Rule, TracedLayer
 from aacp.graph.rules.convolution import layer_name
 from aacp.graph.rules.pointwise import combine
 
@@ -125,9 +128,26 @@ def attention(p: Propagation, call: Call) -> Labels:
     if call["scale"] is None:
         # The default scale follows the head's width: cutting it would change what the kept channels compute.
         _forbid(p, lanes, "e", f"{call.where} scales by the width of a head")
-    _record(p, call, call.module, "attention", lanes, _sizes(products))
-    _record(p, call, call.module, "attention", lanes, {k: s for k, s in _sizes(operands).items() if k != "e"})
+    kind = "attention" if _is_counted(call) else UNCOUNTED
+    _record(p, call, call.module, kind, lanes, _sizes(products))
+    _record(p, call, call.module, kind, lanes, {k: s for k, s in _sizes(operands).items() if k != "e"})
     return _labels(lanes, batch + "lv", call.shape)
+
+
+def _is_counted(call: Call) -> bool:
+    """Whether torch's counter, our yardstick, sees this attention: some fused kernels it passes over."""
+
+    def zeros(name: str) -> torch.Tensor | None:
+        value = None if call[name] is None else call[name].meta["val"]
+        return None if value is None else torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+
+    query, key, value = zeros("query"), zeros("key"), zeros("value")
+    assert query is not None and key is not None and value is not None
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        F.scaled_dot_product_attention(
+            query, key, value, attn_mask=zeros("attn_mask"), is_causal=call["is_causal"], scale=call["scale"]
+        )
+    return int(counter.get_total_flops()) > 0
 
 
 def _forbid(p: Propagation, lanes: dict[str, Ids | None], letter: str, reason: str) -> None:
