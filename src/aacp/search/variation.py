@@ -1,0 +1,47 @@
+"""Variation: small changes of gene vectors that the searchers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from aacp.search.rescaling import Genes, Rescaling
+
+ATTEMPTS = 8  # to find something new near a known vector
+
+
+def nudged(
+    genes: Genes, is_known: Callable[[Genes], bool], rescaling: Rescaling, generator: np.random.Generator
+) -> Genes:
+    """The rows, those known before or equal to an earlier row moved by one or two steps in a gene and rescaled."""
+    genes, seen = genes.copy(), set()
+    for row in genes:
+        for _ in range(ATTEMPTS):
+            if row.tobytes() not in seen and not is_known(row):
+                break
+            row[generator.integers(len(row))] += generator.choice([-2, -1, 1, 2])
+            row[:] = rescaling(row[None], generator)[0]
+        seen.add(row.tobytes())
+    return genes
+
+
+def mutated(genes: Genes, rate: float, generator: np.random.Generator) -> Genes:
+    """Each gene of each row moved with probability `rate` by one or two steps, up or down."""
+    moves = generator.choice([-2, -1, 1, 2], size=genes.shape)
+    return np.where(generator.random(genes.shape) < rate, genes + moves, genes)
+
+
+def crossed(first: Genes, second: Genes, generator: np.random.Generator) -> Genes:
+    """Rows that take each gene from one parent or the other, evenly."""
+    return np.where(generator.random(first.shape) < 0.5, first, second)
+
+
+def transferred(genes: Genes, generator: np.random.Generator) -> Genes:
+    """Rows in which one gene gives one or two steps and another gets one: width moved from group to group."""
+    genes = genes.copy()
+    rows = np.arange(len(genes))
+    giver, taker = (generator.integers(genes.shape[1], size=len(genes)) for _ in range(2))
+    genes[rows, giver] -= generator.integers(1, 3, size=len(genes))
+    genes[rows, taker] += generator.integers(1, 3, size=len(genes))
+    return genes
