@@ -26,10 +26,10 @@ class ConvolutionNetwork:
     head: int  # the group the classifier reads
 
     @property
-    def flows(self) -> list[tuple[int, int]]:
-        """Different groups that are input and output of one layer."""
-        pairs = zip(self.sources, self.targets, strict=True)
-        return sorted({(min(pair), max(pair)) for pair in pairs if pair[0] >= 0 and pair[0] != pair[1]})
+    def uses(self) -> NDArray[np.int64]:
+        """How many layers read or write each group."""
+        ends = [group for group in (*self.sources, *self.targets) if group >= 0]
+        return np.bincount(ends, minlength=len(self.widths))
 
     def macs(self) -> Cost:
         """Multiply-accumulates of all convolutions and the ten-class classifier."""

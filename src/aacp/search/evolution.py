@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
+from aacp.search.population import Population
 from aacp.search.rescaling import Form, Genes
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
@@ -77,25 +78,23 @@ class ImprovedDifferentialEvolution(Searcher[Evolution]):
         start: Sequence[Structure] = (),
     ) -> None:
         super().__init__(space, budget, seed, settings, start)
-        self._population: Genes = np.zeros((0, len(space)), dtype=np.int64)  # X^t (Eq. 7)
-        self._scores = np.zeros(0)  # nan: not evaluated yet
-        self._ages = np.zeros(0, dtype=np.int64)  # generations without change
+        self._population = Population.empty(len(space))
 
     def _propose(self) -> Genes:
         if not len(self._population):
             return self._initialised()
-        trials = self._rescaled(self._crossed(self._mutated()))  # Paper: crossover can break the limits again.
+        # Paper: crossover can break the limits that mutation was rescaled to, so the trial is rescaled as well.
+        trials = self._rescaled(self._crossed(self._mutated()))
         if self.settings.avoid_known:
-            trials = nudged(trials, self._is_known, self.rescaling, self._generator)
-        return np.concatenate([trials, self._population[np.isnan(self._scores)]])
+            trials = nudged(trials, self._unseen, self.rescaling, self._generator)
+        return np.concatenate([trials, self._population.genes[self._population.unscored]])
 
     def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
-        if not len(self._population):
-            self._population, self._scores = genes, np.array(scores)
-            self._ages = np.zeros(len(genes), dtype=np.int64)
-            return
         size = len(self._population)
-        self._scores[np.isnan(self._scores)] = scores[size:]
+        if not size:
+            self._population = Population.of(genes, scores)
+            return
+        self._population.scores[self._population.unscored] = scores[size:]
         self._select(genes[:size], np.array(scores[:size]))
         self._reinitialise()
 
@@ -112,8 +111,8 @@ class ImprovedDifferentialEvolution(Searcher[Evolution]):
     def _mutated(self) -> Genes:
         """V = X_p + F (X_q - X_r), rescaled (Eq. 10)."""
         p, q, r = self._parents()
-        population = self._population
-        mutants = population[p] + self.settings.differential_weight * (population[q] - population[r])  # Eq. 10
+        genes = self._population.genes
+        mutants = genes[p] + self.settings.differential_weight * (genes[q] - genes[r])  # Eq. 10
         # Paper: Alg. 1 floors, which biases every mutation downward by half a step on average.
         offset = self._generator.random(mutants.shape) if self.settings.rounding == "stochastic" else 0.0
         return self._rescaled(np.floor(mutants + offset).astype(np.int64))
@@ -125,7 +124,7 @@ class ImprovedDifferentialEvolution(Searcher[Evolution]):
         keys = self._generator.random((size, size))
         np.fill_diagonal(keys, 2.0)
         p, q, r = np.argsort(keys, axis=1)[:, :3].T
-        return np.stack([np.full(size, self._best_index()) if self.settings.base == "best" else p, q, r])
+        return np.stack([np.full(size, self._population.best) if self.settings.base == "best" else p, q, r])
 
     def _crossed(self, mutants: Genes) -> Genes:
         """U: each gene from V where rand < CR, from X otherwise (Eq. 11)."""
@@ -133,38 +132,28 @@ class ImprovedDifferentialEvolution(Searcher[Evolution]):
         if self.settings.force_one_gene:
             forced = self._generator.integers(mutants.shape[1], size=len(mutants))
             from_mutant[np.arange(len(mutants)), forced] = True
-        return np.where(from_mutant, mutants, self._population)
+        return np.where(from_mutant, mutants, self._population.genes)
 
     def _select(self, trials: Genes, scores: NDArray[np.float64]) -> None:
         """X becomes U where U is strictly fitter (Eq. 12)."""
-        fitter = scores > self._scores  # Eq. 12
-        self._population = np.where(fitter[:, None], trials, self._population)
-        self._scores = np.where(fitter, scores, self._scores)
-        self._ages = np.where(fitter, 0, self._ages + 1)
+        fitter = scores > self._population.scores  # Eq. 12
+        self._population.ages += 1
+        self._population.replace(fitter, trials[fitter], scores[fitter])
 
     def _reinitialise(self) -> None:
         """Individuals unchanged for R generations are drawn anew and rescaled (Eq. 13)."""
         if self.settings.reinitialise_after is None:
             return
-        stale = self._ages >= self.settings.reinitialise_after  # Eq. 13
+        stale = self._population.ages >= self.settings.reinitialise_after  # Eq. 13
         if self.settings.protect_best:
-            stale[self._best_index()] = False
-        self._population[stale] = self._rescaled(self._sample(int(stale.sum())))
-        self._scores[stale], self._ages[stale] = np.nan, 0
+            stale[self._population.best] = False
+        self._population.replace(stale, self._rescaled(self._sample(int(stale.sum()))))
 
     def _rescaled(self, genes: Genes) -> Genes:
         return self.rescaling(genes, self._generator, self.settings.rescaling)
 
-    def _best_index(self) -> int:
-        return int(np.nanargmax(self._scores)) if np.isfinite(self._scores).any() else 0
-
-    # -- state --------------------------------------------------------------------------------------------------------
-
     def _memory(self) -> dict[str, Any]:
-        scores = [None if np.isnan(score) else float(score) for score in self._scores]
-        return {"population": self._population.tolist(), "scores": scores, "ages": self._ages.tolist()}
+        return self._population.to_json()
 
     def _remember(self, memory: Mapping[str, Any]) -> None:
-        self._population = np.array(memory["population"], dtype=np.int64).reshape(-1, len(self.space))
-        self._scores = np.array(memory["scores"], dtype=np.float64)
-        self._ages = np.array(memory["ages"], dtype=np.int64)
+        self._population = Population.from_json(memory, len(self.space))

@@ -42,16 +42,16 @@ class History:
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
         self._candidates: list[Candidate] = []
-        self._by_structure: dict[Structure, Candidate] = {}
+        self._by_counts: dict[tuple[int, ...], Candidate] = {}
         for candidate in candidates:
             self.add(candidate)
 
     def add(self, candidate: Candidate) -> None:
-        if candidate.structure in self._by_structure:
+        if self.find(candidate.structure) is not None:
             raise InvalidOption(f"{candidate.structure} was evaluated before. A history holds every structure once.")
         # By number, not by arrival: so the workers' pace leaves no trace.
         insort(self._candidates, candidate, key=lambda known: known.number)
-        self._by_structure[candidate.structure] = candidate
+        self._by_counts[candidate.structure.counts] = candidate
 
     def __len__(self) -> int:
         return len(self._candidates)
@@ -67,9 +67,9 @@ class History:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def find(self, structure: Structure) -> Candidate | None:
-        """The candidate with this structure, if it was evaluated."""
-        return self._by_structure.get(structure)
+    def find(self, counts: Iterable[int]) -> Candidate | None:
+        """The candidate with these channel counts, if it was evaluated."""
+        return self._by_counts.get(tuple(counts))
 
     @property
     def best(self) -> Candidate | None:

@@ -142,17 +142,17 @@ class Rescaling:
     def _leapt(self, genes: Genes, generator: np.random.Generator) -> Genes:
         """Many drawn steps at once, while about twice as many would fit: the same walk up, in fewer strides."""
         genes = genes.copy()
-        active = np.arange(len(genes))
+        active, longest = np.arange(len(genes)), np.full(len(genes), np.inf)
         while len(active):
             allowed, room = self._fits_by_form(genes[active])
-            strides = (room / 2).astype(np.int64)
+            strides = np.minimum(room / 2, longest[active]).astype(np.int64)
             far = strides > 1
-            active, allowed = active[far], allowed[far]
-            steps = generator.multinomial(strides[far], allowed / allowed.sum(axis=1, keepdims=True))
+            active, allowed, strides = active[far], allowed[far], strides[far]
+            steps = generator.multinomial(strides, allowed / allowed.sum(axis=1, keepdims=True))
             trial = np.minimum(genes[active] + steps, self._top)
             fits = ~self._breaks(trial).any(axis=0)
-            active = active[fits]
-            genes[active] = trial[fits]
+            genes[active[fits]] = trial[fits]
+            longest[active[~fits]] = strides[~fits] / 2
         return genes
 
     def _fits_by_form(self, genes: Genes) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:

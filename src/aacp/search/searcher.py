@@ -13,6 +13,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
@@ -77,9 +78,8 @@ class Searcher(ABC, Generic[Settings]):
             if not len(self._trials):
                 return []
             self.generation += 1
-            structures = dict.fromkeys(self.space.structure(row) for row in self._trials)
-            new = [structure for structure in structures if self.history.find(structure) is None]
-            self._pending = {structure: self._asked + i for i, structure in enumerate(new)}
+            new = self._trials[self._unseen(self._trials)]
+            self._pending = {self.space.structure(row): self._asked + i for i, row in enumerate(new)}
             self._asked += len(new)
             self._complete()
         return []
@@ -103,12 +103,20 @@ class Searcher(ABC, Generic[Settings]):
             self._absorb(trials, [self._score(row) for row in trials])
 
     def _score(self, genes: Genes) -> float:
-        candidate = self.history.find(self.space.structure(genes))
+        candidate = self.history.find(self.space.counts(genes).tolist())
         assert candidate is not None
         return candidate.score
 
-    def _is_known(self, genes: Genes) -> bool:
-        return self.history.find(self.space.structure(genes)) is not None
+    def _unseen(self, genes: Genes) -> NDArray[np.bool_]:
+        """Which rows were never evaluated and are not repeated from a row above."""
+        rows = [tuple(row) for row in self.space.counts(genes).tolist()]
+        first = {row: position for position, row in reversed(list(enumerate(rows)))}
+        return np.array([first[row] == i and self.history.find(row) is None for i, row in enumerate(rows)], dtype=bool)
+
+    @property
+    def is_between_generations(self) -> bool:
+        """Whether everything asked for was told."""
+        return not self._pending
 
     @property
     def best(self) -> Candidate | None:

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aacp.search.rescaling import Genes, Rescaling
+
+_Test = Callable[[Genes], NDArray[np.bool_]]
 
 ATTEMPTS = 8  # to find something new near a known vector
 
 
-def nudged(
-    genes: Genes, is_known: Callable[[Genes], bool], rescaling: Rescaling, generator: np.random.Generator
-) -> Genes:
-    """The rows, those known before or equal to an earlier row moved by one or two steps in a gene and rescaled."""
-    genes, seen = genes.copy(), set()
-    for row in genes:
-        for _ in range(ATTEMPTS):
-            if row.tobytes() not in seen and not is_known(row):
-                break
-            row[generator.integers(len(row))] += generator.choice([-2, -1, 1, 2])
-            row[:] = rescaling(row[None], generator)[0]
-        seen.add(row.tobytes())
+def nudged(genes: Genes, is_new: _Test, rescaling: Rescaling, generator: np.random.Generator) -> Genes:
+    """The rows, those that are not new moved by one or two steps in a gene and rescaled, until they are."""
+    genes = genes.copy()
+    for _ in range(ATTEMPTS):
+        old = np.flatnonzero(~is_new(genes))
+        if not len(old):
+            break
+        drawn = generator.integers(genes.shape[1], size=len(old))
+        genes[old, drawn] += generator.choice([-2, -1, 1, 2], size=len(old))
+        genes[old] = rescaling(genes[old], generator)
     return genes
 
 

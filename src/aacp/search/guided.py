@@ -1,0 +1,149 @@
+"""GuidedEvolution, the default search: evolution proposes, a model of all that was told picks.
+
+A generation of evolution is cheap and an evaluation is not. So every step breeds a few hundred offspring of the best
+structures known, and only the one that is expected to improve most on them is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from aacp.cost.budget import Budget
+from aacp.errors import InvalidOption
+from aacp.search.gaussian import GaussianProcess, Kernel, Matrix
+from aacp.search.history import Candidate
+from aacp.search.rescaling import Genes
+from aacp.search.ridge import RidgeRegression
+from aacp.search.searcher import Searcher
+from aacp.search.seeds import seeds
+from aacp.search.variation import crossed, mutated, transferred
+from aacp.space import SearchSpace
+from aacp.structure import Structure
+
+MEMORY = 400  # observations the process is fitted to, the best ones: its cost grows with their cube
+GROWTH = 1.35  # of the data before the kernel is chosen anew
+PARENTS = 15
+ROUNDS = 2
+RANDOM_SHARE = 0.1
+APART = 3  # genes in which the members of a batch differ at least
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """The settings of a guided search."""
+
+    batch: int = 1  # structures per step, for parallel workers; five cost little
+    random: int = 3  # vectors to begin with, beside the analytic shapes
+    offspring: int = 200  # per round
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise InvalidOption(f"{name} is {value}, but a guided search needs at least 1. Try the default.")
+
+
+class GuidedEvolution(Searcher[Guidance]):
+    """The paper's kind of operators propose, a Gaussian process picks by expected improvement."""
+
+    settings_type = Guidance
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        budget: Budget,
+        seed: int = 0,
+        settings: Guidance | None = None,
+        start: Sequence[Structure] = (),
+    ) -> None:
+        super().__init__(space, budget, seed, settings or Guidance(), start)
+        self._kernel: Kernel | None = None
+        self._fitted = 0  # observations the kernel was chosen on
+
+    def _propose(self) -> Genes:
+        if not len(self.history):
+            begin = [self._start, seeds(self.rescaling, self._generator), self._sample(self.settings.random)]
+            return self.rescaling(np.concatenate(begin), self._generator)
+        model, observed = self._model()
+        parents = observed[np.argsort(-model.fitted, kind="stable")[:PARENTS]]
+        pool, gains = observed[:0], np.zeros(0)
+        for _ in range(ROUNDS):
+            offspring = self._bred(parents)
+            offspring = offspring[self._unseen(offspring)]
+            gain = log_expected_improvement(*model.predict(self._widths(offspring)), float(model.fitted.max()))
+            pool, gains = np.concatenate([pool, offspring]), np.concatenate([gains, gain])
+            order = np.argsort(-gains, kind="stable")
+            parents = np.concatenate([pool[order], parents])[:PARENTS]
+        return self._apart(pool[order])
+
+    def _bred(self, parents: Genes) -> Genes:
+        """Offspring of drawn parents: half transfers of width, the rest crossed and mutated, some drawn at random."""
+        count, generator = self.settings.offspring, self._generator
+        fresh = int(count * RANDOM_SHARE)
+        half = (count - fresh) // 2
+        mothers, fathers = parents[generator.integers(len(parents), size=(2, count - fresh))]
+        mixed = mutated(crossed(mothers[half:], fathers[half:], generator), 1.5 / len(self.space), generator)
+        genes = np.concatenate([transferred(mothers[:half], generator), mixed, self._sample(fresh)])
+        return self.rescaling(genes, generator)
+
+    def _apart(self, genes: Genes) -> Genes:
+        """The first rows of the batch, each unlike those before it."""
+        chosen: list[Genes] = []
+        for row in genes:
+            if all((row != other).sum() >= APART for other in chosen):
+                chosen.append(row)
+            if len(chosen) == self.settings.batch:
+                break
+        return np.array(chosen, dtype=np.int64).reshape(-1, len(self.space))
+
+    # -- the model ----------------------------------------------------------------------------------------------------
+
+    def _model(self) -> tuple[GaussianProcess | RidgeRegression, Genes]:
+        """A model of the best observations, and their genes."""
+        kept = self.history.top(MEMORY)
+        genes = self.space.genes([list(candidate.structure) for candidate in kept])
+        scores = np.array([candidate.score for candidate in kept])
+        if len(self.history) >= GROWTH * self._fitted:
+            self._kernel, self._fitted = None, len(self.history)
+        model = GaussianProcess(self._widths(genes), scores, self._kernel)
+        self._kernel = model.kernel
+        return model, genes
+
+    def _widths(self, genes: Genes) -> Matrix:
+        """Widths as fractions of the full ones."""
+        return self.space.counts(genes) / self.space.counts(self.space.levels - 1)
+
+    @property
+    def recommended(self) -> Candidate | None:
+        """The candidate with the largest quarter of its score plus three quarters of what the model thinks of it."""
+        if not len(self.history):
+            return None
+        model, genes = self._model()
+        kept = self.history.top(MEMORY)
+        trust = [0.25 * candidate.score + 0.75 * mean for candidate, mean in zip(kept, model.fitted, strict=True)]
+        return kept[int(np.argmax(trust))]
+
+    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+        """All it learns is in the history."""
+
+    def _memory(self) -> dict[str, Any]:
+        return {"kernel": asdict(self._kernel) if self._kernel else None, "fitted": self._fitted}
+
+    def _remember(self, memory: Mapping[str, Any]) -> None:
+        self._kernel = Kernel(**memory["kernel"]) if memory["kernel"] else None
+        self._fitted = memory["fitted"]
+
+
+def log_expected_improvement(means: Matrix, deviations: Matrix, best: float) -> Matrix:
+    """The logarithm of E[max(0, score - best)] of normal scores, exact far below the best as well."""
+    z = (means - best) / deviations
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    upper = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])
+    with np.errstate(divide="ignore"):
+        near = np.log(np.maximum(density + z * upper, 0))
+    far = -0.5 * z**2 - 0.5 * math.log(2 * math.pi) - 2 * np.log(np.maximum(np.abs(z), 1))
+    return np.log(deviations) + np.where(z > -5, near, far)
