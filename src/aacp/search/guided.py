@@ -30,6 +30,8 @@ GROWTH = 1.35  # of the data before the kernel is chosen anew
 PARENTS = 15
 ROUNDS = 2
 RANDOM_SHARE = 0.1
+SCORE_TRUST = 0.25  # in a candidate's own score when one is recommended; the rest in the model
+RIDGE_GROUPS, RIDGE_EVALUATIONS = 40, 200  # beyond both, the ridge model is as good and cheaper
 APART = 3  # genes in which the members of a batch differ at least
 
 
@@ -68,7 +70,11 @@ class GuidedEvolution(Searcher[Guidance]):
         if not len(self.history):
             begin = [self._start, seeds(self.rescaling, self._generator), self._sample(self.settings.random)]
             return self.rescaling(np.concatenate(begin), self._generator)
-        model, observed = self._model()
+        if len(self.history) >= GROWTH * self._fitted:
+            self._kernel, self._fitted = None, len(self.history)
+        model, observed = self._model(), self._observed_genes()
+        if isinstance(model, GaussianProcess):
+            self._kernel = model.kernel
         parents = observed[np.argsort(-model.fitted, kind="stable")[:PARENTS]]
         pool, gains = observed[:0], np.zeros(0)
         for _ in range(ROUNDS):
@@ -102,16 +108,19 @@ class GuidedEvolution(Searcher[Guidance]):
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
-    def _model(self) -> tuple[GaussianProcess | RidgeRegression, Genes]:
-        """A model of the best observations, and their genes."""
-        kept = self.history.top(MEMORY)
-        genes = self.space.genes([list(candidate.structure) for candidate in kept])
-        scores = np.array([candidate.score for candidate in kept])
-        if len(self.history) >= GROWTH * self._fitted:
-            self._kernel, self._fitted = None, len(self.history)
-        model = GaussianProcess(self._widths(genes), scores, self._kernel)
-        self._kernel = model.kernel
-        return model, genes
+    def _model(self) -> GaussianProcess | RidgeRegression:
+        """A model of the best observations, in the order of `_observed`."""
+        widths = self._widths(self._observed_genes())
+        scores = np.array([candidate.score for candidate in self._observed()])
+        if len(self.space) > RIDGE_GROUPS and len(self.history) > RIDGE_EVALUATIONS:
+            return RidgeRegression(widths, scores)
+        return GaussianProcess(widths, scores, self._kernel)
+
+    def _observed(self) -> list[Candidate]:
+        return self.history.top(MEMORY)
+
+    def _observed_genes(self) -> Genes:
+        return self.space.genes([list(candidate.structure) for candidate in self._observed()])
 
     def _widths(self, genes: Genes) -> Matrix:
         """Widths as fractions of the full ones."""
@@ -122,10 +131,9 @@ class GuidedEvolution(Searcher[Guidance]):
         """The candidate with the largest quarter of its score plus three quarters of what the model thinks of it."""
         if not len(self.history):
             return None
-        model, genes = self._model()
-        kept = self.history.top(MEMORY)
-        trust = [0.25 * candidate.score + 0.75 * mean for candidate, mean in zip(kept, model.fitted, strict=True)]
-        return kept[int(np.argmax(trust))]
+        observed, means = self._observed(), self._model().fitted
+        trust = [SCORE_TRUST * known.score + (1 - SCORE_TRUST) * mean for known, mean in zip(observed, means, strict=True)]
+        return observed[int(np.argmax(trust))]
 
     def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
         """All it learns is in the history."""

@@ -41,6 +41,7 @@ class History:
     """Every candidate of a search, each structure once, in the order they were asked for."""
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
+        self.best: Candidate | None = None  # the best ever told; of equals the one asked for first
         self._candidates: list[Candidate] = []
         self._by_counts: dict[tuple[int, ...], Candidate] = {}
         for candidate in candidates:
@@ -52,6 +53,8 @@ class History:
         # By number, not by arrival: so the workers' pace leaves no trace.
         insort(self._candidates, candidate, key=lambda known: known.number)
         self._by_counts[candidate.structure.counts] = candidate
+        if self.best is None or candidate.rank < self.best.rank:
+            self.best = candidate
 
     def __len__(self) -> int:
         return len(self._candidates)
@@ -70,11 +73,6 @@ class History:
     def find(self, counts: Iterable[int]) -> Candidate | None:
         """The candidate with these channel counts, if it was evaluated."""
         return self._by_counts.get(tuple(counts))
-
-    @property
-    def best(self) -> Candidate | None:
-        """The best ever told; of equals the one asked for first."""
-        return min(self._candidates, key=lambda candidate: candidate.rank, default=None)
 
     def top(self, count: int) -> list[Candidate]:
         """The best so many, best first: what to score again on more data."""
