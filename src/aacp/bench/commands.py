@@ -36,14 +36,15 @@ def fig3(seeds: int, iterations: int, out: Path | None) -> None:
 @bench.command()
 @click.option("--seeds", default=50, show_default=True, help="Problems of each family.")
 @click.option("--family", "chosen", multiple=True, type=click.Choice(comparing.FAMILIES), help="Only this one; repeatable.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for search.json and search.md.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for search_FAMILY.json and .md.")
 def search(seeds: int, chosen: tuple[str, ...], out: Path | None) -> None:
     """Searchers against each other, at equal evaluations, on problems whose best answer is known."""
-    comparisons = [comparing.measure(family, seeds) for family in chosen or comparing.FAMILIES]
-    text = _page(f"aacp bench search --seeds {seeds}", seeds, comparing.table(comparisons))
-    click.echo(text)
-    if out is not None:
-        _keep(out, "search", text, [asdict(comparison) for comparison in comparisons])
+    for family in chosen or comparing.FAMILIES:
+        comparison = comparing.measure(family, seeds)
+        text = _page(f"aacp bench search --seeds {seeds} --family {family}", seeds, comparing.table(comparison))
+        click.echo(text)
+        if out is not None:
+            _keep(out, f"search_{family}", text, asdict(comparison))
 
 
 @bench.command()

@@ -63,15 +63,12 @@ def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) 
     return found
 
 
-def table(comparisons: Sequence[Comparison], marks: Sequence[int] = MARKS) -> str:
-    """Mean regret ± standard deviation over seeds after each mark, a column per family."""
-    heads = [f"{comparison.family} (n = {len(next(iter(comparison.regrets.values())))})" for comparison in comparisons]
-    lines = [f"Regret in points after {'/'.join(map(str, marks))} evaluations, mean ± standard deviation over seeds", ""]
-    lines += ["| searcher | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
-    for method in comparisons[0].regrets:
-        cells = []
-        for comparison in comparisons:
-            pairs = zip(comparison.mean(method), comparison.spread(method), strict=True)
-            cells.append(" / ".join(f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs))
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+def table(comparison: Comparison, marks: Sequence[int] = MARKS) -> str:
+    """Mean regret ± standard deviation over seeds after each mark."""
+    lines = [f"{comparison.family}: regret in points, mean ± standard deviation over seeds", ""]
+    lines.append("| searcher | " + " | ".join(f"after {mark} evaluations" for mark in marks) + " |")
+    lines.append("|---" * (1 + len(marks)) + "|")
+    for method in comparison.regrets:
+        pairs = zip(comparison.mean(method), comparison.spread(method), strict=True)
+        lines.append(f"| {method} | " + " | ".join(f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs) + " |")
     return "\n".join(lines)

@@ -84,7 +84,7 @@ def _features(widths: Matrix, length: float) -> Matrix:
     kept = values > 1e-9 * values[-1]
     root = vectors[:, kept] / np.sqrt(values[kept])
     features = _bumps(widths.ravel(), length) @ root
-    return features.reshape(len(widths), -1) / np.sqrt(widths.shape[1])
+    return features.reshape(len(widths), widths.shape[1] * root.shape[1]) / np.sqrt(widths.shape[1])
 
 
 def _bumps(points: Matrix, length: float) -> Matrix:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
@@ -28,8 +29,7 @@ from aacp.structure import Structure
 MEMORY = 400  # observations the process is fitted to, the best ones: its cost grows with their cube
 GROWTH = 1.35  # of the data before the kernel is chosen anew
 PARENTS = 15
-ROUNDS = 2
-RANDOM_SHARE = 0.1
+FRESH = (0.1, 0.0)  # share of random vectors among the offspring of each round; in the second, none would win
 SCORE_TRUST = 0.25  # in a candidate's own score when one is recommended; the rest in the model
 RIDGE_GROUPS, RIDGE_EVALUATIONS = 40, 200  # beyond both, the ridge model is as good and cheaper
 APART = 3  # genes in which the members of a batch differ at least
@@ -63,6 +63,7 @@ class GuidedEvolution(Searcher[Guidance]):
         start: Sequence[Structure] = (),
     ) -> None:
         super().__init__(space, budget, seed, settings or Guidance(), start)
+        self._full = space.counts(space.levels - 1)
         self._kernel: Kernel | None = None
         self._fitted = 0  # observations the kernel was chosen on
 
@@ -72,13 +73,13 @@ class GuidedEvolution(Searcher[Guidance]):
             return self.rescaling(np.concatenate(begin), self._generator)
         if len(self.history) >= GROWTH * self._fitted:
             self._kernel, self._fitted = None, len(self.history)
-        model, observed = self._model(), self._observed_genes()
+        model, observed = self._model(), self._observed_counts()
         if isinstance(model, GaussianProcess):
             self._kernel = model.kernel
-        parents = observed[np.argsort(-model.fitted, kind="stable")[:PARENTS]]
-        pool, gains = observed[:0], np.zeros(0)
-        for _ in range(ROUNDS):
-            offspring = self._bred(parents)
+        parents = self.space.genes(observed[np.argsort(-model.fitted, kind="stable")[:PARENTS]])
+        pool, gains = parents[:0], np.zeros(0)
+        for fresh in FRESH:
+            offspring = self._bred(parents, int(fresh * self.settings.offspring))
             offspring = offspring[self._unseen(offspring)]
             gain = log_expected_improvement(*model.predict(self._widths(offspring)), float(model.fitted.max()))
             pool, gains = np.concatenate([pool, offspring]), np.concatenate([gains, gain])
@@ -86,12 +87,11 @@ class GuidedEvolution(Searcher[Guidance]):
             parents = np.concatenate([pool[order], parents])[:PARENTS]
         return self._apart(pool[order])
 
-    def _bred(self, parents: Genes) -> Genes:
-        """Offspring of drawn parents: half transfers of width, the rest crossed and mutated, some drawn at random."""
-        count, generator = self.settings.offspring, self._generator
-        fresh = int(count * RANDOM_SHARE)
-        half = (count - fresh) // 2
-        mothers, fathers = parents[generator.integers(len(parents), size=(2, count - fresh))]
+    def _bred(self, parents: Genes, fresh: int) -> Genes:
+        """Offspring of drawn parents, half by transfers of width, half crossed and mutated, and `fresh` random vectors."""
+        generator, count = self._generator, self.settings.offspring - fresh
+        half = count // 2
+        mothers, fathers = parents[generator.integers(len(parents), size=(2, count))]
         mixed = mutated(crossed(mothers[half:], fathers[half:], generator), 1.5 / len(self.space), generator)
         genes = np.concatenate([transferred(mothers[:half], generator), mixed, self._sample(fresh)])
         return self.rescaling(genes, generator)
@@ -110,7 +110,7 @@ class GuidedEvolution(Searcher[Guidance]):
 
     def _model(self) -> GaussianProcess | RidgeRegression:
         """A model of the best observations, in the order of `_observed`."""
-        widths = self._widths(self._observed_genes())
+        widths = self._observed_counts() / self._full
         scores = np.array([candidate.score for candidate in self._observed()])
         if len(self.space) > RIDGE_GROUPS and len(self.history) > RIDGE_EVALUATIONS:
             return RidgeRegression(widths, scores)
@@ -119,12 +119,12 @@ class GuidedEvolution(Searcher[Guidance]):
     def _observed(self) -> list[Candidate]:
         return self.history.top(MEMORY)
 
-    def _observed_genes(self) -> Genes:
-        return self.space.genes([list(candidate.structure) for candidate in self._observed()])
+    def _observed_counts(self) -> NDArray[np.int64]:
+        return np.array([candidate.structure.counts for candidate in self._observed()], dtype=np.int64)
 
     def _widths(self, genes: Genes) -> Matrix:
         """Widths as fractions of the full ones."""
-        return self.space.counts(genes) / self.space.counts(self.space.levels - 1)
+        return self.space.counts(genes) / self._full
 
     @property
     def recommended(self) -> Candidate | None:

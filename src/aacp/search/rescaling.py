@@ -148,8 +148,8 @@ class Rescaling:
             strides = np.minimum(room / 2, longest[active]).astype(np.int64)
             far = strides > 1
             active, allowed, strides = active[far], allowed[far], strides[far]
-            steps = generator.multinomial(strides, allowed / allowed.sum(axis=1, keepdims=True))
-            trial = np.minimum(genes[active] + steps, self._top)
+            steps = generator.random(allowed.shape) * allowed.sum(axis=1, keepdims=True) < strides[:, None]
+            trial = genes[active] + (steps & allowed)
             fits = ~self._breaks(trial).any(axis=0)
             genes[active[fits]] = trial[fits]
             longest[active[~fits]] = strides[~fits] / 2

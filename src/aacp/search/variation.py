@@ -39,10 +39,12 @@ def crossed(first: Genes, second: Genes, generator: np.random.Generator) -> Gene
 
 
 def transferred(genes: Genes, generator: np.random.Generator) -> Genes:
-    """Rows in which one gene gives one or two steps and another gets one: width moved from group to group."""
-    genes = genes.copy()
-    rows = np.arange(len(genes))
-    giver, taker = (generator.integers(genes.shape[1], size=len(genes)) for _ in range(2))
-    genes[rows, giver] -= generator.integers(1, 3, size=len(genes))
-    genes[rows, taker] += generator.integers(1, 3, size=len(genes))
+    """Rows in which one group, or a few in a row, give a step or two and others get as much: width moved elsewhere."""
+    # Neighbours often want like widths: moving one of them alone would hurt where moving all of them helps.
+    genes, columns = genes.copy(), np.arange(genes.shape[1])
+    for sign in (-1, 1):
+        first = generator.integers(genes.shape[1], size=(len(genes), 1))
+        length = np.minimum(generator.geometric(0.5, size=first.shape), max(1, genes.shape[1] // 3))
+        window = (first <= columns) & (columns < first + length)
+        genes += sign * window * generator.integers(1, 3, size=first.shape)
     return genes
