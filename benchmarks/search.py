@@ -1,6 +1,6 @@
 """Claim: to be measured.
 
-    python benchmarks/search.py
+python benchmarks/search.py
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Claim: to be measured.
 
-    python benchmarks/slack.py
+python benchmarks/slack.py
 """
 
 from pathlib import Path

@@ -84,11 +84,11 @@ class SearchSpace:
 
     def counts(self, genes: ArrayLike) -> NDArray[np.int64]:
         """Channel counts of genes: of one vector, or of many as rows of a matrix."""
-        return self._table[np.arange(len(self)), np.asarray(genes)]
+        return np.asarray(self._table[np.arange(len(self)), np.asarray(genes)])
 
     def genes(self, structures: ArrayLike) -> NDArray[np.int64]:
         """The genes of legal structures: of one, or of many as rows of a matrix. The inverse of `counts`."""
-        return (self._table < np.asarray(structures)[..., None]).sum(axis=-1)
+        return np.asarray((self._table < np.asarray(structures)[..., None]).sum(axis=-1))
 
     def structure(self, genes: ArrayLike) -> Structure:
         """One gene vector as a structure."""
@@ -99,7 +99,7 @@ class SearchSpace:
         return Structure(choice[generator.integers(len(choice))] for choice in self.choices)
 
     def snap(self, widths: ArrayLike) -> Structure:
-        """The largest legal structure not above `widths`, or the smallest count where none is below (Alg. 1, l. 1-5)."""
+        """The largest legal structure not above `widths`, the smallest count where none is below (Alg. 1, l. 1-5)."""
         values = self._vector(widths)
         return Structure(
             choice[max(0, int(np.searchsorted(choice, value, side="right")) - 1)]
@@ -141,13 +141,17 @@ def _choices(width: int, step: int) -> tuple[int, ...]:
 def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float | int]:
     if isinstance(step, Mapping):
         if unknown := [name for name in step if name not in names]:
-            raise InvalidOption(f"There is no free group {unknown[0]!r} to set a pruning step for. print(graph) lists them.")
+            raise InvalidOption(
+                f"There is no free group {unknown[0]!r} to set a pruning step for. print(graph) lists them."
+            )
         if missing := [name for name in names if name not in step]:
             raise InvalidOption(f"Group {missing[0]!r} has no pruning step. Give a step for every free group.")
         return [step[name] for name in names]
     if isinstance(step, Sequence):
         if len(step) != len(names):
-            raise InvalidOption(f"{len(step)} pruning steps were given for {len(names)} groups. Give one per free group.")
+            raise InvalidOption(
+                f"{len(step)} pruning steps were given for {len(names)} groups. Give one per free group."
+            )
         return step
     return [step] * len(names)
 

@@ -24,7 +24,12 @@ def search_with(settings: Evolution, genes, scores=None) -> ImprovedDifferential
 
 
 def test_the_defaults_are_the_papers() -> None:
-    assert (PAPER.population, PAPER.differential_weight, PAPER.crossover_rate, PAPER.reinitialise_after) == (10, 0.5, 0.8, 4)
+    assert (PAPER.population, PAPER.differential_weight, PAPER.crossover_rate, PAPER.reinitialise_after) == (
+        10,
+        0.5,
+        0.8,
+        4,
+    )
     assert ImprovedDifferentialEvolution(SPACE, Budget()).settings == PAPER
 
 

@@ -76,7 +76,9 @@ def test_a_cost_that_hides_from_every_probe_is_obeyed_all_the_same() -> None:
     start = np.full((20, 8), 40)
     often = Rescaling(space, plain)(start, np.random.default_rng(0))
     trap = {row.tobytes() for row in space.counts(often)}  # linear, but for twenty structures it would arrive at
-    hidden = Cost("trap", "", 512.0, lambda rows: rows.sum(axis=1) + 9999.0 * np.array([r.tobytes() in trap for r in rows]))
+    hidden = Cost(
+        "trap", "", 512.0, lambda rows: rows.sum(axis=1) + 9999.0 * np.array([r.tobytes() in trap for r in rows])
+    )
     budget = Budget(Limit(hidden, at_most=256))
     rows = Rescaling(space, budget)(start, np.random.default_rng(0))
     assert budget.feasible(space.counts(rows)).all()

@@ -35,7 +35,9 @@ def fig3(seeds: int, iterations: int, out: Path | None) -> None:
 
 @bench.command()
 @click.option("--seeds", default=50, show_default=True, help="Problems of each family.")
-@click.option("--family", "chosen", multiple=True, type=click.Choice(comparing.FAMILIES), help="Only this one; repeatable.")
+@click.option(
+    "--family", "chosen", multiple=True, type=click.Choice(comparing.FAMILIES), help="Only this one; repeatable."
+)
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for search_FAMILY.json and .md.")
 def search(seeds: int, chosen: tuple[str, ...], out: Path | None) -> None:
     """Searchers against each other, at equal evaluations, on problems whose best answer is known."""

@@ -59,9 +59,7 @@ def readings() -> list[Reading]:
     problem = equation_14()
 
     def evolution(name: str, settings: Evolution) -> Reading:
-        return Reading(
-            name, lambda seed: ImprovedDifferentialEvolution(problem.space, problem.budget, seed, settings)
-        )
+        return Reading(name, lambda seed: ImprovedDifferentialEvolution(problem.space, problem.budget, seed, settings))
 
     def colony(name: str, settings: Colony) -> Reading:
         return Reading(name, lambda seed: BeeColony(problem.space, problem.budget, seed, settings), generations=2)
@@ -77,7 +75,9 @@ def readings() -> list[Reading]:
         evolution("IDE as printed (N 50)", large),
         evolution("DE as printed (N 50)", replace(large, reinitialise_after=None)),
         evolution("IDE, rand/1, unbiased rounding (N 50)", replace(large, rounding="stochastic")),
-        evolution("DE, rand/1, unbiased rounding (N 50)", replace(large, rounding="stochastic", reinitialise_after=None)),
+        evolution(
+            "DE, rand/1, unbiased rounding (N 50)", replace(large, rounding="stochastic", reinitialise_after=None)
+        ),
         colony("ABC as ABCPruner (limit 5, truncation)", Colony(sources=50)),
         colony("ABC, classical (limit N x D, rounding)", classical(problem.space)),
     ]
@@ -134,7 +134,7 @@ def summary(curves: list[Curve]) -> list[dict[str, Any]]:
 
 def draw(curves: list[Curve], path: Path) -> None:
     """The curve of Fig. 3 as a page: the mean best distance over iterations."""
-    import plotly.graph_objects as go
+    import plotly.graph_objects as go  # type: ignore[import-untyped]
 
     figure = go.Figure()
     for curve in curves:

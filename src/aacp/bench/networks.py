@@ -16,7 +16,7 @@ _Total = Callable[[Counts, Counts], Counts]  # from the weights of each layer an
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionNetwork:
-    """3x3 convolutions between groups of channels: layer k reads group `sources[k]` (-1: the image), writes `targets[k]`."""
+    """3x3 convolutions between groups of channels: layer k reads `sources[k]` (-1: the image), writes `targets[k]`."""
 
     name: str
     widths: tuple[int, ...]
@@ -42,7 +42,9 @@ class ConvolutionNetwork:
         return self._cost(
             "params",
             "parameters",
-            lambda weights, counts: weights.sum(axis=1) + 2 * counts[:, targets].sum(axis=1) + 10 * counts[:, self.head],
+            lambda weights, counts: (
+                weights.sum(axis=1) + 2 * counts[:, targets].sum(axis=1) + 10 * counts[:, self.head]
+            ),
         )
 
     def _cost(self, name: str, unit: str, total: _Total) -> Cost:
@@ -74,5 +76,5 @@ def resnet(depth: int) -> ConvolutionNetwork:
         area = (32 >> stage) ** 2
         layers += [(before, block, area), (block, stages[stage], area)]
     sources, targets, areas = zip(*layers, strict=True)
-    widths = tuple(16 << (block // blocks) for block in range(3 * blocks)) + (16, 32, 64)
+    widths = (*(16 << (block // blocks) for block in range(3 * blocks)), 16, 32, 64)
     return ConvolutionNetwork(f"ResNet{depth}", widths, sources, targets, areas, stages[2])

@@ -61,7 +61,9 @@ class Problem:
         begin = begin[np.argsort(-self.true(self.space.counts(begin)))][:starts]
         return max(self._climbed(row, rescaling, generator, quiet) for row in begin)
 
-    def _climbed(self, row: NDArray[np.int64], rescaling: Rescaling, generator: np.random.Generator, quiet: int) -> float:
+    def _climbed(
+        self, row: NDArray[np.int64], rescaling: Rescaling, generator: np.random.Generator, quiet: int
+    ) -> float:
         score, still = -np.inf, 0
         while still < quiet:
             rows = np.tile(row, (150, 1))
@@ -79,7 +81,7 @@ def equation_14() -> Problem:
     space = SearchSpace.from_widths([19] * 30, pruning_step=1)
 
     def true(counts: ArrayLike) -> Rows:
-        return -np.linalg.norm(np.asarray(counts) - 15.0, axis=-1)
+        return np.asarray(-np.linalg.norm(np.asarray(counts) - 15.0, axis=-1))
 
     return Problem("Eq. 14", space, Budget(), true, None, 0, optimum=0.0)
 
@@ -101,7 +103,7 @@ def knapsack(seed: int = 0, groups: int = 30) -> Problem:
     accuracy = FLOOR + (CEILING - FLOOR) * np.exp(-least)
 
     def true(counts: ArrayLike) -> Rows:
-        return FLOOR + (CEILING - FLOOR) * np.exp(-damages(counts).sum(axis=-1))
+        return np.asarray(FLOOR + (CEILING - FLOOR) * np.exp(-damages(counts).sum(axis=-1)))
 
     return Problem("knapsack", space, budget, true, None, seed, optimum=float(accuracy))
 
@@ -152,7 +154,7 @@ def pruning_problem(
 
 
 def _damage(family: str, uses: NDArray[np.int64], generator: np.random.Generator) -> Callable[[Rows], Rows]:
-    """Damage of widths given as fractions, a row each: a sum over groups, each as its layers are many, and over pairs."""
+    """Damage of widths given as fractions, a row each: over groups, each as its layers are many, and over pairs."""
     groups = len(uses)
     weights = uses * generator.lognormal(0, 1, groups)
     powers = generator.uniform(1.5, 4, groups)

@@ -31,7 +31,9 @@ class Slack:
 
 
 def slacks(
-    models: Sequence[str] = ("vgg16", "resnet56", "resnet110"), steps: Sequence[float] = (1 / 8, 1 / 32), draws: int = 1000
+    models: Sequence[str] = ("vgg16", "resnet56", "resnet110"),
+    steps: Sequence[float] = (1 / 8, 1 / 32),
+    draws: int = 1000,
 ) -> list[Slack]:
     """Every form of Algorithm 1 on evenly drawn vectors; the parameters are limited too, as in the paper, to -0 %."""
     return [_slack(model, step, form, draws) for model in models for step in steps for form in FORMS]

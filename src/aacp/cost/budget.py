@@ -59,7 +59,9 @@ class Limit:
         name, rate, most = self.cost.name, self.pruning_rate, self.at_most
         if (rate is None) == (most is None):
             given = "neither was" if rate is None else "both were"
-            raise InvalidOption(f"{name}: a limit is a pruning_rate or an at_most, but {given} given. Give one of them.")
+            raise InvalidOption(
+                f"{name}: a limit is a pruning_rate or an at_most, but {given} given. Give one of them."
+            )
         if rate is not None and not 0 <= rate < 1:
             raise InvalidOption(f"{name}: a pruning rate lies in [0, 1), but got {rate!r}. It is the share to remove.")
         if most is not None and not 0 < most < math.inf:
@@ -102,7 +104,9 @@ class Limit:
             asked, reached = f"a pruning rate of {self.pruning_rate:g}", f"{1 - smallest / self.cost.full:.4g}"
         else:
             asked, reached = f"at most {self.at_most:g} {self._unit}", f"{smallest:g}"
-        return f"{self.cost.name}: {asked} was asked for, {joint} the smallest structure in this space reaches {reached}"
+        return (
+            f"{self.cost.name}: {asked} was asked for, {joint} the smallest structure in this space reaches {reached}"
+        )
 
 
 @dataclass(frozen=True, init=False)
@@ -113,7 +117,9 @@ class Budget:
 
     def __init__(self, *limits: Limit) -> None:
         if wrong := [limit for limit in limits if not isinstance(limit, Limit)]:
-            raise InvalidOption(f"A budget is made of limits, but got {wrong[0]!r}. Write Budget(Limit(cost, ...), ...).")
+            raise InvalidOption(
+                f"A budget is made of limits, but got {wrong[0]!r}. Write Budget(Limit(cost, ...), ...)."
+            )
         object.__setattr__(self, "limits", limits)
 
     def feasible(self, structures: ArrayLike) -> NDArray[np.bool_]:

@@ -70,7 +70,7 @@ class QuadraticForm:
 
     def values(self, rows: Counts) -> NDArray[np.float64]:
         """The cost of each row of counts."""
-        return self.constant + ((self.linear + rows @ self.quadratic) * rows).sum(axis=1)
+        return np.asarray(self.constant + ((self.linear + rows @ self.quadratic) * rows).sum(axis=1))
 
     def rises(self, rows: Counts, steps: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The cost of each row, and what it grows by if one count grows by its step: a value per row and group."""

@@ -32,7 +32,7 @@ ABCPRUNER = Colony()
 
 
 def classical(space: SearchSpace, sources: int = 50) -> Colony:
-    """Karaboga's colony: one gene a trial, nearest integers, a source abandoned after sources x groups trials in vain."""
+    """Karaboga's colony: one gene a trial, nearest integers, a source given up after sources x groups vain trials."""
     return Colony(sources, sources * len(space), "one", "nearest")
 
 

@@ -21,7 +21,7 @@ VARIANCES = tuple(product((1.0, 5.0), (0.01, 0.06, 0.3)))  # s2, noise
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hyper-parameters: lengths of the additive and the joint part, share of the first, variances of signal and noise."""
+    """Hyper-parameters: lengths of the additive and the joint part, share of the first, variances."""
 
     additive_length: float  # la
     joint_length: float  # lf
@@ -57,7 +57,8 @@ class GaussianProcess:
         kernel = self.kernel
         joint = np.exp(_distances(widths, self._widths) / (-2 * kernel.joint_length**2))
         additive = features @ self._features.T
-        return kernel.signal * (kernel.additive_share * additive + (1 - kernel.additive_share) * joint)
+        mixed: Matrix = kernel.additive_share * additive + (1 - kernel.additive_share) * joint
+        return kernel.signal * mixed
 
 
 def most_likely(widths: Matrix, targets: Matrix) -> Kernel:
@@ -83,8 +84,8 @@ def _features(widths: Matrix, length: float) -> Matrix:
     values, vectors = np.linalg.eigh(_bumps(NODES, length))
     kept = values > 1e-9 * values[-1]
     root = vectors[:, kept] / np.sqrt(values[kept])
-    features = _bumps(widths.ravel(), length) @ root
-    return features.reshape(len(widths), widths.shape[1] * root.shape[1]) / np.sqrt(widths.shape[1])
+    features: Matrix = _bumps(widths.ravel(), length) @ root
+    return np.asarray(features.reshape(len(widths), widths.shape[1] * root.shape[1]) / np.sqrt(widths.shape[1]))
 
 
 def _bumps(points: Matrix, length: float) -> Matrix:
@@ -94,4 +95,4 @@ def _bumps(points: Matrix, length: float) -> Matrix:
 def _distances(first: Matrix, second: Matrix) -> Matrix:
     """Mean squared distance over groups, of each row of `first` to each of `second`."""
     squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2 * first @ second.T
-    return np.maximum(squares, 0) / first.shape[1]
+    return np.asarray(np.maximum(squares, 0) / first.shape[1])

@@ -88,7 +88,7 @@ class GuidedEvolution(Searcher[Guidance]):
         return self._apart(pool[order])
 
     def _bred(self, parents: Genes, fresh: int) -> Genes:
-        """Offspring of drawn parents, half by transfers of width, half crossed and mutated, and `fresh` random vectors."""
+        """Offspring of drawn parents, half by moving width, half crossed and mutated, and `fresh` random vectors."""
         generator, count = self._generator, self.settings.offspring - fresh
         half = count // 2
         mothers, fathers = parents[generator.integers(len(parents), size=(2, count))]
@@ -132,7 +132,9 @@ class GuidedEvolution(Searcher[Guidance]):
         if not len(self.history):
             return None
         observed, means = self._observed(), self._model().fitted
-        trust = [SCORE_TRUST * known.score + (1 - SCORE_TRUST) * mean for known, mean in zip(observed, means, strict=True)]
+        trust = [
+            SCORE_TRUST * known.score + (1 - SCORE_TRUST) * mean for known, mean in zip(observed, means, strict=True)
+        ]
         return observed[int(np.argmax(trust))]
 
     def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
@@ -154,4 +156,4 @@ def log_expected_improvement(means: Matrix, deviations: Matrix, best: float) -> 
     with np.errstate(divide="ignore"):
         near = np.log(np.maximum(density + z * upper, 0))
     far = -0.5 * z**2 - 0.5 * math.log(2 * math.pi) - 2 * np.log(np.maximum(np.abs(z), 1))
-    return np.log(deviations) + np.where(z > -5, near, far)
+    return np.asarray(np.log(deviations) + np.where(z > -5, near, far))

@@ -14,7 +14,7 @@ from aacp.search.rescaling import Genes
 
 @dataclass(eq=False)
 class Population:
-    """X^t, N individuals (Eq. 7): one a row, its score (nan: not evaluated yet), and for how long it has not changed."""
+    """X^t, N individuals (Eq. 7): one a row, its score (nan: not evaluated yet), its generations without change."""
 
     genes: Genes
     scores: NDArray[np.float64]
@@ -40,7 +40,9 @@ class Population:
         """The index of the best individual, the lowest of equals."""
         return int(np.nanargmax(self.scores)) if not self.unscored.all() else 0
 
-    def replace(self, which: NDArray[np.bool_] | int, genes: Genes, scores: NDArray[np.float64] | float = np.nan) -> None:
+    def replace(
+        self, which: NDArray[np.bool_] | int, genes: Genes, scores: NDArray[np.float64] | float = np.nan
+    ) -> None:
         """Put new individuals in place of some; their age starts anew."""
         self.genes[which], self.scores[which], self.ages[which] = genes, scores, 0
 

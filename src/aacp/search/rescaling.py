@@ -87,10 +87,10 @@ class Rescaling:
     def _some_limit_breaks(self, genes: Genes) -> NDArray[np.bool_]:
         # Paper: line 6 joins the limits with "and", so that it stops as soon as one of them holds; with R_p = 0, as
         # in both tables of results, it never enforces R_f. It must be "or".
-        return self._breaks(genes).any(axis=0)
+        return np.asarray(self._breaks(genes).any(axis=0))
 
     def _printed_loop_goes_on(self, genes: Genes) -> NDArray[np.bool_]:
-        return self._breaks(genes).all(axis=0) & (len(self.budget.limits) > 0)
+        return np.asarray(self._breaks(genes).all(axis=0) & (len(self.budget.limits) > 0))
 
     def _breaks(self, genes: Genes) -> NDArray[np.bool_]:
         """Which limits are broken: a row per limit, a column per structure."""

@@ -6,10 +6,10 @@ is evaluated twice, that scores may come in any order, and that a search resumed
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -91,7 +91,9 @@ class Searcher(ABC, Generic[Settings]):
             if structure not in self._pending:
                 raise InvalidStructure(f"{structure} is not awaiting a score. Tell each structure of `ask` once.")
             if not math.isfinite(score):
-                raise InvalidOption(f"The score of {structure} is {score}. A score is a finite number, higher is better.")
+                raise InvalidOption(
+                    f"The score of {structure} is {score}. A score is a finite number, higher is better."
+                )
             told.append(Candidate(self._pending.pop(structure), self.generation, structure, float(score)))
             self.history.add(told[-1])
         self._complete()
@@ -136,10 +138,9 @@ class Searcher(ABC, Generic[Settings]):
     # -- state --------------------------------------------------------------------------------------------------------
 
     def _question(self) -> dict[str, Any]:
-        """What this search is about, to recognise it by."""
-        assert is_dataclass(self.settings)
-        settings = asdict(self.settings)  # type: ignore[arg-type]
+        """What this search is about, to recognise it by, as it reads when it comes back from JSON."""
         limits = [[str(limit), limit.bound] for limit in self.budget.limits]
+        settings = json.loads(json.dumps(vars(self.settings)))
         choices = [list(choice) for choice in self.space.choices]
         return {"method": type(self).__name__, "settings": settings, "choices": choices, "limits": limits}
 

@@ -1,4 +1,4 @@
-"""SensitivityThreshold: measure what each group loses alone, then cut all to the same predicted loss, as FastNAS does."""
+"""SensitivityThreshold: measure what each group loses alone, cut all to the same predicted loss, as FastNAS does."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from aacp.structure import Structure
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The settings of a sensitivity search: how a group's loss is taken to grow as its width shrinks, (1 - w) ^ power."""
+    """The settings of a sensitivity search: how a group's loss is taken to grow as it shrinks, w ^ -power."""
 
-    powers: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+    powers: tuple[float, ...] = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
 
 
 class SensitivityThreshold(Searcher[Sensitivity]):
@@ -60,7 +60,7 @@ class SensitivityThreshold(Searcher[Sensitivity]):
     def _shape(self, losses: NDArray[np.float64], power: float) -> NDArray[np.float64]:
         """Widths whose predicted loss is the same for all groups: narrow where it takes much to hurt."""
         floor = max(float(losses.max()), 1e-9) / 100  # a loss below the noise is no licence to cut everything
-        return np.asarray(np.maximum(losses, floor) ** (1 / (1 + power)))
+        return np.asarray(np.maximum(losses, floor) ** (1 / power))
 
     def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
         if self._losses:

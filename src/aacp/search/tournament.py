@@ -54,7 +54,7 @@ class Tournament(Searcher[Contest]):
     def _winners(self, count: int) -> Genes:
         # The population is sorted, so that the lowest index wins.
         rivals = self._generator.integers(len(self._population), size=(count, self.settings.rivals))
-        return self._population.genes[rivals.min(axis=1)]
+        return np.asarray(self._population.genes[rivals.min(axis=1)])
 
     def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
         all_genes = np.concatenate([self._population.genes, genes])
