@@ -1,6 +1,8 @@
 """`aacp bench` on the command line, on small helpings."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,11 @@ def test_curves_never_rise_and_count_iterations_not_generations() -> None:
 def test_search_compares_at_equal_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "NETWORKS", ("resnet20",))
     comparison = compare.measure("random", seeds=2, methods=("default", "paper", "uniform"), marks=(10, 20))
-    assert {method: len(rows) for method, rows in comparison.regrets.items()} == {"default": 2, "paper": 2, "uniform": 2}
+    assert {method: len(rows) for method, rows in comparison.regrets.items()} == {
+        "default": 2,
+        "paper": 2,
+        "uniform": 2,
+    }
     assert min(min(row) for rows in comparison.regrets.values() for row in rows) >= 0
     assert comparison.regrets["uniform"][0][0] == comparison.regrets["uniform"][0][1]
     text = compare.table(comparison, (10, 20))
@@ -59,3 +65,8 @@ def test_proposals_are_cheap() -> None:
     """Bounds a slow and busy machine can keep; the benchmark prints the figures."""
     assert slack.overhead("paper", evaluations=50) < 3
     assert slack.overhead("ide+", evaluations=50) < 10
+
+
+def test_searching_needs_neither_torch_nor_plotly() -> None:
+    code = "import sys, aacp.bench.commands, aacp.search.methods; print({'torch', 'plotly', 'rich'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"

@@ -9,7 +9,7 @@ from aacp.bench.networks import resnet, vgg16
 @pytest.mark.parametrize(
     ("network", "macs", "params"),
     [
-        # Published: 313 M and 14.7 M for VGG16 on CIFAR-10; 125.5 M and 0.85 M for ResNet56; 252.9 M and 1.73 M for 110.
+        # Published for CIFAR-10: 313 M and 14.7 M, 125.5 M and 0.85 M, 252.9 M and 1.73 M.
         (vgg16(), 313.2e6, 14.72e6),
         (resnet(56), 125.49e6, 0.853e6),
         (resnet(110), 252.89e6, 1.728e6),

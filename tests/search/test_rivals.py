@@ -1,15 +1,17 @@
 """Bees, tournaments, sensitivity, random and uniform: each does what its name says."""
 
 import numpy as np
+import pytest
 
 from aacp.bench.problems import Problem, equation_14, pruning_problem
 from aacp.cost.budget import Budget
-from aacp.search.baselines import RandomSearch, UniformShrinkage
-from aacp.search.bees import ABCPRUNER, BeeColony, classical
+from aacp.errors import InvalidOption
+from aacp.search.baselines import Draws, RandomSearch, UniformShrinkage
+from aacp.search.bees import ABCPRUNER, BeeColony, Colony, classical
 from aacp.search.loop import run_search
 from aacp.search.population import Population
 from aacp.search.sensitivity import SensitivityThreshold
-from aacp.search.tournament import Tournament
+from aacp.search.tournament import Contest, Tournament
 from aacp.space import SearchSpace
 
 
@@ -99,3 +101,12 @@ def test_random_search_does_not_learn(problem: Problem) -> None:
         run_search(search, lambda structure, sign=sign: sign * problem.estimate(structure), evaluations=100)
         histories.append([candidate.structure for candidate in search.history])
     assert histories[0] == histories[1]
+
+
+def test_settings_that_leave_nobody_to_compete_with_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="1 food sources"):
+        Colony(sources=1)
+    with pytest.raises(InvalidOption, match="population of 0"):
+        Contest(population=0)
+    with pytest.raises(InvalidOption, match="batch of 0"):
+        Draws(batch=0)

@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.rescaling import Form, Genes
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import largest
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 
 @dataclass(frozen=True)
@@ -34,15 +31,8 @@ class RandomSearch(Searcher[Draws]):
 
     settings_type = Draws
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        budget: Budget,
-        seed: int = 0,
-        settings: Draws | None = None,
-        start: Sequence[Structure] = (),
-    ) -> None:
-        super().__init__(space, budget, seed, settings or Draws(), start)
+    def _begin(self) -> None:
+        """Nothing is remembered."""
 
     def _propose(self) -> Genes:
         genes = np.concatenate([self._start, self._sample(self.settings.batch)])

@@ -9,12 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.cost.budget import Budget
+from aacp.errors import InvalidOption
 from aacp.search.population import Population
 from aacp.search.rescaling import Form, Genes
 from aacp.search.searcher import Searcher
 from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,10 @@ class Colony:
     genes_per_trial: Literal["all", "one"] = "all"
     rounding: Literal["truncate", "nearest"] = "truncate"
     rescaling: Form = "shrink"
+
+    def __post_init__(self) -> None:
+        if self.sources < 2:
+            raise InvalidOption(f"A colony of {self.sources} food sources has none to compare with. Take 2 or more.")
 
 
 ABCPRUNER = Colony()
@@ -44,16 +47,8 @@ class BeeColony(Searcher[Colony]):
 
     settings_type = Colony
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        budget: Budget,
-        seed: int = 0,
-        settings: Colony = ABCPRUNER,
-        start: Sequence[Structure] = (),
-    ) -> None:
-        super().__init__(space, budget, seed, settings, start)
-        self._sources = Population.empty(len(space))  # ages are trials in vain
+    def _begin(self) -> None:
+        self._sources = Population.empty(len(self.space))  # ages are trials in vain
         self._visited = np.zeros(0, dtype=np.int64)  # the source of each trial in flight
         self._onlookers = False
 

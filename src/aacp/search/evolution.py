@@ -13,15 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.population import Population
 from aacp.search.rescaling import Form, Genes
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
 from aacp.search.variation import nudged
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 
 @dataclass(frozen=True)
@@ -52,33 +49,20 @@ class Evolution:
 
 
 PAPER = Evolution()
-FIG3 = Evolution(
-    population=50, base="best", rounding="stochastic", force_one_gene=True, protect_best=True, reinitialise_after=4
-)
-IDE_PLUS = replace(
-    FIG3, population=10, reinitialise_after=20, rescaling="two-sided", seeded=True, avoid_known=True
-)  # fmt: skip
+FIG3 = replace(PAPER, population=50, base="best", rounding="stochastic", force_one_gene=True, protect_best=True)
+IDE_PLUS = replace(FIG3, population=10, reinitialise_after=20, rescaling="two-sided", seeded=True, avoid_known=True)
 
 
 class ImprovedDifferentialEvolution(Searcher[Evolution]):
-    """IDE: mutation, crossover, selection and reinitialisation of a population, a generation at a time.
+    """IDE: mutation, crossover, selection and reinitialisation of a population, a generation at a time (Alg. 2)."""
 
     # Paper: Alg. 2 updates individuals one after another. Here a generation is proposed as a whole, so that it can be
     # evaluated in any order and by any number of workers; no difference was measurable.
-    """
 
     settings_type = Evolution
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        budget: Budget,
-        seed: int = 0,
-        settings: Evolution = PAPER,
-        start: Sequence[Structure] = (),
-    ) -> None:
-        super().__init__(space, budget, seed, settings, start)
-        self._population = Population.empty(len(space))
+    def _begin(self) -> None:
+        self._population = Population.empty(len(self.space))
 
     def _propose(self) -> Genes:
         if not len(self._population):

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.gaussian import GaussianProcess, Kernel, Matrix
 from aacp.search.history import Candidate
@@ -23,8 +22,6 @@ from aacp.search.ridge import RidgeRegression
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
 from aacp.search.variation import crossed, mutated, transferred
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 MEMORY = 400  # observations the process is fitted to, the best ones: its cost grows with their cube
 GROWTH = 1.35  # of the data before the kernel is chosen anew
@@ -54,16 +51,8 @@ class GuidedEvolution(Searcher[Guidance]):
 
     settings_type = Guidance
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        budget: Budget,
-        seed: int = 0,
-        settings: Guidance | None = None,
-        start: Sequence[Structure] = (),
-    ) -> None:
-        super().__init__(space, budget, seed, settings or Guidance(), start)
-        self._full = space.counts(space.levels - 1)
+    def _begin(self) -> None:
+        self._full = self.space.counts(self.space.levels - 1)
         self._kernel: Kernel | None = None
         self._fitted = 0  # observations the kernel was chosen on
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.baselines import RandomSearch, UniformShrinkage
 from aacp.search.bees import BeeColony
-from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, Evolution, ImprovedDifferentialEvolution
+from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution
 from aacp.search.searcher import Searcher
 from aacp.search.sensitivity import SensitivityThreshold
@@ -18,24 +18,18 @@ from aacp.search.tournament import Tournament
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
-Make = Callable[[SearchSpace, Budget, int, Sequence[Structure]], Searcher[Any]]
-
-
-def _evolution(settings: Evolution) -> Make:
-    return lambda space, budget, seed, start: ImprovedDifferentialEvolution(space, budget, seed, settings, start)
-
-
-METHODS: dict[str, Make] = {
-    "default": lambda space, budget, seed, start: GuidedEvolution(space, budget, seed, start=start),
-    "paper": _evolution(PAPER),
-    "fig3": _evolution(FIG3),
-    "ide+": _evolution(IDE_PLUS),
-    "de": _evolution(replace(PAPER, reinitialise_after=None)),
-    "bees": lambda space, budget, seed, start: BeeColony(space, budget, seed, start=start),
-    "tournament": lambda space, budget, seed, start: Tournament(space, budget, seed, start=start),
-    "sensitivity": lambda space, budget, seed, start: SensitivityThreshold(space, budget, seed, start=start),
-    "random": lambda space, budget, seed, start: RandomSearch(space, budget, seed, start=start),
-    "uniform": lambda space, budget, seed, start: UniformShrinkage(space, budget, seed, start=start),
+METHODS: dict[str, tuple[type[Searcher[Any]], Any]] = {
+    # name: the class and its settings, None for its own defaults
+    "default": (GuidedEvolution, None),
+    "paper": (ImprovedDifferentialEvolution, PAPER),
+    "fig3": (ImprovedDifferentialEvolution, FIG3),
+    "ide+": (ImprovedDifferentialEvolution, IDE_PLUS),
+    "de": (ImprovedDifferentialEvolution, replace(PAPER, reinitialise_after=None)),
+    "bees": (BeeColony, None),
+    "tournament": (Tournament, None),
+    "sensitivity": (SensitivityThreshold, None),
+    "random": (RandomSearch, None),
+    "uniform": (UniformShrinkage, None),
 }
 
 
@@ -45,4 +39,5 @@ def searcher(
     """A fresh search by the method of this name."""
     if name not in METHODS:
         raise InvalidOption(f"There is no search method {name!r}. Choose from {', '.join(METHODS)}.")
-    return METHODS[name](space, budget, seed, start)
+    method, settings = METHODS[name]
+    return method(space, budget, seed, settings, start)

@@ -34,9 +34,16 @@ class Searcher(ABC, Generic[Settings]):
     settings_type: ClassVar[type[Any]]
 
     def __init__(
-        self, space: SearchSpace, budget: Budget, seed: int, settings: Settings, start: Sequence[Structure] = ()
+        self,
+        space: SearchSpace,
+        budget: Budget,
+        seed: int = 0,
+        settings: Settings | None = None,
+        start: Sequence[Structure] = (),
     ) -> None:
-        self.space, self.budget, self.settings = space, budget, settings
+        """`start` are structures to begin with, beside the method's own: the best of an earlier search, say."""
+        self.space, self.budget = space, budget
+        self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
         self.generation = -1  # of the structures asked for last; 0 is the first
@@ -45,8 +52,13 @@ class Searcher(ABC, Generic[Settings]):
         self._trials: Genes = np.zeros((0, len(space)), dtype=np.int64)
         self._pending: dict[Structure, int] = {}
         self._asked = 0
+        self._begin()
 
     # -- what a method adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Set up what the method remembers beyond the history."""
 
     @abstractmethod
     def _propose(self) -> Genes:
@@ -161,8 +173,8 @@ class Searcher(ABC, Generic[Settings]):
     @classmethod
     def from_state(cls: type[Self], space: SearchSpace, budget: Budget, state: Mapping[str, Any]) -> Self:
         """The search that `state` was taken from; it goes on exactly as that one would have."""
-        settings = cls.settings_type(**state["settings"]) if state["method"] == cls.__name__ else None
-        search = cls(space, budget, settings=settings) if settings else cls(space, budget)  # type: ignore[call-arg]
+        same = state["method"] == cls.__name__
+        search = cls(space, budget, settings=cls.settings_type(**state["settings"]) if same else None)
         search.resume(state)
         return search
 

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.cost.budget import Budget
 from aacp.search.rescaling import Genes
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import largest
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,7 @@ class SensitivityThreshold(Searcher[Sensitivity]):
 
     settings_type = Sensitivity
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        budget: Budget,
-        seed: int = 0,
-        settings: Sensitivity | None = None,
-        start: Sequence[Structure] = (),
-    ) -> None:
-        super().__init__(space, budget, seed, settings or Sensitivity(), start)
+    def _begin(self) -> None:
         self._losses: list[float] = []
         self._done = False
 

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from aacp.cost.budget import Budget
+from aacp.errors import InvalidOption
 from aacp.search.population import Population
 from aacp.search.rescaling import Genes
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
 from aacp.search.variation import crossed, mutated, nudged
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 
 @dataclass(frozen=True)
@@ -25,22 +23,18 @@ class Contest:
     population: int = 10
     rivals: int = 2  # that meet for each parent's place
 
+    def __post_init__(self) -> None:
+        if self.population < 1 or self.rivals < 1:
+            raise InvalidOption(f"{self.rivals} rivals in a population of {self.population}. Take 1 or more of each.")
+
 
 class Tournament(Searcher[Contest]):
     """Parents win tournaments, children mix and mutate them, the best of both generations live on."""
 
     settings_type = Contest
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        budget: Budget,
-        seed: int = 0,
-        settings: Contest | None = None,
-        start: Sequence[Structure] = (),
-    ) -> None:
-        super().__init__(space, budget, seed, settings or Contest(), start)
-        self._population = Population.empty(len(space))
+    def _begin(self) -> None:
+        self._population = Population.empty(len(self.space))
 
     def _propose(self) -> Genes:
         size, generator = self.settings.population, self._generator
