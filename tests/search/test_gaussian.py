@@ -70,3 +70,12 @@ def test_equal_scores_do_not_divide_by_nothing() -> None:
     mean, deviation = GaussianProcess(np.eye(3), np.full(3, 0.5)).predict(np.eye(3))
     np.testing.assert_allclose(mean, 0.5)
     assert np.isfinite(deviation).all()
+
+
+def test_the_evidence_is_the_density_of_the_scores(data) -> None:
+    widths, scores = data
+    variance = scores.var()
+    gram = variance * (plain_covariance(widths, widths, KERNEL) + KERNEL.noise * np.eye(25))
+    rest = scores - scores.mean()
+    density = -0.5 * (np.linalg.slogdet(2 * np.pi * gram)[1] + rest @ np.linalg.solve(gram, rest))
+    assert GaussianProcess(widths, scores, KERNEL).evidence == pytest.approx(density, abs=0.01)

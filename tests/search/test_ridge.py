@@ -37,3 +37,18 @@ def test_it_recovers_an_additive_score_and_knows_where_it_is_uncertain() -> None
     mean, deviation = model.predict(near)
     assert np.abs(mean - truth(near)).mean() < 0.05
     assert model.predict(far)[1][0] > 5 * deviation.mean()
+
+
+def test_the_evidence_is_the_density_of_the_scores_under_the_best_strength_and_noise() -> None:
+    generator = np.random.default_rng(2)
+    widths = generator.integers(1, 9, size=(40, 3)) / 8
+    scores = widths.sum(axis=1) + generator.normal(0, 0.1, 40)
+    raw = features_of(widths)
+    features, rest = (raw - raw.mean(axis=0)) / raw.std(axis=0), scores - scores.mean()
+    densities = []
+    for strength in STRENGTHS:
+        shape = np.eye(40) + features @ features.T / strength
+        for noise in np.geomspace(1e-3, 1e-1, 400):
+            gram = noise * shape
+            densities.append(-0.5 * (np.linalg.slogdet(2 * np.pi * gram)[1] + rest @ np.linalg.solve(gram, rest)))
+    assert abs(RidgeRegression(widths, scores).evidence - max(densities)) < 0.01

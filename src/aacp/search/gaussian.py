@@ -6,6 +6,7 @@ The kernel is s2 [rho mean_i exp(-dw_i^2 / 2 la^2) + (1 - rho) exp(-|dw|^2 / 2 L
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 
@@ -43,7 +44,14 @@ class GaussianProcess:
         covariance[np.diag_indices_from(covariance)] += self.kernel.noise
         self._inverse = np.linalg.inv(covariance)
         self._weights = self._inverse @ targets
+        self._surprise = float(targets @ self._weights)
         self.fitted = scores - self._scale * self.kernel.noise * self._weights  # posterior means of the observations
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of how likely the scores are under the model."""
+        spread = 2 * math.log(self._scale) + math.log(2 * math.pi)
+        return 0.5 * float(np.linalg.slogdet(self._inverse)[1] - self._surprise - len(self._weights) * spread)
 
     def predict(self, widths: Matrix) -> tuple[Matrix, Matrix]:
         """Mean and standard deviation of the noise-free score of each row."""

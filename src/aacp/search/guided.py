@@ -28,7 +28,7 @@ GROWTH = 1.35  # of the data before the kernel is chosen anew
 PARENTS = 15
 FRESH = (0.1, 0.0)  # share of random vectors among the offspring of each round; in the second, none would win
 SCORE_TRUST = 0.25  # in a candidate's own score when one is recommended; the rest in the model
-RIDGE_GROUPS, RIDGE_EVALUATIONS = 40, 200  # beyond both, the ridge model is as good and cheaper
+RIDGE_GROUPS, RIDGE_EVALUATIONS = 40, 200  # beyond both, the ridge model is better where groups do not couple
 APART = 3  # genes in which the members of a batch differ at least
 
 
@@ -54,17 +54,20 @@ class GuidedEvolution(Searcher[Guidance]):
     def _begin(self) -> None:
         self._full = self.space.counts(self.space.levels - 1)
         self._kernel: Kernel | None = None
-        self._fitted = 0  # observations the kernel was chosen on
+        self._use_ridge = False
+        self._fitted = 0  # observations that both were chosen on
 
     def _propose(self) -> Genes:
         if not len(self.history):
             begin = [self._start, seeds(self.rescaling, self._generator), self._sample(self.settings.random)]
             return self.rescaling(np.concatenate(begin), self._generator)
         if len(self.history) >= GROWTH * self._fitted:
-            self._kernel, self._fitted = None, len(self.history)
-        model, observed = self._model(), self._observed_counts()
-        if isinstance(model, GaussianProcess):
-            self._kernel = model.kernel
+            self._choose_model()
+        return self._apart(self._ranked(self._model()))
+
+    def _ranked(self, model: GaussianProcess | RidgeRegression) -> Genes:
+        """Offspring of the best by the model, then of the most promising of these; the most promising first."""
+        observed = self._observed_counts()
         parents = self.space.genes(observed[np.argsort(-model.fitted, kind="stable")[:PARENTS]])
         pool, gains = parents[:0], np.zeros(0)
         for fresh in FRESH:
@@ -74,7 +77,7 @@ class GuidedEvolution(Searcher[Guidance]):
             pool, gains = np.concatenate([pool, offspring]), np.concatenate([gains, gain])
             order = np.argsort(-gains, kind="stable")
             parents = np.concatenate([pool[order], parents])[:PARENTS]
-        return self._apart(pool[order])
+        return pool[order]
 
     def _bred(self, parents: Genes, fresh: int) -> Genes:
         """Offspring of drawn parents, half by moving width, half crossed and mutated, and `fresh` random vectors."""
@@ -97,13 +100,20 @@ class GuidedEvolution(Searcher[Guidance]):
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
+    def _choose_model(self) -> None:
+        """Choose the kernel anew and, with many groups and observations, the model that explains them better."""
+        process = GaussianProcess(*self._data())
+        self._kernel, self._fitted = process.kernel, len(self.history)
+        many = len(self.space) > RIDGE_GROUPS and len(self.history) > RIDGE_EVALUATIONS
+        self._use_ridge = many and RidgeRegression(*self._data()).evidence > process.evidence
+
     def _model(self) -> GaussianProcess | RidgeRegression:
         """A model of the best observations, in the order of `_observed`."""
-        widths = self._observed_counts() / self._full
-        scores = np.array([candidate.score for candidate in self._observed()])
-        if len(self.space) > RIDGE_GROUPS and len(self.history) > RIDGE_EVALUATIONS:
-            return RidgeRegression(widths, scores)
-        return GaussianProcess(widths, scores, self._kernel)
+        return RidgeRegression(*self._data()) if self._use_ridge else GaussianProcess(*self._data(), self._kernel)
+
+    def _data(self) -> tuple[Matrix, Matrix]:
+        """Widths and scores of what the model is to explain."""
+        return self._observed_counts() / self._full, np.array([candidate.score for candidate in self._observed()])
 
     def _observed(self) -> list[Candidate]:
         return self.history.top(MEMORY)
@@ -130,11 +140,12 @@ class GuidedEvolution(Searcher[Guidance]):
         """All it learns is in the history."""
 
     def _memory(self) -> dict[str, Any]:
-        return {"kernel": asdict(self._kernel) if self._kernel else None, "fitted": self._fitted}
+        kernel = asdict(self._kernel) if self._kernel else None
+        return {"kernel": kernel, "use_ridge": self._use_ridge, "fitted": self._fitted}
 
     def _remember(self, memory: Mapping[str, Any]) -> None:
         self._kernel = Kernel(**memory["kernel"]) if memory["kernel"] else None
-        self._fitted = memory["fitted"]
+        self._use_ridge, self._fitted = memory["use_ridge"], memory["fitted"]
 
 
 def log_expected_improvement(means: Matrix, deviations: Matrix, best: float) -> Matrix:

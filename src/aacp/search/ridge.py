@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from aacp.search.gaussian import Matrix
@@ -20,7 +22,8 @@ class RidgeRegression:
         values, vectors = np.linalg.eigh(features.T @ features)
         values = np.maximum(values, 0)
         projected = vectors.T @ (features.T @ targets)
-        strength, self._noise = _most_likely(values, projected, float(targets @ targets), len(targets))
+        fit = _most_likely(values, projected, float(targets @ targets), len(targets))
+        self.evidence, strength, self._noise = fit  # how likely the scores are under the model, its logarithm
         self._root = vectors / np.sqrt(values + strength)
         self._weights = vectors @ (projected / (values + strength))
         self.fitted = self._mean + features @ self._weights  # posterior means of the observations
@@ -32,16 +35,16 @@ class RidgeRegression:
         return self._mean + features @ self._weights, np.sqrt(np.maximum(variance, 1e-18))
 
 
-def _most_likely(values: Matrix, projected: Matrix, total: float, count: int) -> tuple[float, float]:
-    """The prior strength under which the targets are most likely, and the noise variance that goes with it."""
+def _most_likely(values: Matrix, projected: Matrix, total: float, count: int) -> tuple[float, float, float]:
+    """How likely the targets are at most, the prior strength that makes them so, and the noise that goes with it."""
 
     def fit(strength: float) -> tuple[float, float, float]:
         explained = float((projected**2 / (values + strength)).sum())
         noise = max((total - explained) / count, 1e-18)
         doubt = float(np.log1p(values / strength).sum())
-        return -0.5 * (count * np.log(noise) + doubt), strength, noise
+        return -0.5 * (count * (math.log(2 * math.pi * noise) + 1) + doubt), strength, noise
 
-    return max(fit(strength) for strength in STRENGTHS)[1:]
+    return max(fit(strength) for strength in STRENGTHS)
 
 
 def _functions(widths: Matrix) -> Matrix:
