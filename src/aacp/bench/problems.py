@@ -125,9 +125,10 @@ def network(name: str) -> ConvolutionNetwork:
     """A cost model by name."""
     if name == "vgg16":
         return vgg16()
-    if name in ("resnet20", "resnet56", "resnet110"):
-        return resnet(int(name.removeprefix("resnet")))
-    raise InvalidOption(f"There is no cost model {name!r}. Choose vgg16, resnet20, resnet56 or resnet110.")
+    depth = name.removeprefix("resnet")
+    if depth != name and depth.isdecimal() and int(depth) >= 8 and int(depth) % 6 == 2:
+        return resnet(int(depth))
+    raise InvalidOption(f"There is no cost model {name!r}. Choose vgg16, resnet20, resnet56, resnet110 (6n + 2).")
 
 
 def pruning_problem(

@@ -32,6 +32,13 @@ class SearchResult:
     history: History
     stopped: Stop
 
+    @classmethod
+    def of(cls, method: Searcher[Any], stopped: Stop) -> SearchResult:
+        best, recommended = method.best, method.recommended
+        if best is None or recommended is None:
+            raise KeyboardInterrupt  # before the first evaluation there is nothing to give back
+        return cls(best, recommended, method.history, stopped)
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -113,7 +120,7 @@ def run_search(
         try:
             progress = next(steps)
         except StopIteration as end:
-            return _result(method, end.value)
+            return SearchResult.of(method, end.value)
         if verbose:
             print(progress, file=sys.stderr, flush=True)
 
@@ -177,13 +184,6 @@ def _progress(method: Searcher[Any], elapsed: float, left: float | None) -> Prog
     best = method.best
     assert best is not None
     return Progress(len(method.history), method.generation, best, method.budget.slack(best.structure), elapsed, left)
-
-
-def _result(method: Searcher[Any], stopped: Stop) -> SearchResult:
-    best, recommended = method.best, method.recommended
-    if best is None or recommended is None:
-        raise KeyboardInterrupt  # before the first evaluation there is nothing to give back
-    return SearchResult(best, recommended, method.history, stopped)
 
 
 def _duration(seconds: float) -> str:

@@ -6,7 +6,7 @@ here works on many vectors at once, one a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -50,8 +50,9 @@ class Rescaling:
         self._top = space.levels - 1
         genes = np.minimum(np.arange(space.levels.max())[:, None], self._top)
         # The count of each gene and its distance to the next, as numbers that matrix products are fast with.
-        self._columns, self._counts = np.arange(len(space)), space.counts(genes).T.astype(np.float64)
+        self._counts = space.counts(genes).T.astype(np.float64)
         self._steps = np.diff(self._counts, axis=1, append=self._counts[:, -1:])
+        self._offsets = self._counts.shape[1] * np.arange(len(space))  # of each group's row in the two tables
 
     def __call__(self, genes: Genes, generator: np.random.Generator, form: Form = "two-sided") -> Genes:
         """Rescale every row."""
@@ -110,7 +111,7 @@ class Rescaling:
         refused = np.zeros(genes.shape, dtype=bool)
         moved = np.zeros(len(genes), dtype=bool)  # since the row's first refusal
         while len(active):
-            allowed = self._fits_by_form(genes[active])[0] & ~refused[active]
+            allowed = self._fits_by_form(genes[active]) & ~refused[active]
             some = allowed.any(axis=1)
             # A step refused by a cost that is not monotone may fit after others: ask again until nothing moves.
             again = active[~some & moved[active]]
@@ -144,7 +145,7 @@ class Rescaling:
         genes = genes.copy()
         active, longest = np.arange(len(genes)), np.full(len(genes), np.inf)
         while len(active):
-            allowed, room = self._fits_by_form(genes[active])
+            allowed, room = self._room(genes[active])
             strides = np.minimum(room / 2, longest[active]).astype(np.int64)
             far = strides > 1
             active, allowed, strides = active[far], allowed[far], strides[far]
@@ -155,18 +156,28 @@ class Rescaling:
             longest[active[~fits]] = strides[~fits] / 2
         return genes
 
-    def _fits_by_form(self, genes: Genes) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Which steps up stay below the full width and within every limit that has a form; about how many fit."""
-        counts = self._counts[self._columns, genes]
-        steps = self._steps[self._columns, genes]
-        fits, room = genes < self._top, np.full(len(genes), np.inf)
+    def _fits_by_form(self, genes: Genes) -> NDArray[np.bool_]:
+        """Which steps up stay below the full width and within every limit that has a form."""
+        fits = genes < self._top
+        for limit, values, rises in self._priced(genes):
+            fits &= limit.holds(values[:, None] + rises)
+        return fits
+
+    def _room(self, genes: Genes) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Which steps up fit, and about how many of them would fit together."""
+        fits, room = self._fits_by_form(genes), np.full(len(genes), np.inf)
+        for limit, values, rises in self._priced(genes):
+            mean = (rises * fits).sum(axis=1) / np.maximum(fits.sum(axis=1), 1)
+            room = np.minimum(room, np.where(mean > 0, (limit.bound - values) / np.maximum(mean, 1e-300), 0))
+        return fits, room
+
+    def _priced(self, genes: Genes) -> Iterator[tuple[Limit, NDArray[np.float64], NDArray[np.float64]]]:
+        """Each limit that has a form, the cost of each row, and what every step up would add to it."""
+        places = genes + self._offsets
+        counts, steps = self._counts.take(places), self._steps.take(places)
         for limit, form in zip(self.budget.limits, self._forms, strict=True):
             if form is not None:
-                values, rises = form.rises(counts, steps)
-                fits &= limit.holds(values[:, None] + rises)
-                mean = (rises * fits).sum(axis=1) / np.maximum(fits.sum(axis=1), 1)
-                room = np.minimum(room, np.where(mean > 0, (limit.bound - values) / np.maximum(mean, 1e-300), 0))
-        return fits, room
+                yield limit, *form.rises(counts, steps)
 
 
 def _drawn(allowed: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.int64]:
