@@ -16,38 +16,70 @@ if TYPE_CHECKING:
     from aacp.cost.analytic import activation_bytes as activation_bytes
     from aacp.cost.analytic import macs as macs
     from aacp.cost.analytic import params as params
+    from aacp.cost.budget import Budget as Budget
+    from aacp.cost.budget import Limit as Limit
+    from aacp.cost.budget import cost_of as cost_of
     from aacp.errors import AACPError as AACPError
     from aacp.errors import GraphMismatch as GraphMismatch
+    from aacp.errors import InfeasibleBudget as InfeasibleBudget
     from aacp.errors import InvalidExample as InvalidExample
     from aacp.errors import InvalidOption as InvalidOption
     from aacp.errors import InvalidStructure as InvalidStructure
     from aacp.errors import NothingToPrune as NothingToPrune
+    from aacp.errors import RunLocked as RunLocked
+    from aacp.errors import RunMismatch as RunMismatch
     from aacp.errors import UnknownModel as UnknownModel
     from aacp.errors import UntraceableModel as UntraceableModel
+    from aacp.folder import RunFolder as RunFolder
     from aacp.graph.surgery import shrink as shrink
     from aacp.graph.tracing import trace as trace
     from aacp.graph.tracing import verify as verify
+    from aacp.search.evolution import Evolution as Evolution
+    from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
+    from aacp.search.guided import Guidance as Guidance
+    from aacp.search.guided import GuidedEvolution as GuidedEvolution
+    from aacp.search.history import Candidate as Candidate
+    from aacp.search.history import History as History
+    from aacp.search.loop import run_search as run_search
+    from aacp.search.methods import searcher as searcher
+    from aacp.search.rescaling import rescale as rescale
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
 
 _PLACES = {
     "AACPError": "aacp.errors",
+    "Budget": "aacp.cost.budget",
+    "Candidate": "aacp.search.history",
     "ChannelGraph": "aacp.channels",
     "ChannelGroup": "aacp.channels",
+    "Cost": "aacp.cost.analytic",
+    "Evolution": "aacp.search.evolution",
     "GraphMismatch": "aacp.errors",
+    "Guidance": "aacp.search.guided",
+    "GuidedEvolution": "aacp.search.guided",
+    "History": "aacp.search.history",
+    "ImprovedDifferentialEvolution": "aacp.search.evolution",
+    "InfeasibleBudget": "aacp.errors",
     "InvalidExample": "aacp.errors",
     "InvalidOption": "aacp.errors",
     "InvalidStructure": "aacp.errors",
-    "NothingToPrune": "aacp.errors",
-    "UnknownModel": "aacp.errors",
-    "UntraceableModel": "aacp.errors",
-    "Cost": "aacp.cost.analytic",
     "Layer": "aacp.channels",
+    "Limit": "aacp.cost.budget",
+    "NothingToPrune": "aacp.errors",
+    "RunFolder": "aacp.folder",
+    "RunLocked": "aacp.errors",
+    "RunMismatch": "aacp.errors",
     "SearchSpace": "aacp.space",
     "Structure": "aacp.structure",
+    "UnknownModel": "aacp.errors",
+    "UntraceableModel": "aacp.errors",
     "activation_bytes": "aacp.cost.analytic",
+    "cost_of": "aacp.cost.budget",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
+    "rescale": "aacp.search.rescaling",
+    "run_search": "aacp.search.loop",
+    "searcher": "aacp.search.methods",
     "shrink": "aacp.graph.surgery",
     "trace": "aacp.graph.tracing",
     "verify": "aacp.graph.tracing",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from aacp import __version__
+from aacp.bench.commands import bench
 from aacp.errors import AACPError
 
 
@@ -72,6 +73,8 @@ def trace(
     else:
         click.echo(str(graph))
 
+
+main.add_command(bench)
 
 if __name__ == "__main__":
     main()

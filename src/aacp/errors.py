@@ -2,11 +2,14 @@
 
 AACPError
 ├── InvalidOption      an argument is outside its range
+│   └── InfeasibleBudget   no structure of the space meets every limit
 ├── UnknownModel       a model name leads nowhere
 ├── UntraceableModel   the network cannot be turned into a channel graph
 │   ├── InvalidExample     the network does not run on the example
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
 ├── GraphMismatch      a graph and a network do not belong together
+├── RunMismatch        a run folder or saved search belongs to another question
+├── RunLocked          another process is writing to the run folder
 └── InvalidStructure   counts or indices that the graph or space does not allow
 
 A message has two sentences: what is wrong, with the values; what to do.
@@ -19,6 +22,10 @@ class AACPError(Exception):
 
 class InvalidOption(AACPError, ValueError):
     """An argument is outside its range."""
+
+
+class InfeasibleBudget(InvalidOption):
+    """No structure of the space meets every limit."""
 
 
 class UnknownModel(AACPError, LookupError):
@@ -39,6 +46,14 @@ class NothingToPrune(UntraceableModel):
 
 class GraphMismatch(AACPError):
     """A graph and a network do not belong together."""
+
+
+class RunMismatch(AACPError):
+    """A run folder or a saved search belongs to another question."""
+
+
+class RunLocked(AACPError):
+    """Another process is writing to the run folder."""
 
 
 class InvalidStructure(AACPError, ValueError):

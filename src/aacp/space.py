@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,12 +67,39 @@ class SearchSpace:
     def smallest(self) -> Structure:
         return Structure(choice[0] for choice in self.choices)
 
+    # -- genes: the position of a count among its choices, from 0; what the search calculates with ---------------------
+
+    @cached_property
+    def levels(self) -> NDArray[np.int64]:
+        """How many choices each group has."""
+        return np.array([len(choice) for choice in self.choices], dtype=np.int64)
+
+    @cached_property
+    def _table(self) -> NDArray[np.int64]:
+        """The count of every gene of every group, a row per group, filled up with the full width."""
+        table = np.empty((len(self), int(self.levels.max(initial=1))), dtype=np.int64)
+        for row, choice in zip(table, self.choices, strict=True):
+            row[: len(choice)], row[len(choice) :] = choice, choice[-1]
+        return table
+
+    def counts(self, genes: ArrayLike) -> NDArray[np.int64]:
+        """Channel counts of genes: of one vector, or of many as rows of a matrix."""
+        return np.asarray(self._table[np.arange(len(self)), np.asarray(genes)])
+
+    def genes(self, structures: ArrayLike) -> NDArray[np.int64]:
+        """The genes of legal structures: of one, or of many as rows of a matrix. The inverse of `counts`."""
+        return np.asarray((self._table < np.asarray(structures)[..., None]).sum(axis=-1))
+
+    def structure(self, genes: ArrayLike) -> Structure:
+        """One gene vector as a structure."""
+        return Structure(self.counts(genes).tolist())
+
     def sample(self, generator: np.random.Generator) -> Structure:
         """A structure drawn evenly from the space (Eq. 8)."""
         return Structure(choice[generator.integers(len(choice))] for choice in self.choices)
 
     def snap(self, widths: ArrayLike) -> Structure:
-        """The largest legal structure not above `widths`; where none is below, the smallest count (Alg. 1, l. 1-5)."""
+        """The largest legal structure not above `widths`, the smallest count where none is below (Alg. 1, l. 1-5)."""
         values = self._vector(widths)
         return Structure(
             choice[max(0, int(np.searchsorted(choice, value, side="right")) - 1)]

@@ -136,18 +136,16 @@ def attention(p: Propagation, call: Call) -> Labels:
 
 def _is_counted(call: Call) -> bool:
     """Whether torch's counter, our yardstick, sees this attention: some fused kernels it passes over."""
-
-    def zeros(name: str) -> torch.Tensor | None:
-        value = None if call[name] is None else call[name].meta["val"]
-        return None if value is None else torch.zeros(value.shape, dtype=value.dtype, device=value.device)
-
-    query, key, value = zeros("query"), zeros("key"), zeros("value")
-    assert query is not None and key is not None and value is not None
+    query, key, value = (_zeros(call[name]) for name in ("query", "key", "value"))
+    mask = None if call["attn_mask"] is None else _zeros(call["attn_mask"])
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        F.scaled_dot_product_attention(
-            query, key, value, attn_mask=zeros("attn_mask"), is_causal=call["is_causal"], scale=call["scale"]
-        )
+        F.scaled_dot_product_attention(query, key, value, mask, is_causal=call["is_causal"], scale=call["scale"])
     return int(counter.get_total_flops()) > 0
+
+
+def _zeros(node: fx.Node) -> torch.Tensor:
+    value = node.meta["val"]
+    return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
 
 
 def _forbid(p: Propagation, lanes: dict[str, Ids | None], letter: str, reason: str) -> None:

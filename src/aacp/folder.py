@@ -1,0 +1,88 @@
+"""RunFolder: where one run keeps its files, so that a crash at any moment costs at most the work in hand.
+
+A file is replaced as a whole or not at all; a log only ever grows, and its last line may be torn; one process writes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aacp.errors import RunLocked, RunMismatch
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing here; the system lets go of it even if this one is killed."""
+        with (self.path / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunLocked(
+                    f"Another process is writing to {self.path}. Wait for it, or choose another folder."
+                ) from None
+            yield
+
+    def write_json(self, name: str, data: Any) -> None:
+        """Replace a file, atomically: a reader sees the old one or the new one."""
+        self.write_text(name, json.dumps(data) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        temporary = self.path / f".{name}.{os.getpid()}"
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path / name)
+
+    def read_json(self, name: str) -> Any | None:
+        """The content of a file, or None if there is no such file."""
+        path = self.path / name
+        if not path.exists():
+            return None
+        try:
+            return json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise RunMismatch(f"{path} is not JSON: {error}. Remove it, or choose another folder.") from None
+
+    def append(self, name: str, record: Any) -> None:
+        """Add a record to a log, one line of JSON."""
+        with (self.path / name).open("ab+") as file:
+            # A line torn by a crash must not swallow the one that follows it.
+            if file.tell() and not _ends_line(file.fileno()):
+                file.truncate(_length_of_whole_lines((self.path / name).read_bytes()))
+            file.write(json.dumps(record).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_log(self, name: str) -> list[Any]:
+        """The records of a log; a last line that a crash left unfinished is passed over."""
+        path = self.path / name
+        if not path.exists():
+            return []
+        content = path.read_bytes()
+        lines = content[: _length_of_whole_lines(content)].splitlines()
+        try:
+            return [json.loads(line) for line in lines]
+        except json.JSONDecodeError as error:
+            raise RunMismatch(f"{path} has a line that is not JSON: {error}. Repair or remove it.") from None
+
+
+def _ends_line(descriptor: int) -> bool:
+    return os.pread(descriptor, 1, os.fstat(descriptor).st_size - 1) == b"\n"
+
+
+def _length_of_whole_lines(content: bytes) -> int:
+    return content.rfind(b"\n") + 1

@@ -1,0 +1,1 @@
+"""Which structure to try next."""

@@ -1,0 +1,59 @@
+"""Baselines that learn nothing: random search, as EagleEye does it, and one width for all groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aacp.errors import InvalidOption
+from aacp.search.rescaling import Form, Genes
+from aacp.search.searcher import Searcher
+from aacp.search.seeds import largest
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The settings of a search without memory."""
+
+    batch: int = 10
+    rescaling: Form = "two-sided"
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise InvalidOption(f"A batch of {self.batch} asks for nothing. Give 1 or more.")
+
+
+class RandomSearch(Searcher[Draws]):
+    """Structures drawn evenly and rescaled, each independent of all before."""
+
+    settings_type = Draws
+
+    def _begin(self) -> None:
+        """Nothing is remembered."""
+
+    def _propose(self) -> Genes:
+        genes = np.concatenate([self._start, self._sample(self.settings.batch)])
+        self._start = self._start[:0]
+        return self.rescaling(genes, self._generator, self.settings.rescaling)
+
+    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+        """Nothing is learnt."""
+
+    def _memory(self) -> dict[str, Any]:
+        return {}
+
+    def _remember(self, memory: Mapping[str, Any]) -> None:
+        """Nothing was learnt."""
+
+
+class UniformShrinkage(RandomSearch):
+    """One structure: every group shrunk by the same factor, the largest that fits, then filled up."""
+
+    def _propose(self) -> Genes:
+        if len(self.history):
+            return self._start[:0]
+        flat = largest(np.ones(len(self.space)), self.rescaling)
+        return self.rescaling(flat[None], self._generator)

@@ -1,0 +1,95 @@
+"""Candidate and History: structures that were evaluated, and what can be asked of them afterwards."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aacp.cost.budget import AnyCost, Budget
+from aacp.errors import InvalidOption
+from aacp.structure import Structure
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An evaluated structure: the `number`-th that was asked for, in `generation` (from 0), with its score."""
+
+    number: int
+    generation: int
+    structure: Structure
+    score: float
+
+    def to_json(self) -> dict[str, Any]:
+        counts = list(self.structure)
+        return {"number": self.number, "generation": self.generation, "counts": counts, "score": self.score}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Candidate:
+        return cls(data["number"], data["generation"], Structure(data["counts"]), data["score"])
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """What sorts candidates from best to worst; of equals the one asked for first is better."""
+        return -self.score, self.number
+
+
+class History:
+    """Every candidate of a search, each structure once, in the order they were asked for."""
+
+    def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
+        self.best: Candidate | None = None  # the best ever told; of equals the one asked for first
+        self._candidates: list[Candidate] = []
+        self._by_counts: dict[tuple[int, ...], Candidate] = {}
+        for candidate in candidates:
+            self.add(candidate)
+
+    def add(self, candidate: Candidate) -> None:
+        if self.find(candidate.structure) is not None:
+            raise InvalidOption(f"{candidate.structure} was evaluated before. A history holds every structure once.")
+        # By number, not by arrival: so the workers' pace leaves no trace.
+        insort(self._candidates, candidate, key=lambda known: known.number)
+        self._by_counts[candidate.structure.counts] = candidate
+        if self.best is None or candidate.rank < self.best.rank:
+            self.best = candidate
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._candidates)
+
+    def __getitem__(self, position: int) -> Candidate:
+        return self._candidates[position]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self._candidates == other._candidates
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def find(self, counts: Iterable[int]) -> Candidate | None:
+        """The candidate with these channel counts, if it was evaluated."""
+        return self._by_counts.get(tuple(counts))
+
+    def top(self, count: int) -> list[Candidate]:
+        """The best so many, best first: what to score again on more data."""
+        return sorted(self._candidates, key=lambda candidate: candidate.rank)[:count]
+
+    def pareto(self, costs: Sequence[AnyCost]) -> list[Candidate]:
+        """Candidates that no other beats in score without costing more in any of `costs`, best score first."""
+        if not self._candidates:
+            return []
+        counts = np.array([list(candidate.structure) for candidate in self])
+        losses = np.stack([[-candidate.score for candidate in self], *(cost(counts) for cost in costs)], axis=1)
+        no_worse = (losses[:, None] <= losses[None]).all(axis=2)
+        beaten = (no_worse & ~no_worse.T).any(axis=0)
+        kept = [candidate for candidate, out in zip(self, beaten, strict=True) if not out]
+        return sorted(kept, key=lambda candidate: candidate.rank)
+
+    def rebudget(self, budget: Budget) -> Candidate | None:
+        """The best structure already evaluated that meets another budget; a new search can start from it."""
+        fits = [candidate for candidate in self if budget.feasible(candidate.structure)]
+        return min(fits, key=lambda candidate: candidate.rank, default=None)

@@ -1,0 +1,186 @@
+"""Rescaling: any vector becomes a legal structure that meets the whole budget and uses it up (Algorithm 1, repaired).
+
+Genes are positions among the choices of a group, from 0 (`SearchSpace.counts` turns them into channels). Everything
+here works on many vectors at once, one a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aacp.cost.budget import Budget, Limit
+from aacp.cost.quadratic import QuadraticForm
+from aacp.errors import InvalidOption
+from aacp.space import SearchSpace
+from aacp.structure import Structure
+
+Genes = NDArray[np.int64]
+Form = Literal["two-sided", "shrink", "printed"]
+_Condition = Callable[[Genes], NDArray[np.bool_]]
+
+
+def rescale(
+    widths: ArrayLike, space: SearchSpace, budget: Budget, generator: np.random.Generator, form: Form = "two-sided"
+) -> Structure:
+    """A legal structure near `widths` that meets every limit and leaves no room for a single step more (Alg. 1).
+
+    `form="shrink"` never grows back; `form="printed"` is the paper's loop, whose answer may break a limit.
+    """
+    genes = space.genes(space.snap(widths))  # Alg. 1, l. 1-5
+    return space.structure(Rescaling(space, budget)(genes[None], generator, form)[0])
+
+
+class Rescaling:
+    """Algorithm 1 for one space and budget.
+
+    It ends for every cost, monotone or not: a pass down loses a step at a time and stops at the smallest structure,
+    which the budget was checked to allow; a pass up gains a step at a time and stops at the full width.
+    """
+
+    def __init__(self, space: SearchSpace, budget: Budget) -> None:
+        budget.check(space)
+        self._fill(space, budget, [QuadraticForm.fit(limit.cost, space) for limit in budget.limits])
+
+    def _fill(self, space: SearchSpace, budget: Budget, forms: list[QuadraticForm | None]) -> None:
+        self.space, self.budget, self._forms = space, budget, forms
+        self._top = space.levels - 1
+        genes = np.minimum(np.arange(space.levels.max())[:, None], self._top)
+        # The count of each gene and its distance to the next, as numbers that matrix products are fast with.
+        self._counts = space.counts(genes).T.astype(np.float64)
+        self._steps = np.diff(self._counts, axis=1, append=self._counts[:, -1:])
+        self._offsets = self._counts.shape[1] * np.arange(len(space))  # of each group's row in the two tables
+
+    def __call__(self, genes: Genes, generator: np.random.Generator, form: Form = "two-sided") -> Genes:
+        """Rescale every row."""
+        if form not in ("two-sided", "shrink", "printed"):
+            raise InvalidOption(f"There is no rescaling {form!r}. Choose two-sided, shrink or printed.")
+        start = np.clip(genes, 0, self._top)
+        if form == "printed":
+            return self._shrunk(start, generator, self._printed_loop_goes_on)
+        rows = self._shrunk(start, generator, self._some_limit_breaks)
+        if form == "two-sided":
+            rows = self._grown(rows, generator)
+        # A polynomial that agreed with its cost on every probe can still differ elsewhere: the cost has the last word.
+        if any(self._forms) and not self.budget.feasible(self.space.counts(rows)).all():
+            return self._without_forms()(start, generator, form)
+        return rows
+
+    def _without_forms(self) -> Rescaling:
+        plain = Rescaling.__new__(Rescaling)
+        plain._fill(self.space, self.budget, [None for _ in self.budget.limits])
+        return plain
+
+    # -- down ---------------------------------------------------------------------------------------------------------
+
+    def _shrunk(self, genes: Genes, generator: np.random.Generator, goes_on: _Condition) -> Genes:
+        """Alg. 1, l. 6-9: while a row may not stay, one of its genes, drawn evenly, loses a step."""
+        genes = genes.copy()
+        active = np.arange(len(genes))
+        while len(active := active[goes_on(genes[active])]):
+            # Paper: line 8 prints e_i where it means e_ind.
+            genes[active, _drawn(genes[active] > 0, generator)] -= 1
+        return genes
+
+    def _some_limit_breaks(self, genes: Genes) -> NDArray[np.bool_]:
+        # Paper: line 6 joins the limits with "and", so that it stops as soon as one of them holds; with R_p = 0, as
+        # in both tables of results, it never enforces R_f. It must be "or".
+        return np.asarray(self._breaks(genes).any(axis=0))
+
+    def _printed_loop_goes_on(self, genes: Genes) -> NDArray[np.bool_]:
+        return np.asarray(self._breaks(genes).all(axis=0) & (len(self.budget.limits) > 0))
+
+    def _breaks(self, genes: Genes) -> NDArray[np.bool_]:
+        """Which limits are broken: a row per limit, a column per structure."""
+        counts = self.space.counts(genes)
+        breaks = np.empty((len(self.budget.limits), len(genes)), dtype=bool)
+        for row, limit, form in zip(breaks, self.budget.limits, self._forms, strict=True):
+            row[:] = ~limit.holds(form.values(counts.astype(np.float64)) if form else limit.cost(counts))
+        return breaks
+
+    # -- up -----------------------------------------------------------------------------------------------------------
+
+    def _grown(self, genes: Genes, generator: np.random.Generator) -> Genes:
+        """While a step up fits, take one, drawn evenly from those not known to be too large."""
+        # Paper: Algorithm 1 only shrinks. A random vector starts far below the budget and would stay there.
+        genes = self._leapt(genes, generator) if self._forms and all(self._forms) else genes.copy()
+        active = np.arange(len(genes))
+        refused = np.zeros(genes.shape, dtype=bool)
+        moved = np.zeros(len(genes), dtype=bool)  # since the row's first refusal
+        while len(active):
+            allowed = self._fits_by_form(genes[active]) & ~refused[active]
+            some = allowed.any(axis=1)
+            # A step refused by a cost that is not monotone may fit after others: ask again until nothing moves.
+            again = active[~some & moved[active]]
+            refused[again] = False
+            moved[again] = False
+            active = active[some]
+            drawn = _drawn(allowed[some], generator)
+            fits = self._fits_by_cost(genes[active], drawn)
+            genes[active[fits], drawn[fits]] += 1
+            refused[active[~fits], drawn[~fits]] = True
+            moved[active[fits]] = refused[active[fits]].any(axis=1)
+            active = np.sort(np.concatenate([active, again]))
+        return genes
+
+    def _fits_by_cost(self, genes: Genes, drawn: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether one step up in the drawn gene of each row stays within every limit that has no form."""
+        fits = np.ones(len(genes), dtype=bool)
+        if not all(self._forms):
+            trial = genes.copy()
+            trial[np.arange(len(trial)), drawn] += 1
+            counts = self.space.counts(trial)
+            for limit in self._limits_without_form():
+                fits &= limit.holds(limit.cost(counts))
+        return fits
+
+    def _limits_without_form(self) -> list[Limit]:
+        return [limit for limit, form in zip(self.budget.limits, self._forms, strict=True) if form is None]
+
+    def _leapt(self, genes: Genes, generator: np.random.Generator) -> Genes:
+        """Many drawn steps at once, while about twice as many would fit: the same walk up, in fewer strides."""
+        genes = genes.copy()
+        active, longest = np.arange(len(genes)), np.full(len(genes), np.inf)
+        while len(active):
+            allowed, room = self._room(genes[active])
+            strides = np.minimum(room / 2, longest[active]).astype(np.int64)
+            far = strides > 1
+            active, allowed, strides = active[far], allowed[far], strides[far]
+            steps = generator.random(allowed.shape) * allowed.sum(axis=1, keepdims=True) < strides[:, None]
+            trial = genes[active] + (steps & allowed)
+            fits = ~self._breaks(trial).any(axis=0)
+            genes[active[fits]] = trial[fits]
+            longest[active[~fits]] = strides[~fits] / 2
+        return genes
+
+    def _fits_by_form(self, genes: Genes) -> NDArray[np.bool_]:
+        """Which steps up stay below the full width and within every limit that has a form."""
+        fits = genes < self._top
+        for limit, values, rises in self._priced(genes):
+            fits &= limit.holds(values[:, None] + rises)
+        return fits
+
+    def _room(self, genes: Genes) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Which steps up fit, and about how many of them would fit together."""
+        fits, room = self._fits_by_form(genes), np.full(len(genes), np.inf)
+        for limit, values, rises in self._priced(genes):
+            mean = (rises * fits).sum(axis=1) / np.maximum(fits.sum(axis=1), 1)
+            room = np.minimum(room, np.where(mean > 0, (limit.bound - values) / np.maximum(mean, 1e-300), 0))
+        return fits, room
+
+    def _priced(self, genes: Genes) -> Iterator[tuple[Limit, NDArray[np.float64], NDArray[np.float64]]]:
+        """Each limit that has a form, the cost of each row, and what every step up would add to it."""
+        places = genes + self._offsets
+        counts, steps = self._counts.take(places), self._steps.take(places)
+        for limit, form in zip(self.budget.limits, self._forms, strict=True):
+            if form is not None:
+                yield limit, *form.rises(counts, steps)
+
+
+def _drawn(allowed: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.int64]:
+    """One allowed column of each row, drawn evenly."""
+    ranks = allowed.cumsum(axis=1)
+    return np.asarray((ranks > np.floor(generator.random(len(allowed)) * ranks[:, -1])[:, None]).argmax(axis=1))

@@ -1,0 +1,50 @@
+"""Variation: small changes of gene vectors that the searchers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aacp.search.rescaling import Genes, Rescaling
+
+_Test = Callable[[Genes], NDArray[np.bool_]]
+
+ATTEMPTS = 8  # to find something new near a known vector
+
+
+def nudged(genes: Genes, is_new: _Test, rescaling: Rescaling, generator: np.random.Generator) -> Genes:
+    """The rows, those that are not new moved by one or two steps in a gene and rescaled, until they are."""
+    genes = genes.copy()
+    for _ in range(ATTEMPTS):
+        old = np.flatnonzero(~is_new(genes))
+        if not len(old):
+            break
+        drawn = generator.integers(genes.shape[1], size=len(old))
+        genes[old, drawn] += generator.choice([-2, -1, 1, 2], size=len(old))
+        genes[old] = rescaling(genes[old], generator)
+    return genes
+
+
+def mutated(genes: Genes, rate: float, generator: np.random.Generator) -> Genes:
+    """Each gene of each row moved with probability `rate` by one or two steps, up or down."""
+    moves = generator.choice([-2, -1, 1, 2], size=genes.shape)
+    return np.where(generator.random(genes.shape) < rate, genes + moves, genes)
+
+
+def crossed(first: Genes, second: Genes, generator: np.random.Generator) -> Genes:
+    """Rows that take each gene from one parent or the other, evenly."""
+    return np.where(generator.random(first.shape) < 0.5, first, second)
+
+
+def transferred(genes: Genes, generator: np.random.Generator) -> Genes:
+    """Rows in which one group, or a few in a row, give a step or two and others get as much: width moved elsewhere."""
+    # Neighbours often want like widths: moving one of them alone would hurt where moving all of them helps.
+    genes, columns = genes.copy(), np.arange(genes.shape[1])
+    for sign in (-1, 1):
+        first = generator.integers(genes.shape[1], size=(len(genes), 1))
+        length = np.minimum(generator.geometric(0.5, size=first.shape), max(1, genes.shape[1] // 3))
+        window = (first <= columns) & (columns < first + length)
+        genes += sign * window * generator.integers(1, 3, size=first.shape)
+    return genes

@@ -1,0 +1,87 @@
+"""The default search: what it picks and what it recommends."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aacp.bench.compare import true_scores
+from aacp.bench.problems import Problem, pruning_problem
+from aacp.errors import InvalidOption
+from aacp.search import guided
+from aacp.search.gaussian import GaussianProcess
+from aacp.search.guided import Guidance, GuidedEvolution, log_expected_improvement
+from aacp.search.loop import run_search
+from aacp.search.ridge import RidgeRegression
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.5, 0.2), (1.4, 0.1), (0.0, 0.25), (1.0, 1.0)])
+def test_expected_improvement_is_its_integral(mean: float, deviation: float) -> None:
+    scores = np.linspace(1.0, mean + 12 * deviation + 1, 400_001)
+    density = np.exp(-0.5 * ((scores - mean) / deviation) ** 2) / (deviation * math.sqrt(2 * math.pi))
+    integral = float(np.trapezoid((scores - 1.0) * density, scores))
+    found = log_expected_improvement(np.array([mean]), np.array([deviation]), best=1.0)[0]
+    assert found == pytest.approx(math.log(integral), abs=1e-4)
+
+
+def test_far_below_the_best_improvement_is_still_ordered() -> None:
+    means = np.linspace(0.99, -30, 200)
+    values = log_expected_improvement(means, np.full(200, 0.1), best=1.0)
+    assert np.isfinite(values).all()
+    assert (np.diff(values) < 0).all()
+
+
+def test_it_begins_with_the_seeds_and_then_asks_for_one_at_a_time(problem: Problem) -> None:
+    search = GuidedEvolution(problem.space, problem.budget)
+    sizes = []
+    for _ in range(4):
+        batch = search.ask()
+        sizes.append(len(batch))
+        search.tell([(structure, problem.estimate(structure)) for structure in batch])
+    assert sizes == [10, 1, 1, 1]
+
+
+def test_after_fifty_evaluations_it_is_ahead_of_the_papers_search_after_two_hundred() -> None:
+    one = pruning_problem("random", "vgg16", seed=11)
+    assert true_scores("default", one, 0, [50])[0] > true_scores("paper", one, 0, [200])[0]
+
+
+def test_the_recommendation_is_a_quarter_score_and_three_quarters_model(problem: Problem) -> None:
+    search = GuidedEvolution(problem.space, problem.budget, seed=1)
+    result = run_search(search, problem.estimate, evaluations=40)
+    counts = np.array([list(candidate.structure) for candidate in result.history])
+    scores = np.array([candidate.score for candidate in result.history])
+    widths = counts / np.array(problem.space.full)
+    means = GaussianProcess(widths, scores, search._kernel).predict(widths)[0]
+    assert result.recommended == result.history[int(np.argmax(0.25 * scores + 0.75 * means))]
+
+
+def test_with_many_groups_and_evaluations_the_likelier_model_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guided, "RIDGE_GROUPS", 5)
+    monkeypatch.setattr(guided, "RIDGE_EVALUATIONS", 20)
+    problem = pruning_problem("additive", "resnet20", seed=2)
+    search = GuidedEvolution(problem.space, problem.budget)
+    choices = set()
+    for _ in range(25):
+        search.tell([(structure, sum(structure) / 1000) for structure in search.ask()])
+        if search._fitted == len(search.history) - 1 and search._fitted > 20:
+            widths, scores = (part[: search._fitted] for part in by_number(search))
+            likelier = RidgeRegression(widths, scores).evidence > GaussianProcess(widths, scores).evidence
+            assert search._use_ridge == likelier
+            choices.add(search._use_ridge)
+    assert True in choices  # a linear score is what ridge regression is made for
+    assert isinstance(search._model(), RidgeRegression)
+    assert search.recommended in list(search.history)
+
+
+def by_number(search: GuidedEvolution) -> tuple[np.ndarray, np.ndarray]:
+    """Widths and scores in the order they were asked for."""
+    counts = np.array([list(candidate.structure) for candidate in search.history])
+    return counts / np.array(search.space.full), np.array([candidate.score for candidate in search.history])
+
+
+@pytest.mark.parametrize("name", ["batch", "random", "offspring"])
+def test_settings_below_one_are_refused(name: str) -> None:
+    with pytest.raises(InvalidOption, match=name):
+        replace(Guidance(), **{name: 0})

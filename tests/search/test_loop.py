@@ -1,0 +1,151 @@
+"""The loop: bounds, folders, interrupts, progress."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aacp.bench.problems import Problem
+from aacp.errors import InvalidOption, RunLocked, RunMismatch
+from aacp.folder import RunFolder
+from aacp.search.history import Candidate, History
+from aacp.search.loop import Bounds, run_search, search_steps
+from aacp.search.methods import METHODS, searcher
+from aacp.search.searcher import Searcher
+
+
+def fresh(problem: Problem, method: str = "ide+") -> Searcher:
+    return searcher(method, problem.space, problem.budget, seed=7)
+
+
+def logged(folder: Path) -> History:
+    return History(map(Candidate.from_json, RunFolder(folder).read_log("history.jsonl")))
+
+
+class Dies:
+    """An estimate that raises at its n-th call, counted over all its life."""
+
+    def __init__(self, problem: Problem, at: int, error: type[BaseException]) -> None:
+        self.problem, self.at, self.error, self.calls = problem, at, error, 0
+
+    def __call__(self, structure) -> float:
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+        return self.problem.estimate(structure)
+
+
+def test_evaluations_are_counted_exactly(problem: Problem) -> None:
+    result = run_search(fresh(problem), problem.estimate, evaluations=37)
+    assert len(result.history) == 37
+    assert result.stopped == "evaluations"
+    assert result.best == result.history.best
+
+
+def test_generations_are_counted_from_the_first_population(problem: Problem) -> None:
+    result = run_search(fresh(problem, "tournament"), problem.estimate, generations=3)
+    assert result.stopped == "generations"
+    assert {candidate.generation for candidate in result.history} == {0, 1, 2}
+
+
+def test_seconds_end_a_search(problem: Problem) -> None:
+    result = run_search(fresh(problem), problem.estimate, seconds=0.05)
+    assert result.stopped == "seconds"
+
+
+def test_a_search_needs_an_end(problem: Problem) -> None:
+    with pytest.raises(InvalidOption, match="needs an end"):
+        run_search(fresh(problem), problem.estimate)
+    with pytest.raises(InvalidOption, match="evaluations is 0"):
+        run_search(fresh(problem), problem.estimate, evaluations=0)
+
+
+def test_cut_short_and_continued_is_the_same_search(problem: Problem) -> None:
+    whole = run_search(fresh(problem), problem.estimate, evaluations=60)
+    search = fresh(problem)
+    for mark in (3, 10, 27, 60):
+        run_search(search, problem.estimate, evaluations=mark)
+    assert search.history == whole.history
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_stopped_anywhere_a_folder_resumes_exactly_and_evaluates_nothing_twice(
+    method: str, error: type[BaseException], problem: Problem, tmp_path: Path
+) -> None:
+    whole = run_search(fresh(problem, method), problem.estimate, evaluations=30)
+    for at in (2, 11, 14, 25):
+        folder = tmp_path / str(at)
+        estimate = Dies(problem, at, error)
+        if at <= len(whole.history):
+            if error is KeyboardInterrupt:
+                stopped = run_search(fresh(problem, method), estimate, evaluations=30, folder=folder)
+                assert stopped.stopped == "interrupted"
+            else:
+                with pytest.raises(RuntimeError):
+                    run_search(fresh(problem, method), estimate, evaluations=30, folder=folder)
+            assert len(logged(folder)) == at - 1
+        resumed = run_search(fresh(problem, method), estimate, evaluations=30, folder=folder)
+        assert resumed.history == whole.history == logged(folder)
+        assert estimate.calls == len(whole.history) + (at <= len(whole.history))
+
+
+def test_an_interrupt_before_the_first_score_is_an_interrupt(problem: Problem) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_search(fresh(problem), Dies(problem, 1, KeyboardInterrupt), evaluations=30)
+
+
+def test_a_torn_log_line_costs_one_evaluation(problem: Problem, tmp_path: Path) -> None:
+    run_search(fresh(problem), Dies(problem, 15, KeyboardInterrupt), evaluations=30, folder=tmp_path)
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(path.read_bytes()[:-4])
+    resumed = run_search(fresh(problem), problem.estimate, evaluations=30, folder=tmp_path)
+    assert resumed.history == run_search(fresh(problem), problem.estimate, evaluations=30).history == logged(tmp_path)
+
+
+def test_a_finished_folder_is_not_evaluated_again(problem: Problem, tmp_path: Path) -> None:
+    first = run_search(fresh(problem), problem.estimate, evaluations=30, folder=tmp_path)
+    estimate = Dies(problem, 1, AssertionError)
+    again = run_search(fresh(problem), estimate, evaluations=30, folder=tmp_path)
+    assert again.history == first.history
+    assert estimate.calls == 0
+
+
+def test_a_folder_of_another_search_is_refused(problem: Problem, tmp_path: Path) -> None:
+    run_search(fresh(problem), problem.estimate, evaluations=12, folder=tmp_path)
+    with pytest.raises(RunMismatch, match="settings"):
+        run_search(fresh(problem, "paper"), problem.estimate, evaluations=12, folder=tmp_path)
+
+
+def test_a_folder_in_use_is_refused(problem: Problem, tmp_path: Path) -> None:
+    with RunFolder(tmp_path).lock(), pytest.raises(RunLocked):
+        run_search(fresh(problem), problem.estimate, evaluations=12, folder=tmp_path)
+
+
+def test_the_checkpoint_is_plain_json_with_the_generator_in_it(problem: Problem, tmp_path: Path) -> None:
+    run_search(fresh(problem), problem.estimate, evaluations=12, folder=tmp_path)
+    state = json.loads((tmp_path / "search.json").read_text())
+    assert state["generator"]["bit_generator"] == "PCG64"
+    assert state["method"] == "ImprovedDifferentialEvolution"
+
+
+def test_progress_says_how_far_how_good_how_tight_and_how_long(problem: Problem) -> None:
+    seen = list(search_steps(fresh(problem), problem.estimate, Bounds(evaluations=40)))
+    assert [progress.evaluations for progress in seen] == sorted({progress.evaluations for progress in seen})
+    last = seen[-1]
+    assert last.evaluations == 40
+    assert last.seconds_left == 0
+    assert all(progress.seconds_left > 0 for progress in seen[:-1])
+    assert set(last.slack) == {"macs -50 %", "params -40 %"}
+    assert all(0 <= share < 0.2 for share in last.slack.values())
+    for part in ("40 evaluations", f"best {last.best.score:.4f}", "macs -50 %", "points to spare", "left"):
+        assert part in str(last)
+
+
+def test_quiet_unless_asked_to_speak(problem: Problem, capsys: pytest.CaptureFixture[str]) -> None:
+    run_search(fresh(problem), problem.estimate, evaluations=12)
+    assert capsys.readouterr() == ("", "")
+    run_search(fresh(problem), problem.estimate, evaluations=12, verbose=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "12 evaluations" in captured.err

@@ -1,0 +1,207 @@
+"""What every search method promises, whatever it does inside."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aacp.bench.networks import resnet
+from aacp.bench.problems import Problem, pruning_problem
+from aacp.cost.analytic import Cost
+from aacp.cost.budget import Budget, Limit
+from aacp.errors import InfeasibleBudget, InvalidOption, InvalidStructure, RunMismatch
+from aacp.search.guided import Guidance, GuidedEvolution
+from aacp.search.loop import run_search
+from aacp.search.methods import METHODS, searcher
+from aacp.space import SearchSpace
+from aacp.structure import Structure
+
+STEPS = 14  # generations that are enough to see every part of every method
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def told(search, problem: Problem, generations: int = STEPS):
+    """The search after so many generations, evaluated in order."""
+    for _ in range(generations):
+        search.tell([(structure, problem.estimate(structure)) for structure in search.ask()])
+    return search
+
+
+@every_method
+def test_everything_asked_is_legal_within_every_limit_and_new(method: str, problem: Problem) -> None:
+    search, seen = searcher(method, problem.space, problem.budget, seed=1), set()
+    for _ in range(STEPS):
+        for structure in (batch := search.ask()):
+            assert structure in problem.space
+            assert problem.budget.feasible(structure)
+            assert structure not in seen
+            seen.add(structure)
+        search.tell([(structure, problem.estimate(structure)) for structure in batch])
+    assert len(seen) == len(search.history)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.sampled_from(sorted(METHODS)),
+    st.lists(st.integers(1, 40), min_size=4, max_size=8),
+    st.floats(0, 0.8),
+    st.integers(0, 99),
+)
+def test_any_space_and_budget_are_obeyed_or_refused(method: str, widths: list[int], rate: float, seed: int) -> None:
+    space = SearchSpace.from_widths(widths, pruning_step=1 / 4)
+    generator = np.random.default_rng(seed)
+    prices = generator.integers(1, 9, size=len(widths))
+    full = float(np.prod(widths) + prices @ widths)
+    budget = Budget(Limit(Cost("odd", "", full, lambda rows: rows.prod(axis=1) + rows @ prices), pruning_rate=rate))
+    if not budget.feasible(space.smallest):
+        with pytest.raises(InfeasibleBudget):
+            searcher(method, space, budget)
+        return
+    search = searcher(method, space, budget, seed)
+    while len(search.history) < 30 and (batch := search.ask()):
+        assert all(structure in space and budget.feasible(structure) for structure in batch)
+        search.tell([(structure, float(generator.random())) for structure in batch])
+
+
+@every_method
+def test_the_same_seed_gives_the_same_history_and_another_seed_another(method: str, problem: Problem) -> None:
+    first, again, other = (told(searcher(method, problem.space, problem.budget, seed), problem) for seed in (5, 5, 6))
+    assert first.history == again.history
+    if method not in ("uniform", "sensitivity"):  # which hardly draw anything
+        assert first.history != other.history
+
+
+@every_method
+def test_resumed_is_uninterrupted_at_every_generation(method: str, problem: Problem) -> None:
+    """Resumed at any moment, the next moment's state is the same to the last bit: so all that follow are."""
+
+    def moments(search):
+        """One generation: asked, partly told, all told."""
+        batch = search.ask()
+        yield json.dumps(search.state())
+        search.tell([(structure, problem.estimate(structure)) for structure in batch[:3]])
+        yield json.dumps(search.state())
+        search.tell([(structure, problem.estimate(structure)) for structure in batch[3:]])
+        yield json.dumps(search.state())
+
+    whole = searcher(method, problem.space, problem.budget, seed=2)
+    before = json.dumps(whole.state())
+    for _ in range(STEPS):
+        for after in moments(whole):
+            resumed = type(whole).from_state(problem.space, problem.budget, json.loads(before))
+            assert json.dumps(resumed.state()) == before
+            assert after == before or after in list(moments(resumed))
+            before = after
+
+
+@every_method
+def test_neither_order_nor_number_of_workers_matters(method: str, problem: Problem) -> None:
+    plain = told(searcher(method, problem.space, problem.budget, seed=3), problem)
+    shuffled, generator = searcher(method, problem.space, problem.budget, seed=3), np.random.default_rng(0)
+    for _ in range(STEPS):
+        batch = shuffled.ask()
+        for position in generator.permutation(len(batch)):
+            shuffled.tell([(batch[position], problem.estimate(batch[position]))])
+    assert shuffled.history == plain.history
+    assert shuffled.best == plain.best
+    with ThreadPoolExecutor(4) as pool:
+        search = searcher(method, problem.space, problem.budget, seed=3)
+        parallel = run_search(search, problem.estimate, evaluations=len(plain.history), map=pool.map)
+    assert parallel.history == plain.history
+
+
+@every_method
+def test_best_is_the_best_ever_told(method: str, problem: Problem) -> None:
+    search, scores = searcher(method, problem.space, problem.budget, seed=4), []
+    for _ in range(STEPS):
+        results = [(structure, problem.estimate(structure)) for structure in search.ask()]
+        search.tell(results)
+        scores += [score for _, score in results]
+        assert search.best is not None
+        assert search.best.score == max(scores)
+
+
+@every_method
+def test_looking_does_not_disturb(method: str, problem: Problem) -> None:
+    watched = searcher(method, problem.space, problem.budget, seed=8)
+    for _ in range(STEPS):
+        watched.tell([(structure, problem.estimate(structure)) for structure in watched.ask()])
+        assert watched.recommended in list(watched.history)
+        watched.state()
+    assert watched.history == told(searcher(method, problem.space, problem.budget, seed=8), problem).history
+
+
+@every_method
+def test_a_space_with_nothing_left_to_evaluate_ends_the_search(method: str) -> None:
+    space = SearchSpace.from_widths([3, 3], pruning_step=1)
+    search = searcher(method, space, Budget(), seed=0)
+    result = run_search(search, lambda structure: float(sum(structure)), evaluations=100)
+    assert result.stopped == "exhausted"
+    assert len(result.history) <= 9
+
+
+def test_asking_again_returns_what_is_still_missing(problem: Problem) -> None:
+    search = searcher("paper", problem.space, problem.budget)
+    batch = search.ask()
+    search.tell([(batch[1], 0.5)])
+    assert search.ask() == [batch[0], *batch[2:]]
+
+
+def test_scores_of_strangers_and_scores_that_are_none_are_refused(problem: Problem) -> None:
+    search = searcher("paper", problem.space, problem.budget)
+    batch = search.ask()
+    with pytest.raises(InvalidStructure, match="not awaiting a score"):
+        search.tell([(problem.space.smallest, 0.5)])
+    with pytest.raises(InvalidOption, match="finite number"):
+        search.tell([(batch[0], float("nan"))])
+    search.tell([(batch[0], 0.5)])
+    with pytest.raises(InvalidStructure, match="not awaiting a score"):
+        search.tell([(batch[0], 0.5)])
+
+
+def test_a_state_of_another_question_is_refused(problem: Problem) -> None:
+    state = told(searcher("paper", problem.space, problem.budget), problem, 2).state()
+    with pytest.raises(RunMismatch, match="limits"):
+        searcher("paper", problem.space, Budget(problem.budget.limits[0])).resume(state)
+    with pytest.raises(RunMismatch, match="settings"):
+        searcher("ide+", problem.space, problem.budget).resume(state)
+    with pytest.raises(RunMismatch, match="method"):
+        GuidedEvolution.from_state(problem.space, problem.budget, state)
+    finer = SearchSpace.from_widths(resnet(20).widths, 1 / 16)
+    with pytest.raises(RunMismatch, match="choices"):
+        searcher("paper", finer, problem.budget).resume(state)
+
+
+def test_an_infeasible_budget_is_refused_before_anything_is_asked(problem: Problem) -> None:
+    with pytest.raises(InfeasibleBudget, match="macs"):
+        searcher("default", problem.space, Budget(Limit(resnet(20).macs(), pruning_rate=0.9999)))
+
+
+def test_an_unknown_method_is_refused(problem: Problem) -> None:
+    with pytest.raises(InvalidOption, match="default, paper"):
+        searcher("guess", problem.space, problem.budget)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("uniform", "sensitivity")])
+def test_a_new_search_can_start_from_the_best_of_an_old_one(method: str, problem: Problem) -> None:
+    old = told(searcher("default", problem.space, problem.budget, seed=1), problem, 20)
+    tighter = Budget(Limit(resnet(20).macs(), pruning_rate=0.5))
+    found = old.history.rebudget(tighter)
+    assert found is not None
+    search = searcher(method, problem.space, tighter, seed=1, start=[found.structure])
+    first = search.ask()[0]
+    assert all(new >= old for new, old in zip(first, found.structure, strict=True))  # grown back at most
+    assert isinstance(first, Structure)
+
+
+def test_the_members_of_a_batch_are_apart() -> None:
+    problem = pruning_problem("additive", "resnet20", seed=1)
+    search = GuidedEvolution(problem.space, problem.budget, settings=Guidance(batch=5))
+    told(search, problem, 3)
+    batch = np.array([list(structure) for structure in search.ask()])
+    assert len(batch) == 5
+    differences = (batch[:, None] != batch[None]).sum(axis=2)
+    assert differences[~np.eye(5, dtype=bool)].min() >= 3

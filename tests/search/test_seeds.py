@@ -1,0 +1,50 @@
+"""Analytic shapes to begin with."""
+
+import numpy as np
+
+from aacp.bench.networks import resnet
+from aacp.cost.budget import Budget, Limit
+from aacp.search.rescaling import Rescaling
+from aacp.search.seeds import largest, nearest, seeds
+from aacp.space import SearchSpace
+
+NETWORK = resnet(20)
+SPACE = SearchSpace.from_widths(NETWORK.widths)
+BUDGET = Budget(Limit(NETWORK.macs(), pruning_rate=0.5), Limit(NETWORK.params(), pruning_rate=0.5))
+
+
+def test_seven_different_shapes_within_the_budget() -> None:
+    genes = seeds(Rescaling(SPACE, BUDGET), np.random.default_rng(0))
+    assert genes.shape == (7, len(SPACE))
+    assert len({tuple(row) for row in genes.tolist()}) == 7
+    assert BUDGET.feasible(SPACE.counts(genes)).all()
+
+
+def test_without_a_second_limit_there_are_six() -> None:
+    budget = Budget(BUDGET.limits[0])
+    assert len(seeds(Rescaling(SPACE, budget), np.random.default_rng(0))) == 6
+
+
+def test_a_tilt_is_wide_at_one_end() -> None:
+    genes = seeds(Rescaling(SPACE, Budget(BUDGET.limits[0])), np.random.default_rng(0))
+    fractions = SPACE.counts(genes) / np.array(SPACE.full)
+    first, last = fractions[:, :3].mean(axis=1), fractions[:, -3:].mean(axis=1)
+    assert first[1] > last[1]  # tilt -0.6
+    assert first[4] < last[4]  # tilt +0.6
+
+
+def test_the_largest_of_a_shape_has_no_larger_one_that_fits() -> None:
+    rescaling = Rescaling(SPACE, BUDGET)
+    genes = largest(np.ones(len(SPACE)), rescaling)
+    fits = [nearest(np.full(len(SPACE), scale), SPACE) for scale in np.linspace(0.01, 1, 400)]
+    widest = max(row.sum() for row in fits if BUDGET.feasible(SPACE.counts(row)))
+    assert genes.sum() == widest
+
+
+def test_nearest_is_the_nearest_count() -> None:
+    space = SearchSpace.from_widths([20, 7], pruning_step=8)  # 8, 16, 20 and 7
+    for fraction in np.linspace(0, 1, 41):
+        genes = nearest(np.array([fraction, fraction]), space)
+        distances = [abs(count - 20 * fraction) for count in space.choices[0]]
+        assert distances[genes[0]] == min(distances)
+        assert genes[1] == 0

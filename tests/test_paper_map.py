@@ -1,0 +1,25 @@
+"""The map of the paper names things that exist, and names all it should."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+TEXT = (Path(__file__).parents[1] / "docs" / "paper_map.md").read_text()
+PLACES = sorted(set(re.findall(r"`(aacp[\w.]*):([\w.]+)`", TEXT)))
+
+
+@pytest.mark.parametrize(("module", "name"), PLACES)
+def test_every_place_on_the_map_exists(module: str, name: str) -> None:
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        if part in getattr(found, "__annotations__", {}):  # a field of a dataclass
+            return
+        found = getattr(found, part)
+
+
+def test_every_equation_and_algorithm_of_the_search_is_on_the_map() -> None:
+    rows = [line.split("|")[1].strip() for line in TEXT.splitlines() if line.startswith("| ")]
+    wanted = [f"Eq. {number}" for number in (1, 2, *range(5, 15))] + ["Alg. 1", "Alg. 2", "Fig. 3"]
+    assert [item for item in wanted if item not in rows] == []
