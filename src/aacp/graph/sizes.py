@@ -37,7 +37,7 @@ def resolve_sizes(p: Propagation, records: list[Record]) -> list[TracedSize]:
     for use, origin in sorted(uses, key=lambda pair: _difficulty(pair[1])):
         where = use.module or "the network"
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
-            _follow_shape(p, use)
+            _follow_shape(p, use, origin)
         elif not isinstance(origin, Tracked):
             p.refuse(use.lane, f"the size {use.value} is written out in the code of {where}")
         elif not solver.solve(use, origin):
@@ -101,12 +101,14 @@ def _position(use: SizeUse) -> int:
 # -- numbers read off tensors -----------------------------------------------------------------------------------------
 
 
-def _follow_shape(p: Propagation, use: SizeUse) -> None:
-    """A size that the code computes from a tensor's: a part keeps its proportion, a whole its namesake's size."""
+def _follow_shape(p: Propagation, use: SizeUse, origin: Tracked | None) -> None:
+    """A size that the code takes from a tensor: a part keeps its proportion, a whole its namesake's size."""
     if use.whole is not None:
         stretch = math.gcd(abs(use.value), len(use.whole))
         p.tie_slots(use.whole, len(use.whole) // stretch, f"a part of {len(use.whole)} channels in {use.module}")
         return
+    if origin is None or origin.compute({SHAPE: 7919}) != 7919:
+        return  # computed from a size, such as channels // groups: that follows by itself
     # `B, N, C = x.shape`: which tensor was read is not known, but in most modules only one input has that size.
     entering: list[Ids] = []
     inside: list[Ids] = []
