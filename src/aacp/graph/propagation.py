@@ -172,16 +172,19 @@ class Propagation:
 
     def _run_call(self, call: Call, rule: Rule | None) -> None:
         if rule is None:
-            self._give_up(call)
+            self._give_up(call, "is not known")
             return
-        result = rule(self, call)
-        results = result if isinstance(result, list) else [result]
-        self.labels[call.node] = [self._settled(labels, call) for labels in results]
+        try:
+            result = rule(self, call)
+            results = result if isinstance(result, list) else [result]
+            self.labels[call.node] = [self._settled(labels, call) for labels in results]
+        except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            self._give_up(call, f"is used in a way that is not known ({type(error).__name__})")
 
-    def _give_up(self, call: Call) -> None:
-        """An operator without a rule: what enters it stays as it is."""
+    def _give_up(self, call: Call, why: str) -> None:
+        """An operator that cannot be followed: what enters it stays as it is."""
         labelled = [node for node in call.node.all_input_nodes if self.has_labels(node)]
-        reason = f"operator {call.where} is not known"
+        reason = f"operator {call.where} {why}"
         for node in labelled:
             self.freeze(node, reason)
         if any(self.is_activation(node) for node in labelled):
