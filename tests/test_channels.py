@@ -3,12 +3,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 import aacp
-from aacp.channels import ChannelGraph, _from_runs, _runs
+from aacp.channels import ChannelGraph
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +24,6 @@ def test_a_graph_survives_json_and_disk(graph: ChannelGraph, tmp_path) -> None: 
 def test_a_graph_of_another_format_is_refused(graph: ChannelGraph) -> None:
     with pytest.raises(aacp.GraphMismatch, match="Trace the network again"):
         ChannelGraph.from_json({**graph.to_json(), "format": 99})
-
-
-@given(st.lists(st.integers(-1, 50), max_size=60))
-def test_lanes_survive_their_run_length_code(values: list[int]) -> None:
-    lane = np.array(values, dtype=np.int64)
-    assert np.array_equal(_from_runs(_runs(lane)), lane)
 
 
 def test_lane_sizes_count_what_the_masks_keep(graph: ChannelGraph) -> None:

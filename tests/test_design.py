@@ -11,7 +11,7 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors"},
+    {"errors", "lanes"},
     {"structure", "channels", "space", "folder"},
     {"cost", "search", "table"},
     {"graph", "estimate", "train", "zoo"},
@@ -19,7 +19,7 @@ FLOORS = [
     {"pipeline"},
     {"cli"},
 ]
-TORCHLESS = {"errors", "structure", "channels", "space", "folder", "cost", "search", "table"}
+TORCHLESS = {"errors", "lanes", "structure", "channels", "space", "folder", "cost", "search", "table"}
 
 
 def room(module: str) -> str:

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aacp.errors import GraphMismatch, InvalidStructure
+from aacp.lanes import Lane, from_runs, to_runs
 from aacp.structure import Structure
 
 FORMAT = 1  # of the JSON; raise it when a field changes its meaning
-
-Lane = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,7 @@ class ChannelGraph:
         """Plain lists and dictionaries; lanes as runs [first, step, count]."""
         data: dict[str, Any] = {"format": FORMAT, "model": self.model, "form": self.form, "notes": list(self.notes)}
         data["groups"] = [asdict(group) for group in self.groups]
-        data["lanes"] = [_runs(lane) for lane in self.lanes]
+        data["lanes"] = [to_runs(lane) for lane in self.lanes]
         for part in ("layers", "tensors", "sizes", "activations"):
             data[part] = [asdict(item) for item in getattr(self, part)]
         return data
@@ -225,7 +224,7 @@ class ChannelGraph:
         kinds = {"groups": ChannelGroup, "layers": Layer, "tensors": Tensor}
         kinds |= {"sizes": HardCodedSize, "activations": Activation}
         parts = {part: tuple(kind(**_tuples(item)) for item in data[part]) for part, kind in kinds.items()}
-        lanes = tuple(_from_runs(runs) for runs in data["lanes"])
+        lanes = tuple(from_runs(runs) for runs in data["lanes"])
         return cls(model=data["model"], form=data["form"], notes=tuple(data["notes"]), lanes=lanes, **parts)
 
     def save(self, path: str | Path) -> None:
@@ -271,25 +270,6 @@ def _chosen(group: ChannelGroup, choice: Any) -> NDArray[np.bool_]:
 def _short(value: Any) -> str:
     text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _runs(lane: Lane) -> list[list[int]]:
-    """Run-length code of a lane: [first, step, count] for each stretch of equal steps."""
-    runs: list[list[int]] = []
-    position = 0
-    while position < len(lane):
-        step = int(lane[position + 1] - lane[position]) if position + 1 < len(lane) else 1
-        steps = np.diff(lane[position:])
-        breaks = np.flatnonzero(steps != step)
-        count = int(breaks[0]) + 1 if len(breaks) else len(lane) - position
-        runs.append([int(lane[position]), step, count])
-        position += count
-    return runs
-
-
-def _from_runs(runs: Iterable[Iterable[int]]) -> Lane:
-    parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in runs]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def _tuples(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-from aacp.channels import Activation, ChannelGraph, ChannelGroup, HardCodedSize, Lane, Layer, Tensor
+from aacp.channels import Activation, ChannelGraph, ChannelGroup, HardCodedSize, Layer, Tensor
 from aacp.graph.labels import Ids, core, ids_of, varying
 from aacp.graph.program import Call, is_tensor, named_tensors
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
+from aacp.lanes import Lane
 
 Mask = NDArray[np.bool_]
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from aacp.graph.propagation import Rule
-from aacp.graph.rules import convolution, creation, layout, normalisation, pointwise, product, reduction, reshaping
+from aacp.graph.rules import (
+    convolution,
+    creation,
+    layout,
+    normalisation,
+    parts,
+    pointwise,
+    product,
+    reduction,
+    reshaping,
+)
 
 RULES: dict[str, Rule] = {
     **pointwise.RULES,
     **layout.RULES,
+    **parts.RULES,
     **reshaping.RULES,
     **convolution.RULES,
     **product.RULES,

@@ -38,21 +38,6 @@ def apply(call: Call, values: dict[fx.Node, torch.Tensor]) -> Any:
     return call.function(*args, **kwargs)
 
 
-def fixed_along(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Operators that count positions along a dimension: it must keep its size."""
-    dims = call.get("dims") if call.get("dims") is not None else call.get("dim")
-    for dim in dims if isinstance(dims, (list, tuple)) else [dims]:
-        fix_dimension(p, call, call.tensors[0], 0 if dim is None else dim)
-    return moved(p, call)
-
-
-def fix_dimension(p: Propagation, call: Call, node: fx.Node, dim: int) -> None:
-    rank = len(shape_of(node))
-    for label in p.labels_of(node):
-        if dim % rank in varying(label):
-            p.refuse(ids_of(label), f"{call.where} counts positions")
-
-
 def repeated(p: Propagation, call: Call) -> Labels:
     """repeat and tile: whole copies; a dimension of one element becomes a dimension of its own."""
     source, name = call["self"], "repeats" if "repeats" in call.arguments else "dims"
@@ -88,56 +73,6 @@ def like_other(p: Propagation, call: Call, labels: Labels) -> Labels:
         lane = None if mine is None else p.levelled(mine, dim, call.where)
         p.tie_lanes(lane, theirs, call.where)
     return labels
-
-
-def slice_(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """A stretch of a dimension, or every n-th index of it."""
-    source, dim = call["self"], call["dim"] or 0
-    lane = p.lane(source, dim, call.where)
-    if lane is None:
-        return moved(p, call)
-    step, size = call["step"] or 1, len(lane)
-    for name in ("start", "end"):
-        bound = call[name]
-        if bound is None or bound >= size or bound == 0 or -bound >= size:
-            continue
-        part = lane[:bound] if bound > 0 else lane[bound:]
-        p.use_size(call, (name, None), bound, part, whole=lane)
-        if step != 1:
-            p.ties.fix(lane, f"{call.where} takes every {step}th channel of a part")
-    if step != 1:
-        if size % step:
-            p.ties.fix(lane, f"{call.where} takes every {step}th of {size} channels")
-        else:
-            p.ties.tie(np.repeat(lane.reshape(-1, step)[:, 0], step), lane, call.where)
-    return moved(p, call)
-
-
-def split(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Stretches of a dimension: of equal length they shrink alike, of listed lengths each by itself."""
-    source, dim = call["self"], call["dim"] or 0
-    lane = p.lane(source, dim, call.where)
-    if lane is None:
-        return moved(p, call)
-    sizes = [shape_of_value(value)[dim] for value in call.outputs if value is not None]
-    listed = call.get("split_sizes") or call.get("split_size")
-    if isinstance(listed, (list, tuple)):
-        start = 0
-        name = "split_sizes" if "split_sizes" in call.arguments else "split_size"
-        for position, size in enumerate(sizes):
-            p.use_size(call, (name, position), size, lane[start : start + size], whole=lane)
-            start += size
-    elif len(set(sizes)) == 1:
-        part = p.tie_slots(lane, len(sizes), call.where)
-        if listed is not None:
-            p.use_size(call, ("split_size", None), listed, part)
-    else:
-        p.ties.fix(lane, f"{call.where} splits {len(lane)} channels unevenly")
-    return moved(p, call)
-
-
-def shape_of_value(value: torch.Tensor) -> tuple[int, ...]:
-    return tuple(int(size) for size in value.shape)
 
 
 def cat(p: Propagation, call: Call) -> Labels:
@@ -210,36 +145,6 @@ def _padded(p: Propagation, call: Call, lane: Ids, dim: int, amounts: list[int])
     return np.concatenate([before, lane, after])
 
 
-def index(p: Propagation, call: Call) -> Labels:
-    """Indexing with tensors: the indexed dimensions keep their size, the others go along."""
-    source = call["self"]
-    indices = call["indices"] if "indices" in call.arguments else [*[None] * call["dim"], call["index"]]
-    result = []
-    for label in p.labels_of(source):
-        if any(node is not None and dim in varying(label) for dim, node in enumerate(indices)):
-            p.ties.fix(ids_of(label), f"{call.where} picks channels by number")
-        else:
-            zeros = {node: torch.zeros(shape_of(node), dtype=torch.int64) for node in indices if node is not None}
-            result.append(apply(call, {source: label, **zeros}))
-    return tuple(result)
-
-
-def narrow(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """A stretch of a dimension, by its start and length."""
-    lane = p.lane(call["self"], call["dim"], call.where)
-    if lane is not None:
-        start, length = call["start"], call["length"]
-        p.use_size(call, ("start", None), start, lane[:start], whole=lane)
-        p.use_size(call, ("length", None), length, lane[start:][:length], whole=lane)
-    return moved(p, call)
-
-
-def unfold(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Overlapping windows along a dimension, which must keep its size."""
-    fix_dimension(p, call, call["self"], call["dimension"])
-    return moved(p, call)
-
-
 def shuffle_channels(p: Propagation, call: Call) -> Labels | list[Labels]:
     """Channels dealt out over groups: the groups shrink alike."""
     lane = p.lane(call["self"], 1, call.where)
@@ -262,26 +167,12 @@ def shuffle_pixels(p: Propagation, call: Call) -> Labels:
     return (along(np.ascontiguousarray(blocks[:, 0]), dim, shape),)
 
 
-def gate(p: Propagation, call: Call) -> Labels:
-    """glu: the first half of a dimension times the sigmoid of the second."""
-    source = call["self"]
-    dim = call["dim"] % len(call.shape)
-    lane = p.lane(source, dim, call.where)
-    others = tuple(label for label in p.labels_of(source) if dim not in varying(label))
-    halves = () if lane is None else (along(p.tie_slots(lane, 2, call.where), dim, call.shape),)
-    return (*halves, *(label.narrow(dim, 0, call.shape[dim]) for label in others))
-
-
 _MOVED = """
 adjoint diagonal flip fliplr flipud mT moveaxis movedim numpy_T permute repeat_interleave squeeze swapaxes swapdims t
 transpose unsqueeze
 """.split()
 
 RULES: dict[str, Rule] = dict.fromkeys(_MOVED, moved)
-RULES |= dict.fromkeys(("roll", "select", "unbind", "rot90"), fixed_along)
-RULES |= dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"), split)
-RULES |= {"slice": slice_, "cat": cat, "concat": cat, "concatenate": cat, "stack": stack}
-RULES |= {"pad": pad, "constant_pad_nd": pad, "index": index, "index_select": index}
-RULES |= {"narrow": narrow, "unfold": unfold, "channel_shuffle": shuffle_channels}
-RULES |= {"glu": gate, "pixel_shuffle": shuffle_pixels, "pixel_unshuffle": shuffle_pixels}
+RULES |= {"cat": cat, "concat": cat, "concatenate": cat, "stack": stack, "pad": pad, "constant_pad_nd": pad}
 RULES |= {"expand": expand, "expand_as": expand, "repeat": repeated, "tile": repeated}
+RULES |= {"channel_shuffle": shuffle_channels, "pixel_shuffle": shuffle_pixels, "pixel_unshuffle": shuffle_pixels}
