@@ -61,8 +61,9 @@ CASES = {
     "an error in forward": (Failing, IMAGE, aacp.InvalidExample),
     "no tensor comes out": (Silent, IMAGE, aacp.InvalidExample),
     "control flow on data": (Undecided, IMAGE, aacp.UntraceableModel),
-    "NaN weights": (lambda: broken(float("nan")), IMAGE, aacp.InvalidExample),
-    "infinite weights": (lambda: broken(float("inf")), IMAGE, aacp.InvalidExample),
+    "NaN weights": (lambda: broken(float("nan")), IMAGE, aacp.UntraceableModel),
+    "infinite weights": (lambda: broken(float("inf")), IMAGE, aacp.UntraceableModel),
+    "no shape yet": (lambda: nn.Sequential(nn.LazyConv2d(8, 3), nn.Conv2d(8, 4, 3)), IMAGE, aacp.UntraceableModel),
     "not a module": (lambda: "resnet18", IMAGE, aacp.InvalidOption),
 }
 

@@ -67,3 +67,28 @@ def test_a_plain_tensor_attribute_is_cut_with_its_channels() -> None:
     hidden = model.a(x)[:, [1, 5, 6]] + model.offset[[1, 5, 6]]
     expected = nn.functional.conv2d(hidden, model.b.weight[:, [1, 5, 6]], model.b.bias)
     torch.testing.assert_close(smaller(x), expected)
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 8, 1), nn.Conv2d(1, 8, 1), nn.Conv2d(8, 4, 1)
+
+    def forward(self, image: Tensor, depth: Tensor, scale: float = 2.0) -> dict[str, Tensor]:
+        return {"y": self.c(self.a(image) + scale * self.b(depth))}
+
+
+def test_inputs_can_be_given_in_a_tuple_or_by_name() -> None:
+    image, depth = torch.randn(1, 3, 4, 4), torch.randn(1, 1, 4, 4)
+    graph = aacp.trace(TwoInputs(), (image, depth))
+    assert [(group.name, group.width) for group in graph.free] == [("a", 8)]
+    assert aacp.trace(TwoInputs(), {"depth": depth, "image": image}) == graph
+
+
+def test_a_dictionary_that_is_itself_the_input_is_passed_whole() -> None:
+    class Batch(TwoInputs):
+        def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:  # type: ignore[override]
+            return super().forward(batch["image"], batch["depth"])
+
+    graph = aacp.trace(Batch(), {"image": torch.randn(1, 3, 4, 4), "depth": torch.randn(1, 1, 4, 4)})
+    assert [(group.name, group.width) for group in graph.free] == [("a", 8)]

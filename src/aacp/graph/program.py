@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 import re
 import warnings
@@ -141,6 +142,22 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             if value is not None and id(value) not in seen:
                 seen.add(id(value))
                 yield (f"{path}.{key}" if path else key), value
+
+
+def positional(model: nn.Module, example: Any) -> tuple[Any, ...]:
+    """An example as the positional arguments of a model: a tuple of them, a dictionary by name, or the only one."""
+    if isinstance(example, tuple):
+        return example
+    if isinstance(example, dict) and all(isinstance(key, str) for key in example):
+        try:
+            bound = inspect.signature(model.forward).bind(**example)
+        except TypeError:  # not the names of the arguments: the dictionary itself is the argument
+            return (example,)
+        if bound.kwargs:
+            bound.apply_defaults()  # fills the gaps between those that are given
+        if not bound.kwargs:
+            return bound.args
+    return (example,)
 
 
 def export(model: nn.Module, arguments: Sequence[Any]) -> Program:

@@ -14,9 +14,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
-from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune
+from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.following import follow
-from aacp.graph.program import copy_without_data, export, first_line
+from aacp.graph.program import copy_without_data, export, first_line, positional
 from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.graph.verification import Bench, enliven, outputs, verified
 
@@ -35,9 +35,9 @@ def trace(
 ) -> ChannelGraph:
     """The channel graph of a network, checked by cutting it at random; the model is not touched.
 
-    `example` is one input, or a tuple of the positional arguments. `frozen` names layers or groups to leave alone,
-    with wildcards ("head.*"). `scope="inner"` also leaves residual streams alone. `form="exported"` is for networks
-    whose code cannot be repaired: `shrink` will return an exported graph instead of a module of the same class.
+    `example` is one input, a tuple of several, or a dictionary of them by name. `frozen` names layers or groups to
+    leave alone, with wildcards ("head.*"). `scope="inner"` also leaves residual streams alone. `form="exported"` is
+    for networks whose code cannot be repaired: `shrink` will return an exported graph, not a module of the same class.
     """
     patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
     _require("scope", scope, SCOPES)
@@ -68,9 +68,8 @@ def prepare(
     model: nn.Module, example: Any, form: str = "module", seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Bench:
     """Trace a copy of the model with lively weights, ready for verification."""
-    if not isinstance(model, nn.Module):
-        raise InvalidOption(f"The model is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
-    arguments = example if isinstance(example, tuple) else (example,)
+    _require_module(model)
+    arguments = positional(model, example)
     # A copy for each use: networks that keep caches are not the same after they have run.
     run = run_example(copy_without_data(model, {}).eval(), arguments)
     converted = _converted(arguments, dtype)
@@ -82,11 +81,20 @@ def prepare(
     return Bench(twin, propagation, assembled, converted, dtype, in_double)
 
 
+def _require_module(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise InvalidOption(f"The model is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UntraceableModel("The model is a TorchScript module. Give the torch.nn.Module that it was made from.")
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        if nn.parameter.is_lazy(value):
+            raise UntraceableModel(f"{name} has no shape yet. Run the network once on an input, then trace it.")
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise UntraceableModel(f"{name} holds values that are not finite. Load weights that are, then trace again.")
+
+
 def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     """Run the copy once on the example: says what is wrong with either, and records where sizes come from."""
-    for name, value in [*model.named_parameters(), *model.named_buffers()]:
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise InvalidExample(f"{name} holds values that are not finite. Load weights that are, then trace again.")
     try:
         run = run_tracked(model, copy.deepcopy(arguments))
     except Exception as error:  # whatever the model's own code raises
