@@ -17,7 +17,7 @@ def follow(program: Program, run: TrackedRun | None, model: nn.Module, form: str
     """Carry labels through the program; where a split proves unlucky, once more with another factor."""
     avoided: dict[str, set[int]] = {}
     for _ in range(3):
-        propagation = Propagation(program, avoided=avoided)
+        propagation = Propagation(program, run.fused if run is not None else (), avoided=avoided)
         propagation.run(RULES)
         if not propagation.regretted:
             break

@@ -52,6 +52,7 @@ class Propagation:
     """The state of one pass over a program."""
 
     program: Program
+    fused: Sequence[bool] = ()  # for each attention in order: whether torch's counter passes over its kernel
     ties: Ties = field(default_factory=Ties)
     labels: dict[fx.Node, list[Labels]] = field(default_factory=dict)  # one entry per result of a call
     layers: list[TracedLayer] = field(default_factory=list)
@@ -63,12 +64,18 @@ class Propagation:
     avoided: dict[str, set[int]] = field(default_factory=dict)  # per reshape: dimensions that must not be chosen
     regretted: dict[str, int] = field(default_factory=dict)  # choices that a later operator could not live with
     _from_input: set[fx.Node] = field(default_factory=set)
+    _attentions: int = 0  # met so far
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def is_activation(self, node: fx.Node) -> bool:
         """Whether a tensor depends on the network's inputs, not on weights alone."""
         return node in self._from_input
+
+    def next_attention_is_fused(self) -> bool:
+        """What was seen of the attention that comes next when the network ran."""
+        self._attentions += 1
+        return self._attentions <= len(self.fused) and self.fused[self._attentions - 1]
 
     def labels_of(self, node: fx.Node | None) -> Labels:
         return self.labels.get(node, [()])[0] if node is not None else ()

@@ -95,7 +95,9 @@ class Record:
 class Recorder(TorchFunctionMode):
     """Records every torch call with its numbers; sizes read off tensors are tracked as such."""
 
+    counter: FlopCounterMode
     records: list[Record] = field(default_factory=list)
+    fused: list[bool] = field(default_factory=list)  # for each attention: whether the counter passed over it
     stack: list[str] = field(default_factory=lambda: [""])
 
     def __post_init__(self) -> None:
@@ -106,7 +108,11 @@ class Recorder(TorchFunctionMode):
         numbers = list(whole_numbers((args, kwargs)))
         if numbers:
             self.records.append(Record(self.stack[-1], numbers))
+        is_attention = func is nn.functional.scaled_dot_product_attention
+        before = self.counter.get_total_flops() if is_attention else 0
         result = func(*_plain(args), **_plain(kwargs))
+        if is_attention:
+            self.fused.append(self.counter.get_total_flops() == before)
         if isinstance(result, torch.Size):
             return torch.Size([Tracked.at(size, SHAPE) for size in result])
         if type(result) is int and func is torch.Tensor.size:
@@ -145,15 +151,17 @@ class TrackedRun:
 
     output: Any
     records: list[Record]
+    fused: list[bool]  # for each attention in order: whether torch's counter passed over its kernel
     macs: int  # as torch counts them
 
 
 def run_tracked(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     """Run the model once and watch; its numbers are as before afterwards."""
-    recorder, counter = Recorder(), FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False)
+    recorder = Recorder(counter)
     with _tracked_numbers(model), _module_stack(model, recorder.stack), torch.no_grad(), counter, recorder:
         output = model(*arguments)
-    return TrackedRun(output, recorder.records, int(counter.get_total_flops()) // 2)
+    return TrackedRun(output, recorder.records, recorder.fused, int(counter.get_total_flops()) // 2)
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def run_search(
         except StopIteration as end:
             return SearchResult.of(method, end.value)
         if verbose:
-            print(progress, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{progress}\n")
 
 
 def search_steps(

@@ -10,10 +10,7 @@ import math
 import string
 from collections.abc import Sequence
 
-import torch
 from torch import fx
-from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 from aacp.graph.labels import Ids, Labels, along
 from aacp.graph.program import Call, shape_of
@@ -128,24 +125,21 @@ def attention(p: Propagation, call: Call) -> Labels:
     if call["scale"] is None:
         # The default scale follows the head's width: cutting it would change what the kept channels compute.
         _forbid(p, lanes, "e", f"{call.where} scales by the width of a head")
-    kind = "attention" if _is_counted(call) else UNCOUNTED
+    kind = UNCOUNTED if p.next_attention_is_fused() else "attention"
+    if kind == UNCOUNTED and shape_of(key)[-1] == shape_of(value)[-1]:
+        _keep_fused(p, call, lanes)
     _record(p, call, call.module, kind, lanes, _sizes(products))
     _record(p, call, call.module, kind, lanes, {k: s for k, s in _sizes(operands).items() if k != "e"})
     return _labels(lanes, batch + "lv", call.shape)
 
 
-def _is_counted(call: Call) -> bool:
-    """Whether torch's counter, our yardstick, sees this attention: some fused kernels it passes over."""
-    query, key, value = (_zeros(call[name]) for name in ("query", "key", "value"))
-    mask = None if call["attn_mask"] is None else _zeros(call["attn_mask"])
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        F.scaled_dot_product_attention(query, key, value, mask, is_causal=call["is_causal"], scale=call["scale"])
-    return int(counter.get_total_flops()) > 0
-
-
-def _zeros(node: fx.Node) -> torch.Tensor:
-    value = node.meta["val"]
-    return torch.zeros(value.shape, dtype=value.dtype, device=value.device)
+def _keep_fused(p: Propagation, call: Call, lanes: dict[str, Ids | None]) -> None:
+    """The fused kernel, fast and passed over by torch's counter, is taken only while values are as wide as keys."""
+    reason = f"{call.where} is fused only while values are as wide as keys"
+    if call["scale"] is None or lanes.get("e") is None:
+        _forbid(p, lanes, "v", reason)
+    else:
+        p.tie_lanes(lanes["e"], lanes.get("v"), reason)
 
 
 def _forbid(p: Propagation, lanes: dict[str, Ids | None], letter: str, reason: str) -> None:
