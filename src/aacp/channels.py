@@ -151,6 +151,11 @@ class ChannelGraph:
                 f"A structure of this graph has {len(self.free)} counts, but got {kept.shape[-1] if kept.ndim else 1}. "
                 "Give one count per free group, in the order of graph.free."
             )
+        if kept.size and (kept.min() < 1 or (kept > np.asarray(self.full)).any()):
+            raise InvalidStructure(
+                "A structure keeps at least 1 channel of each group, and no more than there are, but got "
+                f"{_short(kept)}. graph.full is the most."
+            )
         matrix, offset = self._counting
         sizes: NDArray[np.int64] = kept @ matrix.T + offset
         return sizes
@@ -175,6 +180,8 @@ class ChannelGraph:
                 if (reason := known[name].frozen) is not None:
                     raise InvalidStructure(f"Group {name!r} is frozen: {reason}. Leave it out of what is kept.")
             return kept
+        if isinstance(kept, str) or not isinstance(kept, Iterable):
+            raise InvalidStructure(f"{kept!r} does not say what to keep. Give a structure, a list, or a dictionary.")
         values = list(kept)
         if len(values) != len(self.free):
             raise InvalidStructure(
@@ -232,7 +239,10 @@ class ChannelGraph:
 
     @classmethod
     def load(cls, path: str | Path) -> ChannelGraph:
-        return cls.from_json(json.loads(Path(path).read_text()))
+        try:
+            return cls.from_json(json.loads(Path(path).read_text()))
+        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+            raise GraphMismatch(f"{path} does not hold a channel graph: {error}. Trace the network again.") from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChannelGraph) and self.to_json() == other.to_json()
@@ -249,16 +259,17 @@ def _chosen(group: ChannelGroup, choice: Any) -> NDArray[np.bool_]:
     """The units of one group that stay: the first `choice`, those listed, or those marked True."""
     mask = np.zeros(group.width, dtype=bool)
     values = np.asarray(choice)
-    if values.ndim == 0:
+    if values.ndim == 0 and np.issubdtype(values.dtype, np.integer):
         values = np.arange(int(values))
-    elif values.dtype == bool:
+    elif values.ndim == 1 and values.dtype == bool:
         if values.shape != (group.width,):
             raise InvalidStructure(
                 f"Group {group.name!r} has {group.width} channels, but its mask has shape {values.shape}. "
                 "Give one truth value per channel."
             )
         values = np.flatnonzero(values)
-    if not len(values) or len(set(values.tolist())) != len(values) or values.min() < 0 or values.max() >= group.width:
+    are_indices = values.ndim == 1 and len(values) > 0 and np.issubdtype(values.dtype, np.integer)
+    if not are_indices or len(np.unique(values)) != len(values) or values.min() < 0 or values.max() >= group.width:
         raise InvalidStructure(
             f"Group {group.name!r} keeps between 1 and {group.width} different channels, but got {_short(choice)}. "
             "Give a count, or indices from 0 on, each once."

@@ -161,7 +161,7 @@ def _step_in_units(name: str, step: float | int, width: int, unit_channels: int)
     if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and step >= 1:
         return int(step) // math.gcd(int(step), unit_channels)
     if isinstance(step, float) and 0 < step < 1:
-        return max(1, int(width * step))
+        return max(1, math.floor(width * step + 1e-9))  # 1/49 of 49 is one, whatever floats make of it
     raise InvalidOption(
         f"The pruning step of group {name!r} is {step!r}, neither a fraction between 0 and 1 nor a whole number of "
         "channels. Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."

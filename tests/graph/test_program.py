@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import aacp
-from aacp.graph.program import copy_without_data, export, named_tensors
+from aacp.graph.program import copy_module, export, named_tensors
 
 
 class Wrapped(nn.Module):
@@ -44,7 +44,7 @@ def test_a_copy_keeps_sharing_and_takes_tensors_that_deepcopy_refuses() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1))
     model[1].weight = model[0].weight
     model[0].seen = model[0].weight * 2  # not a leaf: copy.deepcopy raises on it
-    twin = copy_without_data(model, {})
+    twin = copy_module(model)
     assert twin[0].weight is twin[1].weight
     assert twin[0].weight is not model[0].weight
     assert torch.equal(twin[0].seen, model[0].seen)

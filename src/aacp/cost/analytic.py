@@ -53,12 +53,12 @@ def activation_bytes(graph: ChannelGraph) -> Cost:
     for column, activation in enumerate(graph.activations):
         change[activation.born, column] += 1
         change[activation.dies + 1, column] -= 1
-    moments = np.unique([activation.born for activation in graph.activations])  # the peak is at some birth
+    moments = np.unique(np.array([activation.born for activation in graph.activations], dtype=np.int64))  # peaks
     alive = np.cumsum(change, axis=0)[moments].astype(np.float64)
 
     def peak(kept: NDArray[np.int64]) -> NDArray[np.int64]:
         sizes = products(graph.lane_sizes(kept)).astype(np.float64)  # exact below 2^53 bytes, and BLAS is fast
-        highest: NDArray[np.float64] = (sizes @ alive.T).max(axis=1)
+        highest: NDArray[np.float64] = (sizes @ alive.T).max(axis=1, initial=0.0)
         return highest.astype(np.int64)
 
     return _cost("activation_bytes", "bytes", graph, peak)

@@ -56,7 +56,15 @@ class Limit:
     at_most: float | None = None
 
     def __post_init__(self) -> None:
+        if not all(hasattr(self.cost, field) for field in ("name", "unit", "full")) or not callable(self.cost):
+            raise InvalidOption(
+                f"{self.cost!r} is not a cost. Make one of a function with cost_of(function, space, name)."
+            )
         name, rate, most = self.cost.name, self.pruning_rate, self.at_most
+        if any(not isinstance(value, (int, float, np.number, type(None))) for value in (rate, most)):
+            raise InvalidOption(
+                f"{name}: a limit is a number, but got {rate if most is None else most!r}. Give a number."
+            )
         if (rate is None) == (most is None):
             given = "neither was" if rate is None else "both were"
             raise InvalidOption(

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import fx, nn
 
 from aacp.channels import Activation, ChannelGraph, ChannelGroup, HardCodedSize, Layer, Tensor
-from aacp.graph.labels import Ids, core, ids_of, varying
-from aacp.graph.program import Call, is_tensor, named_tensors
+from aacp.graph.labels import Ids, Labels, core, ids_of, varying
+from aacp.graph.program import named_tensors
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
 from aacp.lanes import Lane
@@ -127,20 +127,21 @@ def _groups(
     groups: list[ChannelGroup] = []
     units: list[int] = []
     seen: set[int] = set()
+    taken: set[str] = set()
     for layer in layers:
         if layer.output is None:
             continue
         lane = table.lanes[layer.output]
+        channels = Counter(lane.tolist())
         fresh = [root for root in dict.fromkeys(lane.tolist()) if root >= 0 and root not in seen]
         by_signature: dict[tuple[Occurrences, str | None], list[int]] = {}
         for root in fresh:
             by_signature.setdefault((occurrence[root], reasons.get(root)), []).append(root)
         for (signature, reason), roots in by_signature.items():
             names = tuple(member for index, _ in signature for member in members.get(index, []))
-            width = len(roots)
-            channels = Counter(lane.tolist())[roots[0]]
-            name = _name(layer.name, lane, roots, {group.name for group in groups}, len(by_signature) > 1)
-            groups.append(ChannelGroup(name, width, channels, names, reason))
+            name = _name(layer.name, lane, roots, taken, len(by_signature) > 1)
+            groups.append(ChannelGroup(name, len(roots), channels[roots[0]], names, reason))
+            taken.add(name)
             units.extend(roots)
         seen.update(fresh)
     return tuple(groups), units
@@ -174,26 +175,37 @@ def _name(layer: str, lane: Lane, roots: list[int], taken: set[str], is_part: bo
 
 
 def _activations(table: LaneTable, p: Propagation, model: nn.Module) -> Iterator[Activation]:
-    """Every tensor that takes memory of its own, from the step that makes it to the last that reads it."""
-    nodes = [node for node in p.program.graph.nodes if node.op in ("placeholder", "call_function", "output")]
-    step = {node: position for position, node in enumerate(nodes)}
+    """Every piece of memory that activations take, from the step that makes it to the last that reads it."""
     float_bytes = next((value.element_size() for _, value in named_tensors(model) if value.is_floating_point()), 4)
-    owner: dict[fx.Node, fx.Node] = {}
-    last: dict[fx.Node, int] = {}
-    for node in nodes:
+    made: dict[int, tuple[int, torch.Tensor, Labels]] = {}  # by storage: when, and the tensor that came with it
+    last: dict[int, int] = {}
+    for step, node in enumerate(p.program.graph.nodes):
         for source in node.all_input_nodes:
-            last[owner.get(source, source)] = step[node]
-        shares = node.op == "call_function" and Call(node).aliases and node.all_input_nodes
-        owner[node] = owner[node.all_input_nodes[0]] if shares else node
-    for node in nodes:
-        made_here = p.is_activation(node) and owner[node] is node
-        if made_here and is_tensor(node):
-            yield _activation(table, p, node, float_bytes, step[node], last.get(node, step[node]))
+            last.update(dict.fromkeys(map(_storage, _values(source)), step))
+        if p.is_activation(node) and node.op != "output":
+            labels = p.labels.get(node, [])
+            for position, value in enumerate(_values(node)):
+                made.setdefault(_storage(value), (step, value, labels[position] if position < len(labels) else ()))
+    for storage, (born, value, labelled) in made.items():
+        if all(isinstance(size, int) for size in value.shape):  # else its size depends on the data
+            yield _activation(table, value, labelled, float_bytes, born, max(born, last.get(storage, born)))
 
 
-def _activation(table: LaneTable, p: Propagation, node: fx.Node, float_bytes: int, born: int, dies: int) -> Activation:
-    value = node.meta["val"]
-    labels = p.labels_of(node)
+def _values(node: fx.Node) -> list[torch.Tensor]:
+    """The tensors a node stands for."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, (tuple, list)) else [value]
+    return [item for item in values if isinstance(item, torch.Tensor)]
+
+
+def _storage(value: torch.Tensor) -> int:
+    """What tells whether two traced tensors share their memory."""
+    return int(value.untyped_storage()._cdata)
+
+
+def _activation(
+    table: LaneTable, value: torch.Tensor, labels: Labels, float_bytes: int, born: int, dies: int
+) -> Activation:
     cut = {varying(label)[0]: core(label) for label in labels if len(varying(label)) == 1}
     fixed = math.prod(int(size) for dim, size in enumerate(value.shape) if dim not in cut)
     lanes = tuple(table.add(ids.reshape(-1).numpy()) for ids in cut.values())

@@ -121,7 +121,7 @@ def _mean(run: MaskedRun, call: Call) -> torch.Tensor:
     dims, keep = _dims(call, run.value(source).dim()), bool(call.get("keepdim"))
     count = run.presence(source).sum(dims, keepdim=keep).clamp(min=1)
     total: torch.Tensor = run.filled(source, 0.0).sum(dims, keepdim=keep)
-    return total / count
+    return (total / count).to(call.get("dtype") or total.dtype)
 
 
 def _spread(run: MaskedRun, call: Call) -> Any:
@@ -134,7 +134,8 @@ def _spread(run: MaskedRun, call: Call) -> Any:
     presence = run.presence(source)
     count = presence.sum(dims, keepdim=True)
     mean = run.filled(source, 0.0).sum(dims, keepdim=True) / count.clamp(min=1)
-    squares = ((run.value(source) - mean) ** 2 * presence).sum(dims, keepdim=True) / (count - correction).clamp(min=1)
+    freedom = torch.where(count == 0, 1.0, count - correction)  # nothing there: any finite value will do
+    squares = ((run.value(source) - mean) ** 2 * presence).sum(dims, keepdim=True) / freedom
     results = [squares.sqrt() if call.operator.startswith("std") else squares, mean]
     results = results if call.get("keepdim") else [result.squeeze(dims) for result in results]
     return tuple(results) if call.operator.endswith("mean") else results[0]

@@ -6,8 +6,9 @@ import copy
 import inspect
 import operator
 import re
+import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from aacp.errors import UntraceableModel
+from aacp.graph.closures import closure_of, with_closure
 
 
 class Call:
@@ -42,7 +44,9 @@ class Call:
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """Arguments by name, with the schema's defaults."""
-        schema = self.node.target._schema.arguments  # type: ignore[union-attr]
+        if not isinstance(self.node.target, torch._ops.OpOverload):
+            return {}
+        schema = self.node.target._schema.arguments
         given = {argument.name: value for argument, value in zip(schema, self.node.args, strict=False)}
         given |= self.node.kwargs
         return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
@@ -80,14 +84,6 @@ class Call:
         values = list(value) if isinstance(value, (tuple, list)) else [value]
         return [item if isinstance(item, torch.Tensor) else None for item in values]
 
-    @property
-    def aliases(self) -> bool:
-        """Whether the result shares its first argument's memory: a view, or a call in place."""
-        if self.operator in ("getitem", "dropout", "feature_dropout"):
-            return True  # dropout returns its input outside training
-        schema = self.node.target._schema  # type: ignore[union-attr]
-        return any(result.alias_info is not None for result in schema.returns)
-
 
 def is_tensor(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
@@ -123,14 +119,45 @@ class Program:
         return pytree.tree_leaves(self.graph.output_node().args[0], is_leaf=lambda leaf: leaf is None)
 
 
-def copy_without_data(model: nn.Module, replaced: dict[int, torch.Tensor]) -> nn.Module:
+def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = None) -> nn.Module:
     """A deep copy in which tensors are taken from `replaced` (by id) where they are listed there."""
-    memo: dict[int, Any] = dict(replaced)
+    memo: dict[int, Any] = dict(replaced or {})
     for module in model.modules():
         for value in vars(module).values():
             if isinstance(value, torch.Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach().clone()  # old-style weight_norm keeps tensors that cannot be copied
-    return copy.deepcopy(model, memo)
+    try:
+        twin = copy.deepcopy(model, memo)
+    except Exception as error:  # whatever the parts of the model raise
+        raise UntraceableModel(
+            f"{type(model).__name__} cannot be copied: {first_line(error)}. Move what cannot be copied out of it."
+        ) from error
+    for module in twin.modules():
+        for functions in (vars(module), module._forward_hooks, module._forward_pre_hooks):
+            _rebind_closures(functions, memo)
+    return twin
+
+
+def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any]) -> None:
+    """Functions are not copied: let those of the copy refer to the copy's modules and tensors, not the original's."""
+    for key, function in list(functions.items()):
+        if isinstance(function, types.FunctionType):
+            held = closure_of(function).items()
+            parts = {name: item for name, item in held if isinstance(item, (nn.Module, torch.Tensor))}
+            copies = {name: memo[id(item)] for name, item in parts.items() if id(item) in memo}
+            if copies:
+                functions[key] = with_closure(function, copies)
+
+
+def detach_hooks(model: nn.Module) -> None:
+    """Let the hooks of a copy write to copies of what their functions have closed over, not to the caller's lists."""
+    for module in model.modules():
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            for key, function in list(hooks.items()):
+                if isinstance(function, types.FunctionType):
+                    held = closure_of(function).items()
+                    own = {name: copy.copy(item) for name, item in held if isinstance(item, (dict, list, set))}
+                    hooks[key] = with_closure(function, own) if own else function
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

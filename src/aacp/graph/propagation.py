@@ -185,7 +185,7 @@ class Propagation:
             result = rule(self, call)
             results = result if isinstance(result, list) else [result]
             self.labels[call.node] = [self._settled(labels, call) for labels in results]
-        except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             self._give_up(call, f"is used in a way that is not known ({type(error).__name__})")
 
     def _give_up(self, call: Call, why: str) -> None:

@@ -172,9 +172,19 @@ class Solver:
                 if lane is not None:
                     guess = TracedSize(source, lane, Fraction(value, len(lane)))
                     if self._holds(use, origin, guess):
+                        self._keep_whole(guess)
                         self.found[source] = guess
                         return True
         return self._share(use, origin)
+
+    def _keep_whole(self, size: TracedSize) -> None:
+        """A number of which the lane is a multiple: so many neighbours go together that it stays a whole one."""
+        times = size.factor.denominator
+        (lane,), units = self._in_units([size.lane])
+        counts = np.bincount(lane[lane >= 0], minlength=units)
+        if (counts % times).any() or (lane < 0).sum() % times:
+            first = np.repeat(size.lane.reshape(-1, times)[:, 0], times)
+            self._p.ties.tie(first, size.lane, f"a size that is {times} times a number in {size.source.module}")
 
     def _holds(self, use: SizeUse, origin: Tracked, guess: TracedSize | None) -> bool:
         """Whether the code would compute the right size in random cuts, with the numbers found so far and a guess."""
@@ -206,10 +216,16 @@ class Solver:
         return numbered, len(distinct)
 
     def _share(self, use: SizeUse, origin: Tracked) -> bool:
-        """One number that serves two lanes of one length: let them shrink alike."""
+        """One number that serves two lanes: let them shrink alike, if they hold as many units."""
         for source in origin.sources:
-            size = self.found.get(source)
-            if size is not None and len(size.lane) == len(use.lane) and len(origin.sources) == 1:
-                self._p.tie_lanes(size.lane, use.lane, f"one number serves two sizes in {use.module or 'the network'}")
-                return self._holds(use, origin, None)
+            if source in self.found and len(origin.sources) == 1:
+                mine, theirs = (self._units(lane) for lane in (use.lane, self.found[source].lane))
+                if len(mine) == len(theirs):
+                    self._p.ties.tie(mine, theirs, f"one number serves two sizes in {use.module or 'the network'}")
+                    return self._holds(use, origin, None)
         return False
+
+    def _units(self, lane: Ids) -> Ids:
+        """One id of every unit of a lane, in order."""
+        roots = self._p.ties.roots()
+        return np.array(list(dict.fromkeys(roots[lane[lane >= 0]].tolist())), dtype=np.int64)

@@ -12,13 +12,14 @@ from torch import nn
 
 from aacp.channels import ChannelGraph, HardCodedSize, Tensor
 from aacp.errors import GraphMismatch
-from aacp.graph.program import copy_without_data, named_tensors
-from aacp.graph.tracked import CLOSURE, with_closure
+from aacp.graph.closures import with_closure
+from aacp.graph.program import copy_module, named_tensors
+from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 
 
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
     """A copy of the model, of the same class, with only the units that are marked."""
-    smaller = copy_without_data(model, sliced_tensors(model, graph, units))
+    smaller = copy_module(model, sliced_tensors(model, graph, units))
     for size in graph.sizes:
         lane = graph.lanes[size.lane]
         _set_size(smaller, size, int((units[lane] | (lane < 0)).sum()) * size.times // size.over)
@@ -67,8 +68,13 @@ def _with_number(holder: Any, path: tuple[str | int, ...], value: int) -> Any:
         return value
     if path[0] == CLOSURE and isinstance(holder, types.FunctionType):
         return with_closure(holder, {str(path[1]): value})
+    key = path[0]
+    if isinstance(holder, dict):
+        return {**holder, key: _with_number(holder[key], path[1:], value)}
+    if is_settings(holder):
+        return with_fields(holder, {str(key): _with_number(getattr(holder, str(key)), path[1:], value)})
     items = list(holder)
-    items[int(path[0])] = _with_number(items[int(path[0])], path[1:], value)
+    items[int(key)] = _with_number(items[int(key)], path[1:], value)
     return type(holder)(items)
 
 

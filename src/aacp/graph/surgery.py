@@ -11,7 +11,7 @@ from aacp.channels import ChannelGraph
 from aacp.errors import InvalidOption
 from aacp.graph.exported import cut_exported
 from aacp.graph.following import follow
-from aacp.graph.program import copy_without_data, export, positional
+from aacp.graph.program import copy_module, export, positional
 from aacp.graph.slicing import cut
 from aacp.structure import Structure
 
@@ -33,7 +33,7 @@ def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = 
             'This graph was traced with form="exported", but no example was given. Pass shrink the example it was '
             "traced on."
         )
-    twin = copy_without_data(model, {}).eval()
+    twin = copy_module(model).eval()
     program = export(twin, positional(twin, example))
     propagation, assembled = follow(program, None, twin, graph.form)
     return cut_exported(twin, propagation, assembled, graph, units)

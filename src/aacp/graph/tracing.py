@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.following import follow
-from aacp.graph.program import copy_without_data, export, first_line, positional
+from aacp.graph.program import copy_module, detach_hooks, export, first_line, positional
 from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.graph.verification import Bench, enliven, outputs, verified
 
@@ -46,7 +46,7 @@ def trace(
     graph = freeze_by_name(bench.assembled.graph, patterns)
     if scope == "inner":
         graph = graph.freeze(dict.fromkeys(_streams(bench), "residual stream, left alone by scope='inner'"))
-    graph = verified(bench, graph)
+    graph = verified(bench, graph, seed)
     require_something_free(graph, type(model).__name__)
     return graph
 
@@ -61,7 +61,7 @@ def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0
     ours = bench.assembled.graph
     if [(g.name, g.width) for g in ours.groups] != [(g.name, g.width) for g in graph.groups]:
         raise GraphMismatch(f"The graph is not one of this {type(model).__name__}. Trace the network again.")
-    return verified(bench, graph)
+    return verified(bench, graph, seed)
 
 
 def prepare(
@@ -71,12 +71,13 @@ def prepare(
     _require_module(model)
     arguments = positional(model, example)
     # A copy for each use: networks that keep caches are not the same after they have run.
-    run = run_example(copy_without_data(model, {}).eval(), arguments)
-    converted = _converted(arguments, dtype)
-    program = export(copy_without_data(model, {}).eval().to(dtype), converted)
+    with torch.random.fork_rng(devices=_cuda_devices(model)):
+        run = run_example(_twin(model), arguments)
+        converted = _converted(arguments, dtype)
+        program = export(_twin(model, dtype), converted)
     propagation, assembled = follow(program, run, model, form)
-    twin = copy_without_data(model, {}).eval().to(dtype)
-    enliven(twin, torch.Generator().manual_seed(seed))
+    twin = _twin(model, dtype)
+    enliven(twin, seed)
     in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
     return Bench(twin, propagation, assembled, converted, dtype, in_double)
 
@@ -87,21 +88,44 @@ def _require_module(model: nn.Module) -> None:
     if isinstance(model, torch.jit.ScriptModule):
         raise UntraceableModel("The model is a TorchScript module. Give the torch.nn.Module that it was made from.")
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        if value.is_meta:
+            raise UntraceableModel(f"{name} is on the meta device and has no data. Load weights, then trace.")
         if nn.parameter.is_lazy(value):
             raise UntraceableModel(f"{name} has no shape yet. Run the network once on an input, then trace it.")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise UntraceableModel(f"{name} holds values that are not finite. Load weights that are, then trace again.")
 
 
+def _twin(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+    """A copy in evaluation mode that shares nothing with the model, all its numbers of one type."""
+    twin = copy_module(model).eval()
+    detach_hooks(twin)
+    if dtype is not None:
+        twin.to(dtype)
+        for module in twin.modules():
+            for key, value in vars(module).items():
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
+                    vars(module)[key] = value.to(dtype)
+    return twin
+
+
+def _cuda_devices(model: nn.Module) -> list[int]:
+    """The devices whose random state a run of the model could change."""
+    return sorted({value.device.index or 0 for value in model.parameters() if value.device.type == "cuda"})
+
+
 def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     """Run the copy once on the example: says what is wrong with either, and records where sizes come from."""
+    tensors = outputs(arguments)
+    if not tensors or not all(tensor.numel() and torch.isfinite(tensor).all() for tensor in tensors):
+        raise InvalidExample("The example is no tensor, or an empty or infinite one. Give a batch of real inputs.")
     try:
         run = run_tracked(model, copy.deepcopy(arguments))
     except Exception as error:  # whatever the model's own code raises
-        shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         raise InvalidExample(
-            f"{type(model).__name__} does not run on the example of shape {', '.join(map(str, shapes))}: "
-            f"{first_line(error)}. Give an example that the network accepts; several inputs go in a tuple."
+            f"{type(model).__name__} does not run on the example of shape {shapes}: {first_line(error)}. "
+            "Give an example that the network accepts; several inputs go in a tuple."
         ) from error
     if not outputs(run.output):
         raise InvalidExample(f"{type(model).__name__} returns no tensor on the example. Trace a network that does.")
@@ -138,7 +162,8 @@ def freeze_by_name(graph: ChannelGraph, patterns: tuple[str, ...]) -> ChannelGra
 def _matches(pattern: str, name: str, members: tuple[str, ...]) -> bool:
     # A member "head.conv.weight[0]" makes its channels in the first dimension; later ones only read them.
     makers = [member.removesuffix("[0]").rpartition(".")[0] for member in members if member.endswith("[0]")]
-    return any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*") for path in [name, *makers])
+    paths = [name, *makers]
+    return pattern in paths or any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*") for path in paths)
 
 
 def _require(name: str, value: str, choices: tuple[str, ...]) -> None:

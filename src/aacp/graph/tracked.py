@@ -7,6 +7,7 @@ with every number in its modules replaced by a `Tracked` one, and every torch ca
 
 from __future__ import annotations
 
+import copy
 import operator
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
+
+from aacp.graph.closures import closure_of, with_closure
 
 
 @dataclass(frozen=True)
@@ -183,47 +186,53 @@ def _tracked_numbers(model: nn.Module) -> Iterator[None]:
 _BOOKKEEPING = frozenset(vars(nn.Module()))
 
 
-def _track(value: Any, source: Source) -> Any:
+def _track(value: Any, source: Source, depth: int = 0) -> Any:
     """The same value with tracked numbers, or None if it holds none."""
+
+    def inner(key: str | int, item: Any) -> Any:
+        return _track(item, Source(source.module, (*source.path, key)), depth + 1)
+
     if type(value) is int:
         return Tracked.at(value, source)
-    if type(value) in (tuple, list) and any(type(item) is int for item in value):
-        items = (_track(item, Source(source.module, (*source.path, i))) for i, item in enumerate(value))
-        return type(value)(old if new is None else new for old, new in zip(value, items, strict=True))
+    if type(value) in (tuple, list):
+        return _replaced(dict(enumerate(value)), inner, lambda items: type(value)(items.values()))
+    if type(value) is dict:
+        return _replaced(value, inner, lambda items: items)
     if type(value) is types.FunctionType and value.__closure__:
-        return _track_closure(value, source)
+        closed = {name: item for name, item in closure_of(value).items() if type(item) is int}
+        path = Source(source.module, (*source.path, CLOSURE))
+        numbers = {name: Tracked.at(item, Source(path.module, (*path.path, name))) for name, item in closed.items()}
+        return with_closure(value, numbers) if numbers else None
+    if depth == 0 and is_settings(value):
+        return _replaced(vars(value), inner, lambda items: with_fields(value, items))
     return None
 
 
-def _track_closure(function: types.FunctionType, source: Source) -> types.FunctionType | None:
-    cells = function.__closure__ or ()
-    numbers = {
-        name: Tracked.at(cell.cell_contents, Source(source.module, (*source.path, CLOSURE, name)))
-        for name, cell in zip(function.__code__.co_freevars, cells, strict=True)
-        if type(_contents(cell)) is int
-    }
-    return with_closure(function, numbers) if numbers else None
+def _replaced(
+    items: Mapping[Any, Any], track: Callable[[Any, Any], Any], build: Callable[[dict[Any, Any]], Any]
+) -> Any:
+    """A container built anew from its items, tracked where they can be; None if none can."""
+    tracked = {key: track(key, item) for key, item in items.items() if isinstance(key, (str, int))}
+    if all(item is None for item in tracked.values()):
+        return None
+    return build({key: item if tracked.get(key) is None else tracked[key] for key, item in items.items()})
+
+
+def is_settings(value: Any) -> bool:
+    """Whether a value is an object that only holds other values: a dataclass, a namespace, a configuration."""
+    plain = hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module, torch.Tensor, types.ModuleType))
+    return plain and not callable(value)
+
+
+def with_fields(value: Any, fields: Mapping[str, Any]) -> Any:
+    """A shallow copy of an object with other values in its fields, frozen or not."""
+    twin = copy.copy(value)
+    for name, item in fields.items():
+        object.__setattr__(twin, name, item)
+    return twin
 
 
 CLOSURE = "<closure>"  # the step of a path that leads from a function to a variable it has closed over
-
-
-def with_closure(function: types.FunctionType, values: Mapping[str, Any]) -> types.FunctionType:
-    """The same function with other values in the variables it has closed over."""
-    names = function.__code__.co_freevars
-    cells = tuple(
-        types.CellType(values[name]) if name in values else cell
-        for name, cell in zip(names, function.__closure__ or (), strict=True)
-    )
-    code, scope, defaults = function.__code__, function.__globals__, function.__defaults__
-    return types.FunctionType(code, scope, function.__name__, defaults, cells)
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # a variable that has no value yet
-        return None
 
 
 @contextmanager

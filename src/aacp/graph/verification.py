@@ -23,8 +23,9 @@ from aacp.graph.program import first_line
 from aacp.graph.propagation import Propagation
 from aacp.graph.slicing import cut
 
-# Of the output's scale. Rounding stays below, a wrong channel far above: weights are made lively first.
+# Of how much the output varies. Rounding stays below, a wrong channel far above: weights are made lively first.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+TINY = 1e-12  # an output that varies by less than this share of its size is constant
 UNCLEAR = 1e-2  # between the tolerance and this, single precision cannot tell rounding from a mistake; nor at infinity
 
 
@@ -39,9 +40,10 @@ class Bench:
     dtype: torch.dtype
     in_double: Callable[[], Bench]  # the same in double precision, for when rounding and mistakes look alike
 
-    def difference(self, graph: ChannelGraph, groups: Sequence[str], seed: int = 0) -> str | None:
-        """Cut the named groups at random; says how the result differs from the masked original, None if it does not."""
-        return self.difference_when(graph, random_units(graph, groups, np.random.default_rng(seed)))
+    def difference(self, graph: ChannelGraph, trial: Cut, groups: Sequence[str]) -> str | None:
+        """How the network differs from the masked original when the named groups are cut so, None if it does not."""
+        named = {name: trial[name] for name in groups}
+        return self.difference_when(graph, graph.kept_units(named))
 
     def difference_when(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> str | None:
         """How the network with only these units differs from the masked original."""
@@ -81,57 +83,96 @@ def outputs(value: Any) -> list[torch.Tensor]:
 
 
 def _compare(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | str:
-    """The largest difference relative to its tensor's scale, or in words what else is wrong."""
+    """The largest difference relative to how much its tensor varies, or in words what else is wrong."""
     if [tensor.shape for tensor in expected] != [tensor.shape for tensor in found]:
         return f"output shapes {[tuple(t.shape) for t in found]} instead of {[tuple(t.shape) for t in expected]}"
     largest = 0.0
-    for one, other in zip(expected, found, strict=True):
+    for one, other in zip(map(_as_float, expected), map(_as_float, found), strict=True):
         if one.numel():
-            scale, error = one.abs().max().item(), (one - other).abs().max().item()
-            largest = max(largest, error / max(scale, 1e-30) if math.isfinite(error) else math.inf)
+            error = (one - other).abs().max().item()
+            scale = max((one - one.mean()).abs().max().item(), TINY * one.abs().max().item(), 1e-300)
+            largest = max(largest, error / scale if math.isfinite(error) else math.inf)
     return largest
 
 
-def random_units(graph: ChannelGraph, groups: Sequence[str], generator: np.random.Generator) -> NDArray[np.bool_]:
-    """Units that stay when each named group loses a random part: counts differ, so that no accident hides a mistake."""
-    named = set(groups)
-    kept = {}
+def _as_float(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.double()
+
+
+# -- cuts -------------------------------------------------------------------------------------------------------------
+
+Cut = dict[str, NDArray[np.int64]]  # what each group keeps
+
+
+def random_cuts(graph: ChannelGraph, seed: int) -> list[Cut]:
+    """Cuts that leave a mistake little room to hide.
+
+    Between the first two every channel of every group is absent once, in the third many groups keep no more than an
+    eighth, and in each of them some groups stay whole beside others that do not. In the last all groups keep the same
+    number, which code that compares widths (`if x.shape == y.shape`) would take for something else.
+    """
+    generator = np.random.default_rng(seed)
+    first, second, third, equal = Cut(), Cut(), Cut(), Cut()
+    same = min((group.width for group in graph.free if group.width >= 8), default=2) // 2
     for group in graph.free:
-        if group.name in named and group.width > 1:
-            count = int(generator.integers(max(1, group.width // 4), max(2, 3 * group.width // 4 + 1)))
-            kept[group.name] = np.sort(generator.permutation(group.width)[: min(count, group.width - 1)])
-    return graph.kept_units(kept)
+        order = generator.permutation(group.width)
+        count = int(np.clip(round(group.width * generator.uniform(0.25, 0.75)), 1, max(1, group.width - 1)))
+        parts = [np.sort(order[:count]), np.sort(order[count:])]
+        whole = np.arange(group.width)
+        first[group.name], second[group.name] = (
+            (parts[0], parts[1] if len(parts[1]) else whole) if generator.random() > 0.2 else (whole, parts[0])
+        )
+        few = np.sort(order[: max(1, group.width // 8)])
+        third[group.name] = [few, parts[0], whole][generator.choice(3, p=[0.4, 0.4, 0.2])]
+        equal[group.name] = np.sort(order[:same]) if group.width > same else whole
+    return [first, second, third, equal]
 
 
-def verified(bench: Bench, graph: ChannelGraph) -> ChannelGraph:
+def verified(bench: Bench, graph: ChannelGraph, seed: int) -> ChannelGraph:
     """The graph with every group frozen whose cut the network does not survive."""
-    while graph.free:
-        free = [group.name for group in graph.free]
-        if bench.difference(graph, free) is None:
-            return graph
-        culprit, trouble = _culprit(bench, graph, free)
-        graph = graph.freeze({culprit: f"cutting it breaks the network ({trouble})"})
+    for trial in random_cuts(graph, seed):
+        while True:
+            free = [group.name for group in graph.free]
+            if not free or bench.difference(graph, trial, free) is None:
+                break
+            culprit, trouble = _culprit(bench, graph, trial, free)
+            graph = graph.freeze({culprit: f"cutting it breaks the network ({trouble})"})
     return graph
 
 
-def _culprit(bench: Bench, graph: ChannelGraph, free: list[str]) -> tuple[str, str]:
+def _culprit(bench: Bench, graph: ChannelGraph, trial: Cut, free: list[str]) -> tuple[str, str]:
     """The last group of the shortest run of groups that fails together."""
     good, bad = 0, len(free)
     trouble = ""
     while bad - good > 1:
         middle = (good + bad) // 2
-        found = bench.difference(graph, free[:middle])
+        found = bench.difference(graph, trial, free[:middle])
         good, bad, trouble = (middle, bad, trouble) if found is None else (good, middle, found)
-    return free[bad - 1], trouble or bench.difference(graph, free[:bad]) or ""
+    return free[bad - 1], trouble or bench.difference(graph, trial, free[:bad]) or ""
 
 
-def enliven(model: nn.Module, generator: torch.Generator) -> None:
-    """Give constant weights (zeros, ones, tiny layer scales) random values: what is constant would hide mistakes."""
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+def enliven(model: nn.Module, seed: int) -> None:
+    """Give the network weights under which every channel shows in the output.
+
+    Trained or fresh weights may hide mistakes: scales of zero, saturated units, signals that fade with depth.
+    Structure is all that is verified, so weights are drawn anew, to keep signals at about unit size.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(value: torch.Tensor, low: float, high: float) -> torch.Tensor:
+        return low + (high - low) * torch.rand(value.shape, generator=generator, dtype=torch.float64)
+
     for module in model.modules():
         for key, value in [*module._parameters.items(), *module._buffers.items()]:
-            if value is None or not value.is_floating_point() or value.numel() < 2:
+            if value is None or not value.is_floating_point() or not value.numel():
                 continue
-            if bool((value == value.reshape(-1)[0]).all()):
-                noise = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value)
-                spread = noise + 0.5 if key != "bias" and key != "running_mean" else (noise - 0.5) / 5
-                value.data.copy_(spread)
+            if key in ("bias", "running_mean"):
+                value.data.copy_(drawn(value, -0.1, 0.1))
+            elif value.dim() < 2 and (key in module._parameters or bool((value == value.reshape(-1)[0]).all())):
+                value.data.copy_(drawn(value, 0.5, 1.5))
+            elif key in module._parameters:
+                fan_in = value.numel() / value.shape[0]
+                value.data.copy_(drawn(value, -1.0, 1.0) * math.sqrt(6 / fan_in))

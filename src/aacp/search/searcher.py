@@ -42,7 +42,7 @@ class Searcher(ABC, Generic[Settings]):
         start: Sequence[Structure] = (),
     ) -> None:
         """`start` are structures to begin with, beside the method's own: the best of an earlier search, say."""
-        self.space, self.budget = space, budget
+        self.space, self.budget, self.seed = space, budget, seed
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
@@ -154,7 +154,8 @@ class Searcher(ABC, Generic[Settings]):
         limits = [[str(limit), limit.bound] for limit in self.budget.limits]
         settings = json.loads(json.dumps(vars(self.settings)))
         choices = [list(choice) for choice in self.space.choices]
-        return {"method": type(self).__name__, "settings": settings, "choices": choices, "limits": limits}
+        method = type(self).__name__
+        return {"method": method, "settings": settings, "seed": self.seed, "choices": choices, "limits": limits}
 
     def state(self) -> dict[str, Any]:
         """All there is to know, as JSON, generator included."""
@@ -174,7 +175,8 @@ class Searcher(ABC, Generic[Settings]):
     def from_state(cls: type[Self], space: SearchSpace, budget: Budget, state: Mapping[str, Any]) -> Self:
         """The search that `state` was taken from; it goes on exactly as that one would have."""
         same = state["method"] == cls.__name__
-        search = cls(space, budget, settings=cls.settings_type(**state["settings"]) if same else None)
+        settings = cls.settings_type(**state["settings"]) if same else None
+        search = cls(space, budget, state["seed"], settings)
         search.resume(state)
         return search
 

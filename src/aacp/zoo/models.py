@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +69,8 @@ def _from_torchvision(source: str, entry: str) -> nn.Module:
         raise UnknownModel(f"{place} has no model {entry!r}. torchvision.models.list_models() lists all names.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about how weights are initialised
-        model: nn.Module = builder(weights=None, **({"weights_backbone": None} if family else {}))
-    return model
+        names = [name for name in ("weights", "weights_backbone") if name in inspect.signature(builder).parameters]
+        return _built(f"{source}:{entry}", lambda: builder(**dict.fromkeys(names)))
 
 
 def _from_timm(entry: str) -> nn.Module:
@@ -90,10 +92,19 @@ def _from_user(source: str, entry: str) -> nn.Module:
     builder = getattr(_module(source), entry, None)
     if not callable(builder):
         raise UnknownModel(f"{source} has no function {entry!r}. Name a function or class that returns the network.")
-    model = builder()
+    return _built(f"{source}:{entry}", builder)
+
+
+def _built(name: str, builder: Callable[[], Any]) -> nn.Module:
+    try:
+        model = builder()
+    except Exception as error:  # whatever the function raises
+        raise UnknownModel(
+            f"{name} failed with {type(error).__name__}: {error}. Name a function that takes no arguments and works."
+        ) from error
     if not isinstance(model, nn.Module):
         raise UnknownModel(
-            f"{source}:{entry} returned a {type(model).__name__}, not a torch.nn.Module. Return the network itself."
+            f"{name} returned a {type(model).__name__}, not a torch.nn.Module. Return the network itself."
         )
     return model
 

@@ -118,7 +118,8 @@ def pad(p: Propagation, call: Call) -> Labels:
     result = []
     for label in p.labels_of(source):
         dims = varying(label)
-        grown = [dim for dim in range(len(shape)) if shape[dim] != shape_of(source)[dim]]
+        padded = range(len(amounts) // 2)
+        grown = [len(shape) - 1 - i for i in padded if amounts[2 * i] or amounts[2 * i + 1]]
         if not set(dims) & set(grown):
             result.append(_respread(label, dims, shape))
             continue
@@ -157,6 +158,9 @@ def shuffle_pixels(p: Propagation, call: Call) -> Labels:
     """Blocks of channels become one channel of more pixels, or the other way round."""
     source, shape = call["self"], call.shape
     dim = len(shape) - 3
+    for label in p.labels_of(source):
+        if varying(label) != (dim,):
+            p.ties.fix(ids_of(label), f"{call.where} mixes channels and positions")
     lane = p.lane(source, dim, call.where)
     if lane is None:
         return ()
@@ -168,7 +172,7 @@ def shuffle_pixels(p: Propagation, call: Call) -> Labels:
 
 
 _MOVED = """
-adjoint diagonal flip fliplr flipud mT moveaxis movedim numpy_T permute repeat_interleave squeeze swapaxes swapdims t
+adjoint flip fliplr flipud mT moveaxis movedim numpy_T permute repeat_interleave squeeze swapaxes swapdims t
 transpose unsqueeze
 """.split()
 

@@ -81,7 +81,8 @@ def gate(p: Propagation, call: Call) -> Labels:
 def index(p: Propagation, call: Call) -> Labels:
     """Indexing with tensors: the indexed dimensions keep their size, the others go along."""
     source = call["self"]
-    indices = call["indices"] if "indices" in call.arguments else [*[None] * call["dim"], call["index"]]
+    rank = len(shape_of(source))
+    indices = call["indices"] if "indices" in call.arguments else [*[None] * (call["dim"] % rank), call["index"]]
     result = []
     for label in p.labels_of(source):
         if any(node is not None and dim in varying(label) for dim, node in enumerate(indices)):

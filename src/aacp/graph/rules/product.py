@@ -83,7 +83,7 @@ def _matmul(p: Propagation, call: Call, first: fx.Node, second: fx.Node) -> Labe
     result = batch + ("m" if ranks[0] > 1 else "") + ("n" if ranks[1] > 1 else "")
     operands = [(first, left), (second, right)]
     lanes = contract(p, call, operands)
-    if min(ranks) > 1:  # torch's counter, our yardstick, does not count products with a vector
+    if ranks[1] > 1:  # torch's counter, our yardstick, does not count products with a vector on the right
         _record(p, call, call.module, "matmul", lanes, _sizes(operands))
     return _labels(lanes, result, call.shape)
 

@@ -21,11 +21,18 @@ def reduce(p: Propagation, call: Call) -> Labels | list[Labels]:
     result = []
     for label in p.labels_of(source):
         inside = set(varying(label)) & dims
-        if inside and inside != set(varying(label)):
+        if inside and _gives_positions(call):
+            p.refuse(ids_of(label), f"{call.where} gives channel numbers")
+        elif inside and inside != set(varying(label)):
             p.ties.fix(ids_of(label), f"{call.where} reduces a part of the channels")
         elif not inside:
             result.append(_without(label, dims, bool(call.get("keepdim"))))
     return [tuple(result) for _ in call.outputs]
+
+
+def _gives_positions(call: Call) -> bool:
+    """Whether the network uses the positions that max and min return beside the values."""
+    return call.operator in ("max", "min") and any(user.args[1:] == (1,) and user.users for user in call.node.users)
 
 
 def _reduced(call: Call, rank: int) -> set[int]:
@@ -72,10 +79,13 @@ def softmax(p: Propagation, call: Call) -> Labels:
     return p.labels_of(source)
 
 
-def fold_windows(p: Propagation, call: Call) -> Labels:
+def unfold_windows(p: Propagation, call: Call) -> Labels:
     """im2col: [n, c, h, w] to [n, c * kernel, positions]."""
+    for label in p.labels_of(call["self"]):
+        if varying(label) != (1,):
+            p.ties.fix(ids_of(label), f"{call.where} slides over channels")
     lane = p.lane(call["self"], 1, call.where)
-    if lane is None:
+    if lane is None or len(call.shape) != 3:
         return ()
     return (along(np.repeat(lane, call.shape[1] // len(lane)), 1, call.shape),)
 
@@ -91,4 +101,4 @@ RULES: dict[str, Rule] = dict.fromkeys(
 )
 RULES |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), reduce)
 RULES |= dict.fromkeys([*_POOLS, *_RESIZES], pool)
-RULES |= {"softmax": softmax, "_softmax": softmax, "log_softmax": softmax, "im2col": fold_windows}
+RULES |= {"softmax": softmax, "_softmax": softmax, "log_softmax": softmax, "im2col": unfold_windows}
