@@ -58,7 +58,7 @@ def _agree_on_macs(p: Propagation, counted: int) -> None:
 
 def _name_unused(p: Propagation, model: nn.Module) -> None:
     """Say which parameters evaluation mode never uses: nothing is known of the channels they read."""
-    used = set(p.program.tensors.values())
+    used = {p.program.tensors.get(node.name) for node in p.program.graph.nodes if node.users}
     names = [name for name, value in named_tensors(model) if isinstance(value, nn.Parameter) and name not in used]
     if names:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -16,9 +16,9 @@ from torch.utils import _pytree as pytree
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.following import follow
-from aacp.graph.program import copy_module, detach_hooks, export, first_line, positional
+from aacp.graph.program import copy_module, detach_hooks, export, first_line, named_tensors, positional
 from aacp.graph.tracked import TrackedRun, run_tracked
-from aacp.graph.verification import Bench, enliven, outputs, verified
+from aacp.graph.verification import Bench, enliven, outputs, settle, verified
 
 SCOPES = ("all", "inner")
 FORMS = ("module", "exported")
@@ -76,8 +76,13 @@ def prepare(
         converted = _converted(arguments, dtype)
         program = export(_twin(model, dtype), converted)
     propagation, assembled = follow(program, run, model, form)
-    twin = _twin(model, dtype)
-    enliven(twin, seed)
+    rehearsal, twin = _twin(model, dtype), _twin(model, dtype)
+    enliven(rehearsal, seed)
+    settle(rehearsal, converted)
+    settled = dict(named_tensors(rehearsal))
+    for name, value in named_tensors(twin):
+        if name in settled and settled[name].shape == value.shape:
+            value.data.copy_(settled[name])
     in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
     return Bench(twin, propagation, assembled, converted, dtype, in_double)
 
