@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 import torch
@@ -51,6 +52,12 @@ def broken(value: float) -> nn.Module:
     return model
 
 
+def locked() -> nn.Module:
+    model = net()
+    model.lock = threading.Lock()
+    return model
+
+
 CASES = {
     "no convolution": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), IMAGE, aacp.NothingToPrune),
     "only an output": (lambda: nn.Conv2d(3, 8, 3), IMAGE, aacp.NothingToPrune),
@@ -64,6 +71,11 @@ CASES = {
     "NaN weights": (lambda: broken(float("nan")), IMAGE, aacp.UntraceableModel),
     "infinite weights": (lambda: broken(float("inf")), IMAGE, aacp.UntraceableModel),
     "no shape yet": (lambda: nn.Sequential(nn.LazyConv2d(8, 3), nn.Conv2d(8, 4, 3)), IMAGE, aacp.UntraceableModel),
+    "an infinite example": (net, IMAGE / 0, aacp.InvalidExample),
+    "an empty batch": (net, IMAGE[:0], aacp.InvalidExample),
+    "no example": (net, None, aacp.InvalidExample),
+    "a part that cannot be copied": (lambda: locked(), IMAGE, aacp.UntraceableModel),
+    "weights without data": (lambda: net().to("meta"), IMAGE, aacp.UntraceableModel),
     "not a module": (lambda: "resnet18", IMAGE, aacp.InvalidOption),
 }
 
@@ -94,7 +106,9 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> No
         aacp.trace(net(), IMAGE, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kept", [[9], [0], [2, 2], {"0": []}, {"0": [7, 8]}, {"2": 1}])
+@pytest.mark.parametrize(
+    "kept", [[9], [0], [2, 2], {"0": []}, {"0": [7, 8]}, {"2": 1}, 5, "ab", None, [1.5], [True], [None], [[[0, 1]]]]
+)
 def test_structures_that_the_graph_does_not_allow_are_refused(kept: object) -> None:
     model = net()
     graph = aacp.trace(model, IMAGE)
@@ -107,3 +121,18 @@ def test_a_graph_of_another_network_is_refused_by_name() -> None:
     other = nn.Sequential(nn.Conv2d(3, 9, 3), nn.ReLU(), nn.Conv2d(9, 4, 3))
     with pytest.raises(aacp.GraphMismatch, match=r"0\.weight has shape \(9, 3, 3, 3\)"):
         aacp.shrink(other, graph, [3])
+
+
+@pytest.mark.parametrize("counts", [[0], [-3], [99], [[1], [9]]])
+def test_counts_that_no_network_has_cost_nothing_we_know(counts: object) -> None:
+    graph = aacp.trace(net(), IMAGE)
+    with pytest.raises(aacp.InvalidStructure, match="at least 1 channel"):
+        aacp.macs(graph)(counts)
+
+
+def test_a_file_that_holds_no_graph_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    for name, text in {"torn": '{"format": 1', "list": "[]", "other": '{"format": 1}'}.items():
+        (tmp_path / name).write_text(text)
+    for name in ("torn", "list", "other", "missing"):
+        with pytest.raises(aacp.GraphMismatch, match="Trace the network again"):
+            aacp.ChannelGraph.load(tmp_path / name)

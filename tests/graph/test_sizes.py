@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import types
 
 import pytest
 import torch
@@ -149,3 +151,66 @@ def test_torchs_own_layers_show_their_new_sizes() -> None:
     assert (smaller[2].in_channels, smaller[2].out_channels, smaller[3].num_parameters) == (6, 6, 6)
     assert (smaller[4].num_channels, smaller[4].num_groups) == (6, 3)
     assert (smaller[5].in_channels, smaller[5].out_channels, smaller[7].in_features) == (6, 3, 75)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    width: int = 16
+
+
+class BySettings(nn.Module):
+    def __init__(self, settings: object) -> None:
+        super().__init__()
+        self.settings = settings
+        self.conv, self.head = nn.Conv2d(3, 16, 3, padding=1), nn.Linear(16 * 4, 4)
+
+    def width(self) -> int:
+        return self.settings["width"] if isinstance(self.settings, dict) else self.settings.width  # type: ignore
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(nn.functional.adaptive_avg_pool2d(self.conv(x), 2).view(x.size(0), self.width() * 4))
+
+
+@pytest.mark.parametrize("settings", [Settings(), {"width": 16}, types.SimpleNamespace(width=16)])
+def test_widths_in_a_settings_object_are_followed(settings: object) -> None:
+    model, x = BySettings(settings), torch.randn(2, 3, 8, 8)
+    graph = aacp.trace(model, x)
+    smaller = aacp.shrink(model, graph, {"conv": 5})
+    assert smaller(x).shape == (2, 4)
+    assert (smaller.width(), model.width()) == (5, 16)
+
+
+class Generator(nn.Module):
+    """A width of which the tensors are multiples."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.linear, self.conv = nn.Linear(16, width * 64), nn.ConvTranspose2d(4 * width, 8, 4, 2, 1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.conv(self.linear(z).view(-1, self.width * 4, 4, 4))
+
+
+@pytest.mark.parametrize("width", [10, 16])
+def test_channels_go_in_blocks_where_the_code_multiplies_a_width(width: int) -> None:
+    model, z = Generator(width), torch.randn(2, 16)
+    graph = aacp.trace(model, z)
+    assert [(group.name, group.width, group.unit_channels) for group in graph.free] == [("linear", width, 64)]
+    for count in range(1, width + 1):
+        assert aacp.shrink(model, graph, {"linear": count})(z).shape == (2, 8, 8, 8)
+
+
+def test_one_number_that_serves_two_widths_ties_them() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.width = 12
+            self.linear, self.conv = nn.Linear(8, 12 * 16), nn.Conv2d(12, 12, 3, padding=1)
+            self.head = nn.Linear(12 * 16, 4)
+
+        def forward(self, z: Tensor) -> Tensor:
+            return self.head(self.conv(self.linear(z).view(-1, self.width, 4, 4)).view(-1, self.width * 16))
+
+    graph = aacp.trace(Twice(), torch.randn(2, 8))
+    assert [(group.name, group.width) for group in graph.free] == [("linear", 12)]

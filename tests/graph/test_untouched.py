@@ -94,3 +94,48 @@ def test_a_network_that_keeps_a_cache_is_traced_as_it_was_given() -> None:
     smaller = aacp.shrink(model, graph, {"a": [1, 4]})
     hidden = model.a(x)[:, [1, 4]] + torch.arange(5.0)
     torch.testing.assert_close(smaller(x), nn.functional.conv2d(hidden, model.b.weight[:, [1, 4]], model.b.bias))
+
+
+def test_hooks_and_closures_of_the_copy_leave_the_caller_alone() -> None:
+    seen: list[type] = []
+
+    class Hooked(nn.Module):
+        """A hook that keeps features in the model, and a function that has closed over it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.norm, self.b = nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1)
+            self.features: dict[str, Tensor] = {}
+            self.a.register_forward_hook(lambda module, args, out: self.features.update(a=out.detach()))
+            self.a.register_forward_hook(lambda module, args, out: seen.append(type(out)))
+            self.middle = lambda x, *, scale=2.0: scale * self.norm(self.a(x))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.middle(x))
+
+    model, x = Hooked().train(), torch.randn(2, 3, 4, 4)
+    before = model.norm.running_mean.clone()
+    graph = aacp.trace(model, x)
+    assert [group.name for group in graph.free] == ["a"]
+    assert seen == []
+    assert model.features == {}
+    assert torch.equal(model.norm.running_mean, before)
+    smaller = aacp.shrink(model, graph, {"a": 3})
+    smaller(x)
+    assert torch.equal(model.norm.running_mean, before)
+    assert smaller.norm.running_mean.shape == (3,)
+
+
+def test_a_network_that_draws_random_numbers_leaves_the_generator_as_it_was() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x) + 0 * torch.rand(1))
+
+    x = torch.randn(1, 3, 4, 4)
+    state = torch.get_rng_state()
+    aacp.trace(Noisy(), x)
+    assert torch.equal(torch.get_rng_state(), state)

@@ -62,3 +62,97 @@ def test_a_mistake_in_a_branch_that_is_scaled_to_nothing_is_seen() -> None:
 
     graph = aacp.trace(Silenced(), torch.randn(1, 3, 9, 9))
     assert [group.name for group in graph.groups if group.frozen is None] == ["first"]
+
+
+def free(model: nn.Module, x: Tensor) -> list[str]:
+    return [group.name for group in aacp.trace(model, x).free]
+
+
+class Shifted(nn.Module):
+    """Channels moved by one place, in a way that no rule has heard of."""
+
+    def __init__(self, width: int, depth: int = 0) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.rest = nn.Sequential(*[nn.Conv2d(width, width, 3, padding=1) for _ in range(depth)])
+        self.last = nn.Conv2d(width, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if y.shape[1] != self.last.in_channels or self.rest:
+            y = y.roll(int(y.shape[1] < 16), dims=2)  # by rows, and only once channels are gone
+        return self.last(self.rest(y))
+
+
+def test_a_mistake_far_from_the_output_is_seen_although_signals_fade() -> None:
+    assert "first" not in free(Shifted(16, depth=10), torch.randn(1, 3, 8, 8))
+
+
+def test_a_mistake_behind_a_scale_of_one_element_is_seen() -> None:
+    class SkipInit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.shortcut = Shifted(16, depth=1), nn.Conv2d(3, 4, 1)
+            self.alpha = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.shortcut(x) + self.alpha * self.inner(x)
+
+    assert "inner.first" not in free(SkipInit(), torch.randn(1, 3, 8, 8))
+
+
+def test_code_that_compares_widths_is_found_out() -> None:
+    class Careless(nn.Module):
+        """Adds a shortcut wherever shapes happen to agree."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = (nn.Conv2d(i, o, 3, padding=1) for i, o in [(3, 16), (16, 24), (24, 4)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.a(x)
+            y = self.b(x).relu()
+            return self.c(y + x if x.shape == y.shape else y)
+
+    assert len(free(Careless(), torch.randn(2, 3, 8, 8))) == 1
+
+
+def test_outputs_that_are_no_floats_are_compared_too() -> None:
+    class Decision(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x)) > 0
+
+    assert free(Decision(), torch.randn(2, 3, 8, 8)) == ["a"]
+
+
+def test_class_numbers_keep_their_classes() -> None:
+    class Segmenter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x)).max(1)[1]
+
+    graph = aacp.trace(Segmenter(), torch.randn(2, 3, 8, 8))
+    assert [(group.name, group.frozen) for group in graph.groups] == [
+        ("a", None),
+        ("b", "max in the network gives channel numbers"),
+    ]
+
+
+def test_every_channel_is_absent_from_some_cut_and_each_cut_leaves_some_group_whole() -> None:
+    from aacp.graph.verification import random_cuts
+
+    model = nn.Sequential(*[nn.Conv2d(12, 12, 1) for _ in range(12)])
+    graph = aacp.trace(model, torch.randn(1, 12, 2, 2))
+    first, second, _, equal = random_cuts(graph, seed=0)
+    for group in graph.free:
+        absent = set(range(group.width)) - (set(first[group.name].tolist()) & set(second[group.name].tolist()))
+        assert absent == set(range(group.width)) or len(first[group.name]) == group.width
+    assert any(len(kept) == 12 for kept in first.values())
+    assert {len(kept) for kept in equal.values()} == {6}

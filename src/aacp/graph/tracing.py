@@ -42,11 +42,13 @@ def trace(
     patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
     _require("scope", scope, SCOPES)
     _require("form", form, FORMS)
-    bench = prepare(model, example, form, seed)
-    graph = freeze_by_name(bench.assembled.graph, patterns)
-    if scope == "inner":
-        graph = graph.freeze(dict.fromkeys(_streams(bench), "residual stream, left alone by scope='inner'"))
-    graph = verified(bench, graph, seed)
+    _require_module(model)
+    with torch.random.fork_rng(devices=_cuda_devices(model)):  # networks may draw numbers
+        bench = prepare(model, example, form, seed)
+        graph = freeze_by_name(bench.assembled.graph, patterns)
+        if scope == "inner":
+            graph = graph.freeze(dict.fromkeys(_streams(bench), "residual stream, left alone by scope='inner'"))
+        graph = verified(bench, graph, seed)
     require_something_free(graph, type(model).__name__)
     return graph
 
@@ -57,24 +59,24 @@ def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0
     Every free group loses channels at random, and the outputs are compared with those of the masked original. On a
     difference the guilty group is found by bisection and frozen, with the difference as its reason.
     """
-    bench = prepare(model, example, graph.form, seed)
-    ours = bench.assembled.graph
-    if [(g.name, g.width) for g in ours.groups] != [(g.name, g.width) for g in graph.groups]:
-        raise GraphMismatch(f"The graph is not one of this {type(model).__name__}. Trace the network again.")
-    return verified(bench, graph, seed)
+    _require_module(model)
+    with torch.random.fork_rng(devices=_cuda_devices(model)):
+        bench = prepare(model, example, graph.form, seed)
+        ours = bench.assembled.graph
+        if [(g.name, g.width) for g in ours.groups] != [(g.name, g.width) for g in graph.groups]:
+            raise GraphMismatch(f"The graph is not one of this {type(model).__name__}. Trace the network again.")
+        return verified(bench, graph, seed)
 
 
 def prepare(
     model: nn.Module, example: Any, form: str = "module", seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Bench:
     """Trace a copy of the model with lively weights, ready for verification."""
-    _require_module(model)
     arguments = positional(model, example)
     # A copy for each use: networks that keep caches are not the same after they have run.
-    with torch.random.fork_rng(devices=_cuda_devices(model)):
-        run = run_example(_twin(model), arguments)
-        converted = _converted(arguments, dtype)
-        program = export(_twin(model, dtype), converted)
+    run = run_example(_twin(model), arguments)
+    converted = _converted(arguments, dtype)
+    program = export(_twin(model, dtype), converted)
     propagation, assembled = follow(program, run, model, form)
     rehearsal, twin = _twin(model, dtype), _twin(model, dtype)
     enliven(rehearsal, seed)
