@@ -135,7 +135,7 @@ def test_a_network_that_draws_random_numbers_leaves_the_generator_as_it_was() ->
         def forward(self, x: Tensor) -> Tensor:
             return self.b(self.a(x) + 0 * torch.rand(1))
 
-    x = torch.randn(1, 3, 4, 4)
+    model, x = Noisy(), torch.randn(1, 3, 4, 4)
     state = torch.get_rng_state()
-    aacp.trace(Noisy(), x)
+    aacp.trace(model, x)
     assert torch.equal(torch.get_rng_state(), state)
