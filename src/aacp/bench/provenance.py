@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
+
+from aacp import __version__
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Provenance:
 
     @classmethod
     def of(cls, command: str) -> Provenance:
-        versions = f"aacp {metadata.version('aacp')}, Python {platform.python_version()}, numpy {np.__version__}"
+        versions = f"aacp {__version__}, Python {platform.python_version()}, numpy {np.__version__}"
         return cls(command, versions, _processor())
 
     def __str__(self) -> str:
