@@ -12,15 +12,15 @@ Lane = NDArray[np.int64]
 
 def to_runs(lane: Lane) -> list[list[int]]:
     """Run-length code of a lane: [first, step, count] for each stretch of equal steps."""
+    steps = np.diff(lane)
+    changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))  # where a stretch of equal steps ends
     runs: list[list[int]] = []
     position = 0
     while position < len(lane):
-        step = int(lane[position + 1] - lane[position]) if position + 1 < len(lane) else 1
-        steps = np.diff(lane[position:])
-        breaks = np.flatnonzero(steps != step)
-        count = int(breaks[0]) + 1 if len(breaks) else len(lane) - position
-        runs.append([int(lane[position]), step, count])
-        position += count
+        end = int(changes[np.searchsorted(changes, position, side="right")]) if position < len(steps) else position
+        step = int(steps[position]) if position < len(steps) else 1
+        runs.append([int(lane[position]), step, end - position + 1])
+        position = end + 1
     return runs
 
 
