@@ -99,13 +99,6 @@ class MaskedRun:
         return torch.ones_like(value) if mask is None else mask.to(value.dtype).expand_as(value)
 
 
-def _dims(call: Call, rank: int) -> list[int]:
-    dims = call.get("dim")
-    if dims is None or dims == []:
-        return list(range(rank))
-    return list(dims) if isinstance(dims, (list, tuple)) else [dims]
-
-
 def _silent(run: MaskedRun, call: Call) -> Any:
     """Sums and products of activations: absent elements are zero."""
     return run.plainly(call, 0.0, call.tensors)
@@ -118,7 +111,7 @@ def _weighted(run: MaskedRun, call: Call) -> Any:
 
 def _mean(run: MaskedRun, call: Call) -> torch.Tensor:
     source = call.tensors[0]
-    dims, keep = _dims(call, run.value(source).dim()), bool(call.get("keepdim"))
+    dims, keep = call.reduced(run.value(source).dim()), bool(call.get("keepdim"))
     count = run.presence(source).sum(dims, keepdim=keep).clamp(min=1)
     total: torch.Tensor = run.filled(source, 0.0).sum(dims, keepdim=keep)
     return (total / count).to(call.get("dtype") or total.dtype)
@@ -127,7 +120,7 @@ def _mean(run: MaskedRun, call: Call) -> torch.Tensor:
 def _spread(run: MaskedRun, call: Call) -> Any:
     """var, std, var_mean, std_mean."""
     source = call.tensors[0]
-    dims = _dims(call, run.value(source).dim())
+    dims = call.reduced(run.value(source).dim())
     correction = call.get("correction")
     if correction is None:
         correction = 0 if call.get("unbiased") is False else 1
@@ -143,7 +136,7 @@ def _spread(run: MaskedRun, call: Call) -> Any:
 
 def _extremum(run: MaskedRun, call: Call) -> Any:
     source = call.tensors[0]
-    dims = {dim % run.value(source).dim() for dim in _dims(call, run.value(source).dim())}
+    dims = set(call.reduced(run.value(source).dim()))
     if "other" in call.arguments or not any(dims & set(varying(label)) for label in run.labels(source)):
         return run.plainly(call)  # the larger of two tensors, or of elements of the same channel
     return run.plainly(call, float("-inf") if "max" in call.operator else float("inf"), [source])

@@ -57,6 +57,13 @@ class Call:
     def get(self, name: str) -> Any:
         return self.arguments.get(name)
 
+    def reduced(self, rank: int) -> list[int]:
+        """The dimensions that a sum, mean or extremum of a tensor of this rank goes over."""
+        dims = self.get("dim")
+        if dims is None or dims == []:
+            return list(range(rank))
+        return [dim % max(1, rank) for dim in (dims if isinstance(dims, (list, tuple)) else [dims])]
+
     @property
     def tensors(self) -> list[fx.Node]:
         """The arguments that are tensors."""

@@ -24,12 +24,12 @@ def convolution(p: Propagation, call: Call) -> Labels:
         p.tie_lanes(inputs, taken, _reason(call, inputs))
     elif 1 in per_group:
         outputs = _whole_groups(p, call, groups, inputs, outputs)
-        _fix(p, taken, call.where)
+        p.tie_lanes(taken, None, call.where)
     else:
         if inputs is not None:
             p.tie_lanes(p.tie_slots(inputs, groups, call.where), taken, call.where)
         else:
-            _fix(p, taken, _reason(call, inputs))
+            p.tie_lanes(taken, None, _reason(call, inputs))
         if outputs is not None:
             p.tie_slots(outputs, groups, call.where)
     _record(p, call, inputs, outputs, (outputs, taken), math.prod(call.shape[channel_dim + 1 :]))
@@ -47,7 +47,7 @@ def transposed_convolution(p: Propagation, call: Call) -> Labels:
     p.tie_lanes(inputs, taken, _reason(call, inputs))
     per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]
     if groups > 1 and 1 in per_group:
-        _fix(p, outputs, call.where)
+        p.tie_lanes(outputs, None, call.where)
         first = None if taken is None else taken.reshape(groups, -1)[:, 0]
         outputs = _whole_groups(p, call, groups, taken, None if first is None else np.repeat(first, per_group[1]))
     elif groups > 1:
@@ -81,11 +81,6 @@ def _whole_groups(p: Propagation, call: Call, groups: int, inputs: Ids | None, o
     p.ties.tie(np.repeat(reads[:, 0], writes.shape[1]), writes, call.where)
     p.use_size(call, ("groups", None), groups, np.ascontiguousarray(writes[:, 0]))
     return outputs
-
-
-def _fix(p: Propagation, lane: Ids | None, reason: str) -> None:
-    if lane is not None:
-        p.ties.fix(lane, reason)
 
 
 def _reason(call: Call, inputs: Ids | None) -> str:

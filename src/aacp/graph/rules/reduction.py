@@ -17,7 +17,7 @@ def reduce(p: Propagation, call: Call) -> Labels | list[Labels]:
         return pointwise(p, call)  # torch.max(a, b)
     source = call.tensors[0]
     rank = len(shape_of(source))
-    dims = _reduced(call, rank)
+    dims = set(call.reduced(rank))
     result = []
     for label in p.labels_of(source):
         inside = set(varying(label)) & dims
@@ -33,13 +33,6 @@ def reduce(p: Propagation, call: Call) -> Labels | list[Labels]:
 def _gives_positions(call: Call) -> bool:
     """Whether the network uses the positions that max and min return beside the values."""
     return call.operator in ("max", "min") and any(user.args[1:] == (1,) and user.users for user in call.node.users)
-
-
-def _reduced(call: Call, rank: int) -> set[int]:
-    dims = call.get("dim")
-    if dims is None or dims == []:
-        return set(range(rank))
-    return {dim % max(1, rank) for dim in (dims if isinstance(dims, (list, tuple)) else [dims])}
 
 
 def _without(label: torch.Tensor, dims: set[int], keep: bool) -> torch.Tensor:
