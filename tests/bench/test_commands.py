@@ -24,6 +24,7 @@ def test_fig3_prints_every_reading_and_draws_the_curve(tmp_path: Path) -> None:
         assert part in output
     page = (tmp_path / "fig3.html").read_text()
     assert "not what its authors ran" in page
+    assert "<script src=" not in page.replace('charset="utf-8" ', "")  # nothing is fetched: it opens offline
     assert len(json.loads((tmp_path / "fig3.json").read_text())) == len(fig3.readings())
 
 

@@ -69,23 +69,22 @@ def free(model: nn.Module, x: Tensor) -> list[str]:
 
 
 class Shifted(nn.Module):
-    """Channels moved by one place, in a way that no rule has heard of."""
+    """Moves its features by a row once channels are gone: the shape is right, the result is not."""
 
-    def __init__(self, width: int, depth: int = 0) -> None:
+    def __init__(self, width: int, depth: int) -> None:
         super().__init__()
+        self.width = width
         self.first = nn.Conv2d(3, width, 3, padding=1)
         self.rest = nn.Sequential(*[nn.Conv2d(width, width, 3, padding=1) for _ in range(depth)])
         self.last = nn.Conv2d(width, 4, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x)
-        if y.shape[1] != self.last.in_channels or self.rest:
-            y = y.roll(int(y.shape[1] < 16), dims=2)  # by rows, and only once channels are gone
-        return self.last(self.rest(y))
+        return self.last(self.rest(y.roll(int(y.shape[1] < self.width), dims=2)))
 
 
 def test_a_mistake_far_from_the_output_is_seen_although_signals_fade() -> None:
-    assert "first" not in free(Shifted(16, depth=10), torch.randn(1, 3, 8, 8))
+    assert "first" not in free(Shifted(16, depth=24), torch.randn(1, 3, 8, 8))
 
 
 def test_a_mistake_behind_a_scale_of_one_element_is_seen() -> None:
