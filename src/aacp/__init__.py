@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aacp.errors import InvalidExample as InvalidExample
     from aacp.errors import InvalidOption as InvalidOption
     from aacp.errors import InvalidStructure as InvalidStructure
+    from aacp.errors import InvalidWeights as InvalidWeights
     from aacp.errors import NothingToPrune as NothingToPrune
     from aacp.errors import RunLocked as RunLocked
     from aacp.errors import RunMismatch as RunMismatch
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from aacp.search.rescaling import rescale as rescale
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
+    from aacp.zoo.models import build_model as build_model
+    from aacp.zoo.models import example_input as example_input
+    from aacp.zoo.weights import load_weights as load_weights
 
 _PLACES = {
     "AACPError": "aacp.errors",
@@ -63,6 +67,7 @@ _PLACES = {
     "InvalidExample": "aacp.errors",
     "InvalidOption": "aacp.errors",
     "InvalidStructure": "aacp.errors",
+    "InvalidWeights": "aacp.errors",
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
@@ -74,7 +79,10 @@ _PLACES = {
     "UnknownModel": "aacp.errors",
     "UntraceableModel": "aacp.errors",
     "activation_bytes": "aacp.cost.analytic",
+    "build_model": "aacp.zoo.models",
     "cost_of": "aacp.cost.budget",
+    "example_input": "aacp.zoo.models",
+    "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
     "rescale": "aacp.search.rescaling",
