@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from aacp.cost.budget import Budget as Budget
     from aacp.cost.budget import Limit as Limit
     from aacp.cost.budget import cost_of as cost_of
+    from aacp.data.batches import Batches as Batches
+    from aacp.data.images import Images as Images
+    from aacp.data.scores import accuracy as accuracy
     from aacp.errors import AACPError as AACPError
     from aacp.errors import GraphMismatch as GraphMismatch
     from aacp.errors import InfeasibleBudget as InfeasibleBudget
+    from aacp.errors import InvalidData as InvalidData
     from aacp.errors import InvalidExample as InvalidExample
     from aacp.errors import InvalidOption as InvalidOption
+    from aacp.errors import InvalidScore as InvalidScore
     from aacp.errors import InvalidStructure as InvalidStructure
     from aacp.errors import NothingToPrune as NothingToPrune
     from aacp.errors import RunLocked as RunLocked
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AACPError": "aacp.errors",
+    "Batches": "aacp.data.batches",
     "Budget": "aacp.cost.budget",
     "Candidate": "aacp.search.history",
     "ChannelGraph": "aacp.channels",
@@ -58,10 +64,13 @@ _PLACES = {
     "Guidance": "aacp.search.guided",
     "GuidedEvolution": "aacp.search.guided",
     "History": "aacp.search.history",
+    "Images": "aacp.data.images",
     "ImprovedDifferentialEvolution": "aacp.search.evolution",
     "InfeasibleBudget": "aacp.errors",
+    "InvalidData": "aacp.errors",
     "InvalidExample": "aacp.errors",
     "InvalidOption": "aacp.errors",
+    "InvalidScore": "aacp.errors",
     "InvalidStructure": "aacp.errors",
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
@@ -73,6 +82,7 @@ _PLACES = {
     "Structure": "aacp.structure",
     "UnknownModel": "aacp.errors",
     "UntraceableModel": "aacp.errors",
+    "accuracy": "aacp.data.scores",
     "activation_bytes": "aacp.cost.analytic",
     "cost_of": "aacp.cost.budget",
     "macs": "aacp.cost.analytic",
