@@ -14,6 +14,7 @@ FLOORS = [
     {"errors", "lanes"},
     {"structure", "channels", "space", "folder"},
     {"cost", "search", "table"},
+    {"data"},
     {"graph", "estimate", "train", "zoo"},
     {"artefact", "export", "report", "bench"},
     {"pipeline"},

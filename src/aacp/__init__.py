@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from aacp.cost.budget import Budget as Budget
     from aacp.cost.budget import Limit as Limit
     from aacp.cost.budget import cost_of as cost_of
+    from aacp.data.batches import Batches as Batches
+    from aacp.data.images import Images as Images
+    from aacp.data.scores import accuracy as accuracy
     from aacp.errors import AACPError as AACPError
     from aacp.errors import GraphMismatch as GraphMismatch
     from aacp.errors import InfeasibleBudget as InfeasibleBudget
+    from aacp.errors import InvalidData as InvalidData
     from aacp.errors import InvalidExample as InvalidExample
     from aacp.errors import InvalidOption as InvalidOption
+    from aacp.errors import InvalidScore as InvalidScore
     from aacp.errors import InvalidStructure as InvalidStructure
     from aacp.errors import InvalidWeights as InvalidWeights
     from aacp.errors import NothingToPrune as NothingToPrune
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AACPError": "aacp.errors",
+    "Batches": "aacp.data.batches",
     "Budget": "aacp.cost.budget",
     "Candidate": "aacp.search.history",
     "ChannelGraph": "aacp.channels",
@@ -62,10 +68,13 @@ _PLACES = {
     "Guidance": "aacp.search.guided",
     "GuidedEvolution": "aacp.search.guided",
     "History": "aacp.search.history",
+    "Images": "aacp.data.images",
     "ImprovedDifferentialEvolution": "aacp.search.evolution",
     "InfeasibleBudget": "aacp.errors",
+    "InvalidData": "aacp.errors",
     "InvalidExample": "aacp.errors",
     "InvalidOption": "aacp.errors",
+    "InvalidScore": "aacp.errors",
     "InvalidStructure": "aacp.errors",
     "InvalidWeights": "aacp.errors",
     "Layer": "aacp.channels",
@@ -78,6 +87,7 @@ _PLACES = {
     "Structure": "aacp.structure",
     "UnknownModel": "aacp.errors",
     "UntraceableModel": "aacp.errors",
+    "accuracy": "aacp.data.scores",
     "activation_bytes": "aacp.cost.analytic",
     "build_model": "aacp.zoo.models",
     "cost_of": "aacp.cost.budget",

@@ -9,6 +9,8 @@ AACPError
 │   ├── InvalidExample     the network does not run on the example
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
 ├── GraphMismatch      a graph and a network do not belong together
+├── InvalidData        data that is empty, or does not fit the network or the task
+├── InvalidScore       a score function fails, or what it returns is no number
 ├── RunMismatch        a run folder or saved search belongs to another question
 ├── RunLocked          another process is writing to the run folder
 └── InvalidStructure   counts or indices that the graph or space does not allow
@@ -51,6 +53,14 @@ class NothingToPrune(UntraceableModel):
 
 class GraphMismatch(AACPError):
     """A graph and a network do not belong together."""
+
+
+class InvalidData(AACPError, ValueError):
+    """Data that is empty, or does not fit the network or the task."""
+
+
+class InvalidScore(AACPError):
+    """A score function fails, or what it returns is no number."""
 
 
 class RunMismatch(AACPError):

@@ -1,0 +1,58 @@
+"""Scores: how well a network does on batches of data, larger is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from aacp.data.batches import Batches, call, inputs_of, targets_of
+from aacp.errors import InvalidData
+
+Score = Callable[[nn.Module, Batches], float]
+
+
+def accuracy(model: nn.Module, batches: Batches) -> float:
+    """The share of targets that the largest output names: images, or pixels of segmentations."""
+    right = torch.zeros((), dtype=torch.int64, device=batches.device)
+    strange, total, classes = right.clone(), 0, 0
+    with torch.no_grad():
+        for batch in batches:
+            outputs, targets = call(model, inputs_of(batch)), _labels(batch)
+            _check_outputs(outputs, targets)
+            classes = outputs.shape[1]
+            right += (outputs.argmax(1) == targets).sum()
+            strange += ((targets < 0) | (targets >= classes)).sum()
+            total += targets.numel()
+    if int(strange):
+        raise InvalidData(
+            f"{int(strange)} of {total} labels are outside 0..{classes - 1}, the classes this network tells apart. "
+            "Give labels of its classes, or a score function of your own."
+        )
+    return int(right) / total
+
+
+def _labels(batch: object) -> torch.Tensor:
+    targets = targets_of(batch)
+    if not isinstance(targets, torch.Tensor) or targets.is_floating_point():
+        raise InvalidData(
+            f"Accuracy needs batches of (inputs, labels), but the labels are {_kind(targets)}. "
+            "Give whole-number labels, or a score function of your own."
+        )
+    return targets
+
+
+def _check_outputs(outputs: object, targets: torch.Tensor) -> None:
+    fits = isinstance(outputs, torch.Tensor) and outputs.dim() > 1
+    if not fits or outputs.shape[:1] + outputs.shape[2:] != targets.shape:  # type: ignore[attr-defined]
+        raise InvalidData(
+            f"Accuracy compares outputs (n, classes, ...) with labels (n, ...), but got {_kind(outputs)} and "
+            f"{_kind(targets)}. Give a score function of your own."
+        )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} of shape {tuple(value.shape)}"
+    return "missing" if value is None else type(value).__name__

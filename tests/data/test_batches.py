@@ -1,0 +1,99 @@
+"""Batches give the same examples in the same order, whatever they came from."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from aacp import Batches, Images, InvalidData
+from aacp.data import batches as module
+
+INPUTS, LABELS = torch.arange(7 * 3.0).reshape(7, 3), torch.arange(7)
+
+
+def joined(batches: Batches) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs, targets = zip(*batches, strict=True)
+    return torch.cat(inputs), torch.cat(targets)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        (INPUTS, LABELS),
+        TensorDataset(INPUTS, LABELS),
+        DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2),
+        [(INPUTS[:4], LABELS[:4]), (INPUTS[4:], LABELS[4:])],
+        Batches.of((INPUTS, LABELS), batch_size=5),
+    ],
+    ids=["tensors", "dataset", "loader", "list", "batches"],
+)
+def test_every_kind_of_source_gives_the_same_batches(source) -> None:
+    batches = Batches.of(source, batch_size=3)
+    assert [len(targets) for _, targets in batches] == [3, 3, 1]
+    assert batches.images == 7
+    for _ in range(2):  # again and again
+        inputs, targets = joined(batches)
+        assert torch.equal(inputs, INPUTS)
+        assert torch.equal(targets, LABELS)
+
+
+def test_a_generator_and_a_shuffling_loader_are_read_once() -> None:
+    one_shot = Batches.of((pair for pair in [(INPUTS, LABELS)]), batch_size=2)
+    assert torch.equal(joined(one_shot)[0], joined(one_shot)[0])
+    shuffled = Batches.of(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2, shuffle=True))
+    assert torch.equal(joined(shuffled)[1], joined(shuffled)[1])
+
+
+def test_images_are_normalised_on_the_way() -> None:
+    images = Images(torch.randint(0, 256, (5, 1, 2, 2), dtype=torch.uint8), torch.arange(5), (0.5,), (0.25,))
+    inputs, targets = joined(Batches.of(images, batch_size=2))
+    assert torch.allclose(inputs, (images.pixels / 255 - 0.5) / 0.25)
+    assert targets.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_no_more_images_than_asked_for_are_read() -> None:
+    read = []
+
+    def loader():
+        for start in range(0, 7, 2):
+            read.append(start)
+            yield INPUTS[start : start + 2], LABELS[start : start + 2]
+
+    assert Batches.of(loader(), images=3).images == 3
+    assert read == [0, 2]
+
+
+def test_inputs_alone_and_several_inputs_are_batches_too() -> None:
+    assert torch.equal(next(Batches.of(INPUTS).inputs()), INPUTS)
+    two = Batches.of(((INPUTS, INPUTS + 1), LABELS), batch_size=4)
+    assert [len(inputs) for inputs in two.inputs()] == [2, 2]
+    named = Batches.of([{"x": INPUTS}])
+    assert module.call(lambda x: x.sum(), next(named.inputs())) == INPUTS.sum()
+
+
+def test_batches_of_several_shapes_stay_as_they_are() -> None:
+    batches = Batches.of([torch.zeros(2, 3, 8, 8), torch.zeros(4, 3, 16, 16)], batch_size=1)
+    assert [len(inputs) for inputs in batches.inputs()] == [2, 4]
+    assert batches.images == 6
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ([], "empty"),
+        (TensorDataset(INPUTS[:0], LABELS[:0]), "empty"),
+        ((INPUTS[:0], LABELS[:0]), "empty"),
+        (None, "NoneType is no data"),
+        (["a", "b"], "no tensor of inputs"),
+    ],
+)
+def test_what_is_no_data_is_refused(source, words) -> None:
+    with pytest.raises(InvalidData, match=words):
+        Batches.of(source)
+
+
+def test_a_whole_training_set_is_refused_before_memory_runs_out(monkeypatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 100)
+    with pytest.raises(InvalidData, match="Give fewer images"):
+        Batches.of(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2))

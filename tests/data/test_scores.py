@@ -1,0 +1,44 @@
+"""Accuracy counts right answers, and says what it cannot count."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from aacp import Batches, InvalidData, accuracy
+
+
+class Answer(nn.Module):
+    """Says what it is told to, whatever it sees."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+OUTPUTS = torch.eye(4)[[0, 1, 2, 3, 0]]
+
+
+def test_accuracy_is_the_share_of_right_answers_over_uneven_batches() -> None:
+    assert accuracy(Answer(), Batches.of((OUTPUTS, torch.tensor([0, 1, 2, 0, 1])), batch_size=2)) == 3 / 5
+
+
+def test_pixels_count_where_targets_are_maps() -> None:
+    maps = torch.zeros(1, 2, 2, 2)
+    maps[0, 1, 0] = 1.0
+    assert accuracy(Answer(), Batches.of((maps, torch.tensor([[[1, 1], [1, 1]]])))) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("batches", "words"),
+    [
+        ([(OUTPUTS, torch.tensor([0, 1, 2, 3, 9]))], r"1 of 5 labels are outside 0\.\.3"),
+        ([(OUTPUTS, torch.tensor([0, -1, -2, 3, 0]))], "2 of 5 labels"),
+        ([OUTPUTS], "labels are missing"),
+        ([(OUTPUTS, torch.rand(5))], "torch.float32"),
+        ([(OUTPUTS, torch.zeros(5, 4, dtype=torch.int64))], "Give a score function of your own"),
+    ],
+)
+def test_what_cannot_be_counted_is_said(batches, words) -> None:
+    with pytest.raises(InvalidData, match=words):
+        accuracy(Answer(), Batches.of(batches))
