@@ -54,10 +54,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             position = (index + step) % len(self)
             try:
                 return self.pipeline(_picture(self.files[position])), int(self.labels[position])
-            except CorruptPicture as error:
+            except CorruptPicture:
                 if self.on_corrupt == "refuse":
                     raise
-                warnings.warn(f"{error} The next picture takes its place.", stacklevel=2)
+                file = self.files[position]
+                warnings.warn(f"{file} cannot be read as a picture; the next one takes its place.", stacklevel=2)
         raise InvalidData(f"None of the {len(self)} pictures can be read. Check the folder.")
 
     def subset(self, index: Tensor) -> ImageFolder:
