@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from aacp.errors import UnknownData as UnknownData
     from aacp.errors import UnknownModel as UnknownModel
     from aacp.errors import UntraceableModel as UntraceableModel
+    from aacp.estimate.inheritance import inherit as inherit
+    from aacp.estimate.psae import PSAE as PSAE
+    from aacp.estimate.recalibration import recalibrate as recalibrate
     from aacp.folder import RunFolder as RunFolder
     from aacp.graph.surgery import shrink as shrink
     from aacp.graph.tracing import trace as trace
@@ -88,6 +91,7 @@ _PLACES = {
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
+    "PSAE": "aacp.estimate.psae",
     "RunFolder": "aacp.folder",
     "RunLocked": "aacp.errors",
     "RunMismatch": "aacp.errors",
@@ -101,10 +105,12 @@ _PLACES = {
     "build_model": "aacp.zoo.models",
     "cost_of": "aacp.cost.budget",
     "example_input": "aacp.zoo.models",
+    "inherit": "aacp.estimate.inheritance",
     "load_data": "aacp.zoo.data",
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
+    "recalibrate": "aacp.estimate.recalibration",
     "rescale": "aacp.search.rescaling",
     "run_search": "aacp.search.loop",
     "searcher": "aacp.search.methods",
