@@ -97,3 +97,19 @@ def test_a_whole_training_set_is_refused_before_memory_runs_out(monkeypatch) -> 
     monkeypatch.setattr(module, "MOST_BYTES", 100)
     with pytest.raises(InvalidData, match="Give fewer images"):
         Batches.of(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2))
+
+
+def test_batches_of_batches_share_their_memory_where_nothing_changes() -> None:
+    batches = Batches.of((INPUTS, LABELS), batch_size=3)
+    again = Batches.of(batches, batch_size=3)
+    assert [inputs.data_ptr() for inputs in again.inputs()] == [inputs.data_ptr() for inputs in batches.inputs()]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; run on the GPU machine")
+def test_what_goes_to_a_gpu_and_is_split_anew_arrives_whole() -> None:
+    inputs = torch.randn(4096, 3, 32, 32)
+    there = Batches.of((inputs, torch.arange(4096)), batch_size=100, device="cuda")
+    for device in ("cuda", "cpu"):
+        again = Batches.of(there, batch_size=4096, device=device)
+        assert torch.equal(next(again.inputs()).cpu(), inputs)

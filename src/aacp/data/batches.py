@@ -48,9 +48,8 @@ class Batches:
         for name, value in (("batch_size", batch_size), ("images", images)):
             if value is not None and value < 1:
                 raise InvalidData(f"{name} is {value}, but data needs at least one. Give a positive number.")
-        if isinstance(source, Batches):
-            return cls(_split(_taken(source._batches, images), batch_size), device)
-        return cls(_split(_taken(_pieces(source, batch_size), images), batch_size), device)
+        pieces = source._batches if isinstance(source, Batches) else _pieces(source, batch_size)
+        return cls(_split(_taken(pieces, images), batch_size), device)
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._batches:
@@ -104,7 +103,8 @@ def batch_size_of(batch: Any) -> int:
 
 def moved(batch: Any, device: torch.device) -> Any:
     """A batch with its tensors on a device."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), batch)
+    # Not in the background: what is copied to the host that way may be read before it has arrived.
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch)
 
 
 def _pieces(source: Any, batch_size: int) -> Iterable[Any]:
@@ -131,7 +131,7 @@ def _taken(pieces: Iterable[Any], images: int | None) -> list[Any]:
         count = batch_size_of(batch)
         if left is not None and count > left:
             batch = _narrowed(batch, 0, left, count)
-        taken.append(moved(batch, torch.device("cpu")))
+        taken.append(batch)
         size += _bytes([batch])
         if size > MOST_BYTES:
             raise InvalidData(
@@ -147,10 +147,17 @@ def _split(batches: list[Any], batch_size: int) -> list[Any]:
     """The same examples in batches of one size, the last one smaller; unless their shapes forbid it."""
     if len({_signature(batch) for batch in batches}) != 1 or _signature(batches[0]) is None:
         return batches
+    if [batch_size_of(batch) for batch in batches] == _sizes(sum(map(batch_size_of, batches)), batch_size):
+        return batches
     leaves = [pytree.tree_flatten(batch) for batch in batches]
     whole = [torch.cat(parts) for parts in zip(*(leaf for leaf, _ in leaves), strict=True)]
     chunks = zip(*(torch.split(tensor, batch_size) for tensor in whole), strict=True)
     return [pytree.tree_unflatten(chunk, leaves[0][1]) for chunk in chunks]
+
+
+def _sizes(examples: int, batch_size: int) -> list[int]:
+    """How so many examples are split."""
+    return [min(batch_size, examples - start) for start in range(0, examples, batch_size)]
 
 
 def _signature(batch: Any) -> tuple[Any, ...] | None:

@@ -25,7 +25,7 @@ def _moments_kernel(x, partial, rows, CHANNELS: tl.constexpr, WIDTH: tl.constexp
     total = tl.zeros((HEIGHT, WIDTH), tl.float32)
     squares = tl.zeros((HEIGHT, WIDTH), tl.float32)
     for tile in range(program, tl.cdiv(rows, HEIGHT), programs):
-        row = tile.to(tl.int64) * HEIGHT + tl.arange(0, HEIGHT)
+        row = (tile * HEIGHT + tl.arange(0, HEIGHT)).to(tl.int64)
         inside = (row < rows)[:, None] & (columns < CHANNELS)[None, :]
         value = tl.load(x + row[:, None] * CHANNELS + columns[None, :], mask=inside, other=0.0).to(tl.float32)
         total += value
@@ -56,7 +56,7 @@ def _finish_kernel(
     tl.store(variance + channel, spread, mask=channel < CHANNELS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["has_residual", "clips"])
 def _activate_kernel(
     x, scale, shift, residual, y, elements, top, has_residual, clips, CHANNELS: tl.constexpr, TILE: tl.constexpr
 ):
@@ -81,10 +81,10 @@ def _taps(weight, DOWN: tl.constexpr, CHANNELS: tl.constexpr):
     return tl.load(at, mask=(right >= 0) & (right < 3), other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pairs", "height", "width", "has_residual", "clips"])
 def _convolve_kernel(
-    x, weight, y, scale, shift, residual, partial, pairs, height, width, top, sums, has_residual, clips,
-    CHANNELS: tl.constexpr, PAIRS: tl.constexpr,
+    x, weight, y, scale, shift, residual, partial, pairs, height, width, top, has_residual, clips,
+    SUMS: tl.constexpr, CHANNELS: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     """A 3x3 convolution of two pixels at a time, and either its sums or all that follows a batch norm."""
     program, programs = tl.program_id(0), tl.num_programs(0)
@@ -105,7 +105,7 @@ def _convolve_kernel(
         value = tl.dot(tl.load(x + at, mask=seen, other=0.0), taps_1, value)
         value = tl.dot(tl.load(x + at + width * CHANNELS, mask=seen & below, other=0.0), taps_2, value)
         to = pair.to(tl.int64)[:, None] * (2 * CHANNELS) + n[None, :]
-        if sums:
+        if SUMS:
             total += tl.sum(value, 0)
             squares += tl.sum(value * value, 0)
         else:
@@ -115,7 +115,7 @@ def _convolve_kernel(
             if clips:
                 value = tl.minimum(tl.maximum(value, 0.0), top)
         tl.store(y + to, value.to(tl.bfloat16), mask=inside[:, None])
-    if sums:
+    if SUMS:
         tl.store(partial + program * 4 * CHANNELS + n, total)
         tl.store(partial + program * 4 * CHANNELS + 2 * CHANNELS + n, squares)
 
@@ -129,7 +129,7 @@ def moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     programs = min(PROGRAMS, triton.cdiv(rows, height))
     partial = torch.empty(programs, 2, channels, device=x.device)
     grid = (programs, triton.cdiv(channels, block))
-    _moments_kernel[grid](x, partial, rows, channels, block, height, num_warps=8)
+    _moments_kernel[grid](x, partial, rows, channels, block, height, num_warps=8, num_stages=1)
     return _finished(partial, rows, channels)
 
 
@@ -161,9 +161,9 @@ def convolve(
     y = torch.empty_like(x)
     pairs = x.numel() // (2 * CHANNELS)
     given = x if residual is None else residual
-    clips = (min(top or 0.0, NO_TOP), 0, int(residual is not None), int(top is not None))
+    clips = (min(top or 0.0, NO_TOP), int(residual is not None), int(top is not None))
     _convolve_kernel[(triton.cdiv(pairs, PAIRS),)](
-        x, weight, y, scale, shift, given, scale, pairs, *x.shape[2:], *clips, CHANNELS, PAIRS, num_warps=4
+        x, weight, y, scale, shift, given, scale, pairs, *x.shape[2:], *clips, False, CHANNELS, PAIRS, num_stages=1
     )
     return y
 
@@ -175,14 +175,35 @@ def convolve_with_moments(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.
     programs = min(PROGRAMS, triton.cdiv(pairs, PAIRS))
     partial = torch.empty(programs, 2, 2, CHANNELS, device=x.device)
     _convolve_kernel[(programs,)](
-        x, weight, y, partial, partial, x, partial, pairs, *x.shape[2:], 0.0, 1, 0, 0, CHANNELS, PAIRS, num_warps=4
+        x, weight, y, partial, partial, x, partial, pairs, *x.shape[2:], 0.0, 0, 0, True, CHANNELS, PAIRS, num_stages=1
     )
     return y, *_finished(partial, 2 * pairs, CHANNELS)
+
+
+def try_out() -> None:
+    """Run everything once, on next to nothing: raises what would be raised later."""
+    x = torch.zeros(1, CHANNELS, 2, 2, device="cuda", dtype=torch.bfloat16).contiguous(
+        memory_format=torch.channels_last
+    )
+    weight = torch.zeros(CHANNELS, CHANNELS, 3, 3, device="cuda", dtype=x.dtype)
+    y, mean, variance = convolve_with_moments(x, weight)
+    moments(activate(convolve(x, weight, mean, variance, y, None), mean, variance, None, 6.0))
+    torch.cuda.synchronize()
 
 
 def _finished(partial: torch.Tensor, count: int, channels: int) -> tuple[torch.Tensor, torch.Tensor]:
     mean, variance = torch.empty(2, channels, device=partial.device).unbind()
     repeats = partial[0].numel() // (2 * channels)
     grid = (triton.cdiv(channels, 16),)
-    _finish_kernel[grid](partial, mean, variance, len(partial), float(count), channels, repeats, 64)
+    _finish_kernel[grid](
+        partial,
+        mean,
+        variance,
+        len(partial),
+        float(count),
+        channels,
+        repeats,
+        triton.next_power_of_2(len(partial)),
+        num_warps=16,
+    )
     return mean, variance

@@ -6,12 +6,15 @@ On a GPU with Triton, narrow convolutions, channel statistics and what follows a
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 
 import torch
 import torch.nn.functional as F
+
+from aacp.graph.program import first_line
 
 NARROW = 16  # channels of the convolution that has a kernel of our own (twice as fast as cudnn's, measured)
 
@@ -112,8 +115,14 @@ def _fused(source: torch.Tensor, residual: torch.Tensor | None = None) -> Module
 
 @cache
 def _triton() -> ModuleType | None:
+    """Our kernels, once they have been seen to compile and run on this machine."""
     try:
         from aacp.estimate import fused
-    except ImportError:  # no Triton on this machine
+    except ImportError:  # no Triton: the plain forms do
+        return None
+    try:
+        fused.try_out()
+    except Exception as error:  # whatever a compiler of another version or a GPU of another kind may raise
+        warnings.warn(f"Masked execution goes without its own kernels: {first_line(error)}.", stacklevel=2)
         return None
     return fused
