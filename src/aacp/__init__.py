@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aacp.errors import InvalidOption as InvalidOption
     from aacp.errors import InvalidScore as InvalidScore
     from aacp.errors import InvalidStructure as InvalidStructure
+    from aacp.errors import InvalidWeights as InvalidWeights
     from aacp.errors import NothingToPrune as NothingToPrune
     from aacp.errors import RunLocked as RunLocked
     from aacp.errors import RunMismatch as RunMismatch
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from aacp.search.rescaling import rescale as rescale
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
+    from aacp.zoo.models import build_model as build_model
+    from aacp.zoo.models import example_input as example_input
+    from aacp.zoo.weights import load_weights as load_weights
 
 _PLACES = {
     "AACPError": "aacp.errors",
@@ -72,6 +76,7 @@ _PLACES = {
     "InvalidOption": "aacp.errors",
     "InvalidScore": "aacp.errors",
     "InvalidStructure": "aacp.errors",
+    "InvalidWeights": "aacp.errors",
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
@@ -84,7 +89,10 @@ _PLACES = {
     "UntraceableModel": "aacp.errors",
     "accuracy": "aacp.data.scores",
     "activation_bytes": "aacp.cost.analytic",
+    "build_model": "aacp.zoo.models",
     "cost_of": "aacp.cost.budget",
+    "example_input": "aacp.zoo.models",
+    "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
     "rescale": "aacp.search.rescaling",

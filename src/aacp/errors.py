@@ -4,6 +4,7 @@ AACPError
 ├── InvalidOption      an argument is outside its range
 │   └── InfeasibleBudget   no structure of the space meets every limit
 ├── UnknownModel       a model name leads nowhere
+├── InvalidWeights     a file of weights cannot be read or does not fit the network
 ├── UntraceableModel   the network cannot be turned into a channel graph
 │   ├── InvalidExample     the network does not run on the example
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
@@ -34,6 +35,10 @@ class InfeasibleBudget(InvalidOption):
 
 class UnknownModel(AACPError, LookupError):
     """A model name leads nowhere."""
+
+
+class InvalidWeights(AACPError):
+    """A file of weights cannot be read or does not fit the network."""
 
 
 class UntraceableModel(AACPError):

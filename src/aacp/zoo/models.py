@@ -1,4 +1,4 @@
-"""Networks by name: torchvision's, timm's, or a function of the user's."""
+"""Networks by name: ours, torchvision's, timm's, or a function of the user's."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ import torch
 from torch import nn
 
 from aacp.errors import UnknownModel
+from aacp.zoo.networks import NETWORKS
 
 IMAGE = (3, 224, 224)  # what networks are made for unless they say otherwise
 
 
 def build_model(name: str) -> nn.Module:
-    """A network without trained weights from `torchvision:NAME`, `timm:NAME` or `package.module:function`."""
+    """A network without trained weights: one of ours, `torchvision:NAME`, `timm:NAME` or `package.module:function`."""
+    if name in NETWORKS:
+        return NETWORKS[name]()
     source, separator, entry = name.partition(":")
     if not separator or not source or not entry:
         raise UnknownModel(
-            f"{name!r} is not a model name. Write torchvision:NAME, timm:NAME, or package.module:function for your own."
+            f"{name!r} is not a model name. Write {', '.join(NETWORKS)}, torchvision:NAME, timm:NAME, "
+            "or package.module:function for your own."
         )
     if source == "timm":
         return _from_timm(entry)

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from aacp import InvalidWeights, build_model, load_weights
+
+
+def network(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 5))
+
+
+def copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+FORMS = {
+    "plain": lambda state: state,
+    "under state_dict": lambda state: {"state_dict": state, "best_prec1": 91.7, "epoch": 3},
+    "under model": lambda state: {"model": state},
+    "of DataParallel": lambda state: {"module." + name: value for name, value in state.items()},
+    "of compile and DataParallel": lambda state: {"module._orig_mod." + name: value for name, value in state.items()},
+    "before batches were counted": lambda state: {name: v for name, v in state.items() if "tracked" not in name},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_come_back_from_every_form_of_torch_file(form: str, tmp_path: Path) -> None:
+    trained, model = network(1), network(2)
+    torch.save(FORMS[form](trained.state_dict()), tmp_path / "weights.th")
+    load_weights(model, tmp_path / "weights.th")
+    assert equal(copied(model), copied(trained))
+
+
+def test_weights_come_back_from_safetensors_whatever_the_file_is_called(tmp_path: Path) -> None:
+    trained, model = network(1), network(2)
+    save_file({"module." + name: value for name, value in trained.state_dict().items()}, tmp_path / "weights.bin")
+    load_weights(model, str(tmp_path / "weights.bin"))
+    assert equal(copied(model), copied(trained))
+
+
+def test_a_prefix_that_the_network_has_too_is_kept(tmp_path: Path) -> None:
+    trained, model = nn.ModuleDict({"module": network(1)}), nn.ModuleDict({"module": network(2)})
+    torch.save(trained.state_dict(), tmp_path / "weights.pt")
+    load_weights(model, tmp_path / "weights.pt")
+    assert equal(copied(model), copied(trained))
+
+
+def test_mismatches_are_named_key_by_key_and_nothing_is_loaded(tmp_path: Path) -> None:
+    state = copied(network(1))
+    del state["1.running_var"]
+    state["3.weight"] = torch.zeros(5, 7)
+    state["4.bias"] = torch.zeros(5)
+    torch.save(state, tmp_path / "weights.pt")
+    model = network(2)
+    before = copied(model)
+    with pytest.raises(InvalidWeights) as caught:
+        load_weights(model, tmp_path / "weights.pt")
+    message = str(caught.value)
+    assert "missing 1.running_var;" in message
+    assert "unexpected 4.bias;" in message
+    assert "of another shape 3.weight (5x7 in the file, 5x4 in the network)" in message
+    assert "\n" not in message
+    assert equal(copied(model), before)
+
+
+def test_a_long_list_of_mismatches_ends_with_a_count(tmp_path: Path) -> None:
+    torch.save(network(1).state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(InvalidWeights, match=r"missing conv1.weight, .* and \d+ more; unexpected 0.weight"):
+        load_weights(build_model("resnet56"), tmp_path / "weights.pt")
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("written by a pickle",)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be read as weights"),
+        (b"\x10\x00\x00\x00\x00\x00\x00\x00{not json", "cannot be read as weights"),
+        (pickle.dumps(Malicious()), "cannot be read as weights"),
+        (None, "There is no file"),
+    ],
+)
+def test_files_that_are_no_weights_are_refused(
+    content: bytes | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "weights.pt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidWeights, match=message):
+        load_weights(network(0), path)
+    assert not (tmp_path / "written by a pickle").exists()
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (network(0), "cannot be read as weights"),
+        (Malicious(), "cannot be read as weights"),
+        ([1, 2], "holds a list, no state dict"),
+        ({"epoch": 3, "optimizer": {}}, "holds epoch, optimizer where tensors should be"),
+        ({}, "holds nothing"),
+    ],
+)
+def test_torch_files_without_a_state_dict_are_refused(saved: object, message: str, tmp_path: Path) -> None:
+    torch.save(saved, tmp_path / "weights.pt")
+    with pytest.raises(InvalidWeights, match=message):
+        load_weights(network(0), tmp_path / "weights.pt")
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    torch.save(network(0).state_dict(), tmp_path / "weights.pt")
+    whole = (tmp_path / "weights.pt").read_bytes()
+    (tmp_path / "weights.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InvalidWeights, match="cannot be read"):
+        load_weights(network(0), tmp_path / "weights.pt")
