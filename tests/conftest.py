@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from aacp.zoo.models import import_torchvision
+from aacp.zoo.imports import import_torchvision
 
 torch.set_num_threads(1 if os.environ.get("PYTEST_XDIST_WORKER") else 2)
 import_torchvision()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aacp.data.batches import Batches as Batches
     from aacp.data.images import Images as Images
     from aacp.data.scores import accuracy as accuracy
+    from aacp.data.splits import Data as Data
     from aacp.errors import AACPError as AACPError
     from aacp.errors import GraphMismatch as GraphMismatch
     from aacp.errors import InfeasibleBudget as InfeasibleBudget
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from aacp.errors import NothingToPrune as NothingToPrune
     from aacp.errors import RunLocked as RunLocked
     from aacp.errors import RunMismatch as RunMismatch
+    from aacp.errors import UnknownData as UnknownData
     from aacp.errors import UnknownModel as UnknownModel
     from aacp.errors import UntraceableModel as UntraceableModel
     from aacp.folder import RunFolder as RunFolder
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from aacp.search.rescaling import rescale as rescale
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
+    from aacp.zoo.data import load_data as load_data
     from aacp.zoo.models import build_model as build_model
     from aacp.zoo.models import example_input as example_input
     from aacp.zoo.weights import load_weights as load_weights
@@ -63,6 +66,7 @@ _PLACES = {
     "ChannelGraph": "aacp.channels",
     "ChannelGroup": "aacp.channels",
     "Cost": "aacp.cost.analytic",
+    "Data": "aacp.data.splits",
     "Evolution": "aacp.search.evolution",
     "GraphMismatch": "aacp.errors",
     "Guidance": "aacp.search.guided",
@@ -85,6 +89,7 @@ _PLACES = {
     "RunMismatch": "aacp.errors",
     "SearchSpace": "aacp.space",
     "Structure": "aacp.structure",
+    "UnknownData": "aacp.errors",
     "UnknownModel": "aacp.errors",
     "UntraceableModel": "aacp.errors",
     "accuracy": "aacp.data.scores",
@@ -92,6 +97,7 @@ _PLACES = {
     "build_model": "aacp.zoo.models",
     "cost_of": "aacp.cost.budget",
     "example_input": "aacp.zoo.models",
+    "load_data": "aacp.zoo.data",
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",

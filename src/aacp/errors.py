@@ -4,6 +4,7 @@ AACPError
 ├── InvalidOption      an argument is outside its range
 │   └── InfeasibleBudget   no structure of the space meets every limit
 ├── UnknownModel       a model name leads nowhere
+├── UnknownData        a name of data leads nowhere
 ├── InvalidWeights     a file of weights cannot be read or does not fit the network
 ├── UntraceableModel   the network cannot be turned into a channel graph
 │   ├── InvalidExample     the network does not run on the example
@@ -35,6 +36,10 @@ class InfeasibleBudget(InvalidOption):
 
 class UnknownModel(AACPError, LookupError):
     """A model name leads nowhere."""
+
+
+class UnknownData(AACPError, LookupError):
+    """A name of data leads nowhere."""
 
 
 class InvalidWeights(AACPError):

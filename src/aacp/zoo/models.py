@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
-import types
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from aacp.errors import UnknownModel
+from aacp.zoo.imports import function_of, import_torchvision, module_of, result_of
 from aacp.zoo.networks import NETWORKS
 
 IMAGE = (3, 224, 224)  # what networks are made for unless they say otherwise
@@ -45,36 +41,18 @@ def example_input(model: nn.Module, shape: tuple[int, ...] | None = None) -> tor
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
-def import_torchvision() -> types.ModuleType:
-    """torchvision, also where its compiled operators do not fit the installed torch (a CPU-only build)."""
-    try:
-        return importlib.import_module("torchvision")
-    except ImportError as error:
-        raise UnknownModel("torchvision is not installed. Install it with: pip install 'aacp[vision]'.") from error
-    except RuntimeError:  # "operator torchvision::nms does not exist": the import needs no more than the two schemas
-        for module in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[module]
-        schemas: Any = _SCHEMAS
-        for name in ("nms", "qnms"):
-            schemas.define(f"{name}(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor")
-        return importlib.import_module("torchvision")
-
-
-# Must live as long as the schemas are used.
-_SCHEMAS = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
-
-
 def _from_torchvision(source: str, entry: str) -> nn.Module:
     import_torchvision()
     family = source.removeprefix("torchvision").removeprefix(".models").removeprefix(".")
     place = f"torchvision.models.{family}" if family else "torchvision.models"
-    builder = getattr(_module(place), entry, None)
+    builder = getattr(module_of(place, UnknownModel), entry, None)
     if not callable(builder):
         raise UnknownModel(f"{place} has no model {entry!r}. torchvision.models.list_models() lists all names.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about how weights are initialised
         names = [name for name in ("weights", "weights_backbone") if name in inspect.signature(builder).parameters]
-        return _built(f"{source}:{entry}", lambda: builder(**dict.fromkeys(names)))
+        name = f"{source}:{entry}"
+        return _network(name, result_of(name, lambda: builder(**dict.fromkeys(names)), UnknownModel))
 
 
 def _from_timm(entry: str) -> nn.Module:
@@ -90,33 +68,12 @@ def _from_timm(entry: str) -> nn.Module:
 
 
 def _from_user(source: str, entry: str) -> nn.Module:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # "my_model:build" means the file beside the user
-    builder = getattr(_module(source), entry, None)
-    if not callable(builder):
-        raise UnknownModel(f"{source} has no function {entry!r}. Name a function or class that returns the network.")
-    return _built(f"{source}:{entry}", builder)
+    return _network(f"{source}:{entry}", function_of(source, entry, "the network", UnknownModel)())
 
 
-def _built(name: str, builder: Callable[[], Any]) -> nn.Module:
-    try:
-        model = builder()
-    except Exception as error:  # whatever the function raises
-        raise UnknownModel(
-            f"{name} failed with {type(error).__name__}: {error}. Name a function that takes no arguments and works."
-        ) from error
+def _network(name: str, model: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UnknownModel(
             f"{name} returned a {type(model).__name__}, not a torch.nn.Module. Return the network itself."
         )
     return model
-
-
-def _module(name: str) -> types.ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UnknownModel(
-            f"There is no Python module {error.name!r}. Run the command where it can be imported, or install it."
-        ) from error

@@ -1,0 +1,65 @@
+"""What others wrote, by name: a function of the user's, and torchvision."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aacp.errors import AACPError, UnknownModel
+
+
+def module_of(name: str, error: type[AACPError]) -> types.ModuleType:
+    """A Python module by its dotted name."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        raise error(
+            f"There is no Python module {missing.name!r}. Run the command where it can be imported, or install it."
+        ) from missing
+
+
+def function_of(source: str, entry: str, returned: str, error: type[AACPError]) -> Callable[[], Any]:
+    """The user's function `entry` of the module `source`, as a function whose failures are ours to tell."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # "my_model:build" means the file beside the user
+    function = getattr(module_of(source, error), entry, None)
+    if not callable(function):
+        raise error(f"{source} has no function {entry!r}. Name a function or class that returns {returned}.")
+    return lambda: result_of(f"{source}:{entry}", function, error)
+
+
+def result_of(name: str, function: Callable[[], Any], error: type[AACPError]) -> Any:
+    """What a function returns that takes no arguments; whatever it raises becomes one of our errors."""
+    try:
+        return function()
+    except Exception as failure:
+        raise error(
+            f"{name} failed with {type(failure).__name__}: {failure}. "
+            "Name a function that takes no arguments and works."
+        ) from failure
+
+
+def import_torchvision(error: type[AACPError] = UnknownModel) -> types.ModuleType:
+    """torchvision, also where its compiled operators do not fit the installed torch (a CPU-only build)."""
+    try:
+        return importlib.import_module("torchvision")
+    except ImportError as missing:
+        raise error("torchvision is not installed. Install it with: pip install 'aacp[vision]'.") from missing
+    except RuntimeError:  # "operator torchvision::nms does not exist": the import needs no more than the two schemas
+        for module in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[module]
+        schemas: Any = _SCHEMAS
+        for name in ("nms", "qnms"):
+            schemas.define(f"{name}(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor")
+        return importlib.import_module("torchvision")
+
+
+# Must live as long as the schemas are used.
+_SCHEMAS = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]

@@ -1,0 +1,169 @@
+"""CIFAR-10 in both layouts, written here byte by byte with a few pictures a file."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aacp import InvalidData, load_data
+from aacp.zoo import cifar10 as module
+from aacp.zoo.cifar10 import cifar10
+
+FILES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+N = 20  # pictures in each file
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PICTURES", N)
+
+
+def pictures() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    return generator.integers(0, 256, (6, N, 3, 32, 32), np.uint8), generator.integers(0, 10, (6, N))
+
+
+def python2_pickle(pixels: bytes, labels: list[int], shape: tuple[int, int]) -> bytes:
+    """The opcodes Python 2 wrote for the canonical files: byte strings, and an array through numpy's old name."""
+
+    def text(value: bytes) -> bytes:
+        return b"U" + bytes([len(value)]) + value
+
+    def number(value: int) -> bytes:
+        return b"M" + struct.pack("<H", value)
+
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    state = b"(K\x01" + number(shape[0]) + number(shape[1]) + b"\x86" + dtype + b"\x89"
+    state += b"T" + struct.pack("<i", len(pixels)) + pixels + b"tb"
+    items = text(b"batch_label") + text(b"training batch 1 of 5")
+    items += text(b"labels") + b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    items += text(b"data") + array + state + text(b"filenames") + b"](" + text(b"frog_s_000001.png") + b"e"
+    return b"\x80\x02}(" + items + b"u."
+
+
+def write_binary(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, pixels, labels in zip(FILES, *pictures(), strict=True):
+        rows = [bytes([label]) + picture.tobytes() for picture, label in zip(pixels, labels.tolist(), strict=True)]
+        (folder / f"{name}.bin").write_bytes(b"".join(rows))
+
+
+def write_python2(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, pixels, labels in zip(FILES, *pictures(), strict=True):
+        (folder / name).write_bytes(python2_pickle(pixels.tobytes(), labels.tolist(), (N, 3072)))
+
+
+def write_python3(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, pixels, labels in zip(FILES, *pictures(), strict=True):
+        content = {"data": pixels.reshape(N, 3072), "labels": labels.tolist(), "filenames": ["a.png"]}
+        (folder / name).write_bytes(pickle.dumps(content, protocol=3))
+
+
+LAYOUTS: list[tuple[str, Callable[[Path], None]]] = [
+    ("cifar-10-batches-bin", write_binary),
+    ("cifar-10-batches-py", write_python2),
+    ("cifar-10-batches-py", write_python3),
+]
+
+
+@pytest.mark.parametrize(("folder", "write"), LAYOUTS)
+@pytest.mark.parametrize("inside", [False, True])
+def test_pictures_and_labels_come_back_in_order(
+    folder: str, write: Callable[[Path], None], inside: bool, tmp_path: Path
+) -> None:
+    write(tmp_path / folder)
+    data: Any = load_data(f"cifar10:{tmp_path / folder if inside else tmp_path}", holdout=0)
+    pixels, labels = pictures()
+    assert np.array_equal(data.train.pixels, pixels[:5].reshape(-1, 3, 32, 32))
+    assert np.array_equal(data.train.labels, labels[:5].reshape(-1))
+    assert np.array_equal(data.test.pixels, pixels[5])
+    assert np.array_equal(data.test.labels, labels[5])
+    assert data.classes[6] == "frog"
+
+
+def test_pictures_are_normalised_as_those_of_the_checkpoints(tmp_path: Path) -> None:
+    write_binary(tmp_path / "bin")
+    picture, label = cifar10(tmp_path / "bin").test[3]  # type: ignore[index]
+    pixels, labels = pictures()
+    expected = (pixels[5, 3, 1] / 255 - 0.456) / 0.224
+    assert np.allclose(picture[1], expected, atol=1e-5)
+    assert label == labels[5, 3]
+
+
+def test_the_hold_out_comes_from_the_training_pictures(tmp_path: Path) -> None:
+    write_binary(tmp_path / "bin")
+    data: Any = cifar10(tmp_path / "bin", holdout=0.3, seed=4)
+    assert (len(data.train), len(data.holdout), len(data.test)) == (70, 30, N)
+    together = torch.cat([data.train.pixels, data.holdout.pixels]).flatten(1).numpy()
+    everything = pictures()[0][:5].reshape(100, -1)
+    assert {row.tobytes() for row in together} == {row.tobytes() for row in everything}
+    assert (data.train.padding, data.train.flip, data.holdout.padding, data.holdout.flip) == (4, True, 0, False)
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("written by a pickle",)
+
+
+def test_a_pickle_that_names_anything_else_is_refused_unexecuted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_python2(tmp_path / "py")
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        (tmp_path / "py" / "data_batch_3").write_bytes(pickle.dumps({"data": Malicious(), "labels": []}, protocol))
+        with pytest.raises(InvalidData, match=r"data_batch_3 is no CIFAR-10 file \(it names (posix|nt).mkdir"):
+            cifar10(tmp_path / "py")
+    assert not (tmp_path / "written by a pickle").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no CIFAR-10 file"),
+        (python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072))[:-3000], "no CIFAR-10 file"),
+        (python2_pickle(b"\0" * 3 * 3072, [0] * 3, (3, 3072)), "3 pictures and 3 labels, not 20"),
+        (python2_pickle(b"\0" * N * 3072, [0] * 3, (N, 3072)), "20 pictures and 3 labels"),
+        (python2_pickle(b"\0" * N * 3072, [0] * 19 + [10], (N, 3072)), "picture 19 has the label 10"),
+        (python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072)).replace(b"U\x02u1", b"U\x02i8"), "i8, not bytes"),
+        (pickle.dumps([1, 2]), "no CIFAR-10 file"),
+        (b"\x80\x02cnumpy\ndtype\nN}U\x08__call__Ns\x86b.", "no CIFAR-10 file"),  # tries to change our stand-in
+    ],
+)
+def test_damaged_pickles_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    write_python2(tmp_path / "py")
+    (tmp_path / "py" / "test_batch").write_bytes(content)
+    with pytest.raises(InvalidData, match=message):
+        cifar10(tmp_path / "py")
+
+
+def test_damaged_binary_files_are_refused(tmp_path: Path) -> None:
+    write_binary(tmp_path / "bin")
+    file = tmp_path / "bin" / "data_batch_2.bin"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-3073])
+    with pytest.raises(InvalidData, match=r"data_batch_2.bin has 58,387 bytes, but 20 pictures take 61,460"):
+        cifar10(tmp_path / "bin")
+    file.write_bytes(whole[:3073] + b"\xc8" + whole[3074:])
+    with pytest.raises(InvalidData, match="picture 1 has the label 200"):
+        cifar10(tmp_path / "bin")
+    file.unlink()
+    with pytest.raises(InvalidData, match=r"data_batch_2.bin is missing"):
+        cifar10(tmp_path / "bin")
+
+
+def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(InvalidData, match="holds no CIFAR-10"):
+            cifar10(path)
