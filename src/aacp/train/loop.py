@@ -75,7 +75,7 @@ def fit(
         place = None if folder is None else RunFolder(folder)
         if place is not None and fabric.is_global_zero:
             cleaning.enter_context(place.lock())
-        asked = _question(model, recipe, source, teacher)
+        asked = {} if place is None else _question(model, recipe, source, teacher)
         cleaning.enter_context(_at_home_afterwards(model))
         session = Session(model, source, recipe, fabric, teacher, loss, capture)
         batches = None if holdout is None else Batches.of(holdout, batch_size=1000, device=fabric.device)

@@ -33,17 +33,13 @@ class Resident:
         self.share = slice(rank * batch_size // ranks, (rank + 1) * batch_size // ranks)
         self.steps = len(images) // batch_size
         # Channels last: a crop then moves runs of bytes, and the batch has the layout fast convolutions want.
-        padded = F.pad(images.pixels, (images.padding,) * 4)
-        self._pixels = padded.permute(0, 2, 3, 1).contiguous().to(device)
+        padded = F.pad(images.pixels.to(device), (images.padding,) * 4)
+        self._pixels = padded.permute(0, 2, 3, 1).contiguous()
         self._labels = images.labels.to(device)
         self._scale = (1 / (255 * torch.tensor(images.std))).to(device)
         self._shift = (-torch.tensor(images.mean) / torch.tensor(images.std)).to(device)
         self._rows = torch.arange(images.pixels.shape[2], device=device)
         self._columns = torch.arange(images.pixels.shape[3], device=device)
-
-    @property
-    def highest_label(self) -> int:
-        return int(self.images.labels.max())
 
     def identity(self) -> dict[str, Any]:
         """What tells this data from other data."""

@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from aacp.data.batches import call
+from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.teaching import Objective, Teacher
@@ -115,6 +116,8 @@ class CapturedStep:
 def sgd(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.SGD:
     """Stochastic gradient descent on a network; the learning rate is a tensor on the device."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise InvalidOption("No parameter of the network requires a gradient. Thaw what should be trained.")
     decayed = [parameter for parameter in trained if recipe.decays_norms or parameter.dim() > 1]
     spared = [parameter for parameter in trained if not recipe.decays_norms and parameter.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": spared, "weight_decay": 0.0}]
