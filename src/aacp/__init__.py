@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aacp.data.scores import accuracy as accuracy
     from aacp.data.splits import Data as Data
     from aacp.errors import AACPError as AACPError
+    from aacp.errors import CorruptPicture as CorruptPicture
     from aacp.errors import GraphMismatch as GraphMismatch
     from aacp.errors import InfeasibleBudget as InfeasibleBudget
     from aacp.errors import InvalidData as InvalidData
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
     from aacp.zoo.data import load_data as load_data
+    from aacp.zoo.folders import ImageFolder as ImageFolder
     from aacp.zoo.models import build_model as build_model
     from aacp.zoo.models import example_input as example_input
     from aacp.zoo.weights import load_weights as load_weights
@@ -65,6 +67,7 @@ _PLACES = {
     "Candidate": "aacp.search.history",
     "ChannelGraph": "aacp.channels",
     "ChannelGroup": "aacp.channels",
+    "CorruptPicture": "aacp.errors",
     "Cost": "aacp.cost.analytic",
     "Data": "aacp.data.splits",
     "Evolution": "aacp.search.evolution",
@@ -72,6 +75,7 @@ _PLACES = {
     "Guidance": "aacp.search.guided",
     "GuidedEvolution": "aacp.search.guided",
     "History": "aacp.search.history",
+    "ImageFolder": "aacp.zoo.folders",
     "Images": "aacp.data.images",
     "ImprovedDifferentialEvolution": "aacp.search.evolution",
     "InfeasibleBudget": "aacp.errors",

@@ -11,6 +11,7 @@ AACPError
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
 ├── GraphMismatch      a graph and a network do not belong together
 ├── InvalidData        data that is empty, or does not fit the network or the task
+│   └── CorruptPicture     a file cannot be read as a picture
 ├── InvalidScore       a score function fails, or what it returns is no number
 ├── RunMismatch        a run folder or saved search belongs to another question
 ├── RunLocked          another process is writing to the run folder
@@ -64,6 +65,14 @@ class GraphMismatch(AACPError):
 
 class InvalidData(AACPError, ValueError):
     """Data that is empty, or does not fit the network or the task."""
+
+
+class CorruptPicture(InvalidData):
+    """A file cannot be read as a picture."""
+
+    def __init__(self, message: str) -> None:
+        # A loader's worker passes errors on as a traceback in words; its last line is the message.
+        super().__init__(message.strip().split("\n")[-1].removeprefix(f"{__name__}.CorruptPicture: "))
 
 
 class InvalidScore(AACPError):

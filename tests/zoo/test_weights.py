@@ -111,8 +111,8 @@ def test_files_that_are_no_weights_are_refused(
 @pytest.mark.parametrize(
     ("saved", "message"),
     [
-        (network(0), "cannot be read as weights"),
-        (Malicious(), "cannot be read as weights"),
+        (network(0), "it names torch.nn.modules.container.Sequential, which is neither a tensor nor a plain value"),
+        (Malicious(), "it names posix.mkdir, which is neither"),
         ([1, 2], "holds a list, no state dict"),
         ({"epoch": 3, "optimizer": {}}, "holds epoch, optimizer where tensors should be"),
         ({}, "holds nothing"),
@@ -120,8 +120,9 @@ def test_files_that_are_no_weights_are_refused(
 )
 def test_torch_files_without_a_state_dict_are_refused(saved: object, message: str, tmp_path: Path) -> None:
     torch.save(saved, tmp_path / "weights.pt")
-    with pytest.raises(InvalidWeights, match=message):
+    with pytest.raises(InvalidWeights, match=message) as caught:
         load_weights(network(0), tmp_path / "weights.pt")
+    assert len(str(caught.value)) < 300
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:

@@ -13,15 +13,17 @@ from aacp.data.splits import Data, Source, split
 from aacp.errors import InvalidData, UnknownData
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
+from aacp.zoo.folders import image_folder
 from aacp.zoo.imports import function_of
 
 NAMES = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function for your own"
 
 
-def load_data(name: str, *, holdout: float = 0.1, seed: int = 0) -> Data:
+def load_data(name: str, *, holdout: float = 0.1, seed: int = 0, on_corrupt: str = "refuse") -> Data:
     """The data of a name; `holdout` of its training pictures, the same ones for the same seed, are for the search.
 
     A function of the user's returns `Data`, or training and test data (data sets or loaders) without a hold-out.
+    Of pictures in folders, those that cannot be read are named and, with `on_corrupt`, refused or skipped.
     """
     source, separator, place = name.partition(":")
     if name == "digits":
@@ -30,6 +32,8 @@ def load_data(name: str, *, holdout: float = 0.1, seed: int = 0) -> Data:
         raise UnknownData(f"{name!r} is not a name of data. Write {NAMES}.")
     if source == "cifar10":
         return cifar10(place, holdout, seed)
+    if source == "imagefolder":
+        return image_folder(place, holdout, seed, on_corrupt)
     return _from_user(source, place, holdout, seed)
 
 

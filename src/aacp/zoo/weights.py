@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         found = load_file(path) if _is_safetensors(path) else torch.load(path, "cpu", weights_only=True)
     except Exception as error:  # torch alone raises five kinds
         raise InvalidWeights(
-            f"{path} cannot be read as weights ({_first_line(error)}). "
+            f"{path} cannot be read as weights ({_reason(error)}). "
             "Save model.state_dict() with safetensors or torch.save."
         ) from error
     return _state_dict(path, found)
@@ -98,5 +99,9 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names[:SHOWN]) + rest
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+def _reason(error: Exception) -> str:
+    """Why a file was refused, in a few words: torch's pages end in advice to execute the file."""
+    named = re.search(r"GLOBAL (\S+)", str(error))
+    if named:
+        return f"it names {named[1]}, which is neither a tensor nor a plain value"
+    return re.split(r"\.\s|\n", str(error).strip())[0].rstrip(".") or type(error).__name__
