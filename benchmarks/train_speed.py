@@ -16,17 +16,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from aacp.zoo.data import load_data
 from torch import nn
 from torch.nn import functional as F
 
 from aacp.data.images import Images
 from aacp.train.devices import make_fabric
-from aacp.train.loop import source_of
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.resident import Resident
 from aacp.train.session import Session
+from aacp.train.sources import source_of
 from aacp.train.step import CapturedStep
+from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
 # As `fit` does it, then with one thing changed at a time, to see what each is worth.

@@ -15,6 +15,7 @@ from aacp.data.images import Images
 from aacp.errors import AACPError, Diverged, InvalidData, InvalidOption
 from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
 from aacp.train.recipe import Recipe
+from aacp.train.sources import source_of
 from train.small_data import network, pictures, same, weights
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=0.1)
@@ -208,8 +209,6 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_too_many_processes_for_a_batch_are_refused() -> None:
-    from aacp.train.loop import source_of
-
     with pytest.raises(InvalidOption, match="batch of 16 cannot be dealt out to 3"):
         source_of(pictures(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
 

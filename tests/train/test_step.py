@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
 from aacp.train.devices import make_fabric
-from aacp.train.loop import fit, source_of
+from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
+from aacp.train.sources import source_of
 from aacp.train.step import CapturedStep, hits, sgd
 from train.small_data import network, pictures, weights
 

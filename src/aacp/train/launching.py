@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,6 +17,9 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 from aacp.errors import AACPError, InvalidOption, WorkerLost
 from aacp.train.devices import lost_message, make_fabric
 from aacp.train.recipe import Precision
+
+# On import, since new processes hear its announcements before any function of ours is called.
+logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
 
 
 def run_in_processes(
@@ -54,6 +59,8 @@ def run_in_processes(
 
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
     """What the function returns, or the error of ours that it raised: the first process speaks for all."""
+    # Of a convolution on one channel, whose gradient has two equally good layouts.
+    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
     try:
         return function(fabric, *arguments)
     except AACPError as error:

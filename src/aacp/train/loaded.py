@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -110,11 +110,3 @@ def check_labels(labels: Tensor, classes: float) -> None:
             f"There is a label {low if low < 0 else high}, but the network tells {classes} classes apart, 0 to "
             f"{classes - 1}. Give labels of its classes, or a network with more outputs."
         )
-
-
-def has_length(source: Any) -> bool:
-    """Whether a source says how much there is, which schedules need to know."""
-    try:
-        return isinstance(source, Sized) and len(source) >= 0
-    except TypeError:  # a loader of an iterable data set has __len__ and raises
-        return False

@@ -12,21 +12,20 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from torch import nn
-from torch.utils.data import TensorDataset
 
 from aacp.data.batches import Batches
-from aacp.data.images import Images
 from aacp.data.scores import Score, accuracy
-from aacp.errors import InvalidData, InvalidOption
+from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
 from aacp.train.checkpoint import RUN, Checkpoint, check_same_question
 from aacp.train.devices import collective_errors, make_fabric
-from aacp.train.loaded import Loaded, has_length
+from aacp.train.loaded import Loaded
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.resident import Resident
 from aacp.train.seeding import derived, digest
 from aacp.train.session import Epoch, Session
+from aacp.train.sources import parts_of, source_of
 from aacp.train.teaching import Loss
 
 Networks = nn.Module | Sequence[nn.Module]
@@ -66,7 +65,7 @@ def fit(
     several devices; `capture` forces or forbids CUDA graphs, which are used where they can be. Ctrl-C loses the epoch
     in hand.
     """
-    train, holdout = _parts(data, holdout)
+    train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
     fabric = fabric or make_fabric(recipe.precision, device)
     source = source_of(train, recipe, fabric)
@@ -160,27 +159,6 @@ def draw_weights(model: nn.Module, seed: int) -> None:
         )
 
 
-def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> Resident | Loaded:
-    """Training data as batches for this process."""
-    ranks = fabric.world_size
-    if recipe.batch_size % ranks:
-        raise InvalidOption(
-            f"A batch of {recipe.batch_size} cannot be dealt out to {ranks} processes. Use a batch size that is a "
-            f"multiple of {ranks}."
-        )
-    if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
-        train = TensorDataset(*train)
-    if not has_length(train):
-        raise InvalidData(
-            f"{type(train).__name__} has no length, and a schedule needs to know how many steps an epoch has. "
-            "Give a data set or a loader with a length."
-        )
-    if not len(train):
-        raise InvalidData("There is no data: the data set or loader is empty. Give at least one batch.")
-    kind = Resident if isinstance(train, Images) else Loaded
-    return kind(train, recipe.batch_size, recipe.seed, fabric.device, fabric.global_rank, ranks)
-
-
 def check_teacher(recipe: Recipe, teacher: Any) -> None:
     if teacher is not None and not recipe.distillation:
         raise InvalidOption(
@@ -231,19 +209,13 @@ def _question(model: nn.Module, recipe: Recipe, source: Resident | Loaded, teach
     return {
         "recipe": recipe.to_json(),
         "data": source.identity(),
-        "model": {"parameters": digest_of_shapes(state), "starting weights": digest(state.values())},
+        "model": {
+            "tensors": len(state),
+            "numbers": sum(tensor.numel() for tensor in state.values()),
+            "starting weights": digest(state.values()),
+        },
         "teachers": [digest(network.state_dict().values()) for network in teachers],
     }
-
-
-def digest_of_shapes(state: dict[str, torch.Tensor]) -> str:
-    return f"{len(state)} tensors, {sum(tensor.numel() for tensor in state.values())} numbers"
-
-
-def _parts(data: Any, holdout: Any) -> tuple[Any, Any]:
-    if hasattr(data, "train") and hasattr(data, "holdout"):
-        return data.train, data.holdout if holdout is None else holdout
-    return data, holdout
 
 
 @contextmanager
@@ -257,6 +229,3 @@ def _at_home_afterwards(model: nn.Module) -> Iterator[None]:
         model.to(home).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         for module, mode in modes.items():
             module.training = mode
-
-
-__all__ = ["Trained", "draw_weights", "finetune", "fit", "train_from_scratch"]

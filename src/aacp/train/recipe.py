@@ -55,9 +55,24 @@ class Recipe:
 
     def scaled(self, epochs: int) -> Recipe:
         """The same recipe in another number of epochs: milestones and warm-up move in proportion."""
+        if epochs < 1:
+            raise InvalidOption(f"epochs is {epochs}, but training needs at least 1. Give a positive number.")
         ratio = epochs / self.epochs
         moved = sorted({max(1, round(milestone * ratio)) for milestone in self.milestones})
         return replace(self, epochs=epochs, milestones=tuple(moved), warmup_epochs=self.warmup_epochs * ratio)
+
+    def changed(
+        self,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        precision: Precision | None = None,
+        seed: int | None = None,
+    ) -> Recipe:
+        """The recipe with what is given instead of its own; other epochs scale it."""
+        base = self if epochs is None else self.scaled(epochs)
+        given = {"batch_size": batch_size, "lr": lr, "precision": precision, "seed": seed}
+        return replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
     def lr_at(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole run."""

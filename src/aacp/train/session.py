@@ -137,23 +137,34 @@ class Session:
         share = batch_size_of((inputs, targets))
         if share == 1 and has_batch_norm(self.model):
             raise InvalidData("Batch norm has no statistics of one example. Use a batch size of 2 or more per process.")
+        outputs = self._tried(self.model, inputs, "network")
+        for teacher in [] if self.teacher is None else self.teacher.networks:
+            if _kind(self._tried(teacher, inputs, "teacher")) != _kind(outputs):
+                raise InvalidData(
+                    f"The teacher's outputs are {_kind(call(teacher, inputs))}, the network's {_kind(outputs)}. "
+                    "Give a teacher of the same classes."
+                )
         if self.is_classifier:
-            self._check_classes(inputs, targets)
+            self._check_classes(outputs, targets)
 
-    def _check_classes(self, inputs: Any, targets: Any) -> None:
-        with evaluating(self.model), torch.no_grad(), self.fabric.autocast():
-            outputs = call(self.model, inputs)
-            taught = None if self.teacher is None else self.teacher(inputs, 1.0)
+    def _tried(self, network: nn.Module, inputs: Any, role: str) -> Any:
+        """What a network says of a batch, without a trace of it being left."""
+        try:
+            with evaluating(network), torch.no_grad(), self.fabric.autocast():
+                return call(network, inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise InvalidData(
+                f"The {role} does not run on a batch of {_kind(inputs)}: {str(error).splitlines()[0]}. "
+                "Give data of the size and kind it is made for."
+            ) from error
+
+    def _check_classes(self, outputs: Any, targets: Any) -> None:
         if not isinstance(outputs, Tensor) or outputs.dim() < 2 or not isinstance(targets, Tensor):
-            kind = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
             raise InvalidData(
-                f"Cross-entropy needs outputs (n, classes, ...) and labels, but the network gives {kind} for targets "
-                f"of type {type(targets).__name__}. Give a loss function of your own."
-            )
-        if taught is not None and taught.shape != outputs.shape:
-            raise InvalidData(
-                f"The teacher's outputs have shape {tuple(taught.shape)}, the network's {tuple(outputs.shape)}. "
-                "Give a teacher of the same classes."
+                f"Cross-entropy needs outputs (n, classes, ...) and labels, but the network gives {_kind(outputs)} for "
+                f"targets of type {type(targets).__name__}. Give a loss function of your own."
             )
         if isinstance(self.source, Resident):
             check_labels(self.source.images.labels, outputs.shape[1])
@@ -189,6 +200,10 @@ def fastest_convolutions(same_shapes: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.benchmark = before
+
+
+def _kind(value: Any) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"type {type(value).__name__}"
 
 
 def has_batch_norm(model: nn.Module) -> bool:
