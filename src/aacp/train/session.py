@@ -139,9 +139,10 @@ class Session:
             raise InvalidData("Batch norm has no statistics of one example. Use a batch size of 2 or more per process.")
         outputs = self._tried(self.model, inputs, "network")
         for teacher in [] if self.teacher is None else self.teacher.networks:
-            if _kind(self._tried(teacher, inputs, "teacher")) != _kind(outputs):
+            shown = self._tried(teacher, inputs, "teacher")
+            if _kind(shown) != _kind(outputs):
                 raise InvalidData(
-                    f"The teacher's outputs are {_kind(call(teacher, inputs))}, the network's {_kind(outputs)}. "
+                    f"The teacher's outputs are of {_kind(shown)}, the network's of {_kind(outputs)}. "
                     "Give a teacher of the same classes."
                 )
         if self.is_classifier:

@@ -39,9 +39,10 @@ def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> Resident | Loaded:
 
 def parts_of(data: Any, holdout: Any) -> tuple[Any, Any]:
     """What to train on and what to score on; what `load_data` gives holds both."""
-    if hasattr(data, "train") and hasattr(data, "holdout"):
-        return data.train, data.holdout if holdout is None else holdout
-    return data, holdout
+    if not (hasattr(data, "train") and hasattr(data, "holdout")):
+        return data, holdout
+    held = data.holdout if holdout is None else holdout
+    return data.train, None if _has_length(held) and not len(held) else held
 
 
 def _has_length(source: Any) -> bool:

@@ -79,19 +79,20 @@ class CapturedStep:
         self.stream = _stream(step.fabric.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, inputs: Tensor, targets: Tensor, lr: float) -> Tensor:
+    def __call__(self, inputs: Any, targets: Any, lr: float) -> Tensor:
         self.step.lr.fill_(lr)
-        if self.graph is None and not self.warm_up:
+        is_plain = isinstance(inputs, Tensor) and isinstance(targets, Tensor)
+        if is_plain and self.graph is None and not self.warm_up:
             self._capture(inputs, targets)
         self.warm_up = max(0, self.warm_up - 1)
-        if self.graph is None or inputs.shape != self.inputs.shape:
+        if not is_plain or self.graph is None or (inputs.shape, targets.shape) != self.shapes:
             return self._as_written(inputs, targets)
         self.inputs.copy_(inputs)
         self.targets.copy_(targets)
         self.graph.replay()
         return self.outcome.clone()
 
-    def _as_written(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _as_written(self, inputs: Any, targets: Any) -> Tensor:
         """On the stream of the capture, since what libraries prepare may belong to a stream."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
@@ -102,6 +103,7 @@ class CapturedStep:
     def _capture(self, inputs: Tensor, targets: Tensor) -> None:
         """Record the update without running it. A network that must wait for the device cannot be recorded."""
         self.inputs, self.targets = inputs.clone(), targets.clone()
+        self.shapes = (inputs.shape, targets.shape)
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream):
