@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from aacp.errors import UnknownModel as UnknownModel
     from aacp.errors import UntraceableModel as UntraceableModel
     from aacp.errors import WorkerLost as WorkerLost
+    from aacp.estimate.inheritance import inherit as inherit
+    from aacp.estimate.psae import PSAE as PSAE
+    from aacp.estimate.recalibration import recalibrate as recalibrate
     from aacp.folder import RunFolder as RunFolder
     from aacp.graph.surgery import shrink as shrink
     from aacp.graph.tracing import trace as trace
@@ -97,6 +100,7 @@ _PLACES = {
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
+    "PSAE": "aacp.estimate.psae",
     "Recipe": "aacp.train.recipe",
     "RunFolder": "aacp.folder",
     "RunLocked": "aacp.errors",
@@ -115,10 +119,12 @@ _PLACES = {
     "example_input": "aacp.zoo.models",
     "finetune": "aacp.train.loop",
     "fit": "aacp.train.loop",
+    "inherit": "aacp.estimate.inheritance",
     "load_data": "aacp.zoo.data",
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
+    "recalibrate": "aacp.estimate.recalibration",
     "rescale": "aacp.search.rescaling",
     "run_in_processes": "aacp.train.launching",
     "run_search": "aacp.search.loop",

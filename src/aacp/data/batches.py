@@ -7,6 +7,7 @@ a dictionary by argument name, as for `trace`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class Batches:
         if not batches or not sum(map(batch_size_of, batches)):
             raise InvalidData("There is no data: the loader or data set is empty. Give at least one batch.")
         self.device = torch.device(device)
-        self.is_resident = self.device.type == "cpu" or _bytes(batches) <= RESIDENT_SHARE * _free_bytes(self.device)
+        self.is_resident = self.device.type == "cpu" or _bytes(batches) <= RESIDENT_SHARE * free_memory(self.device)
         self._batches = [moved(batch, self.device) for batch in batches] if self.is_resident else batches
 
     @classmethod
@@ -62,6 +63,11 @@ class Batches:
     def images(self) -> int:
         """How many examples there are, over all batches."""
         return sum(map(batch_size_of, self._batches))
+
+    @property
+    def bytes(self) -> int:
+        """How much memory they take."""
+        return _bytes(self._batches)
 
     def inputs(self) -> Iterator[Any]:
         """What the network reads of each batch."""
@@ -173,5 +179,10 @@ def _bytes(batches: list[Any]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(batches))
 
 
-def _free_bytes(device: torch.device) -> int:
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else MOST_BYTES
+def free_memory(device: torch.device | str = "cpu") -> int:
+    """Bytes that a device has left, as far as it can be told."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    available = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
+    return available[0] if available else MOST_BYTES

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import fx, nn
 
 from aacp.graph.labels import Labels, core, varying
-from aacp.graph.program import Call, named_tensors
+from aacp.graph.program import Call, named_tensors, shape_of
 from aacp.graph.propagation import Propagation
 
 
@@ -88,6 +88,12 @@ class MaskedRun:
     def labels(self, node: fx.Node) -> Labels:
         return self._p.labels_of(node)
 
+    def mixes_channels(self, call: Call) -> bool:
+        """Whether a reduction runs along a dimension that holds channels."""
+        source = call.tensors[0]
+        dims = set(call.reduced(len(shape_of(source))))
+        return any(dims & set(varying(label)) for label in self.labels(source))
+
     def filled(self, node: fx.Node, fill: float) -> Any:
         """A tensor with `fill` where its channels are absent."""
         mask, value = self.mask(node), self._values[node]
@@ -100,8 +106,12 @@ class MaskedRun:
 
 
 def _silent(run: MaskedRun, call: Call) -> Any:
-    """Sums and products of activations: absent elements are zero."""
+    """Products of activations: absent elements are zero."""
     return run.plainly(call, 0.0, call.tensors)
+
+
+def _sum(run: MaskedRun, call: Call) -> Any:
+    return run.plainly(call, 0.0, call.tensors if run.mixes_channels(call) else ())
 
 
 def _weighted(run: MaskedRun, call: Call) -> Any:
@@ -109,7 +119,9 @@ def _weighted(run: MaskedRun, call: Call) -> Any:
     return run.plainly(call, 0.0, [call["weight"]])
 
 
-def _mean(run: MaskedRun, call: Call) -> torch.Tensor:
+def _mean(run: MaskedRun, call: Call) -> Any:
+    if not run.mixes_channels(call):
+        return run.plainly(call)
     source = call.tensors[0]
     dims, keep = call.reduced(run.value(source).dim()), bool(call.get("keepdim"))
     count = run.presence(source).sum(dims, keepdim=keep).clamp(min=1)
@@ -119,6 +131,8 @@ def _mean(run: MaskedRun, call: Call) -> torch.Tensor:
 
 def _spread(run: MaskedRun, call: Call) -> Any:
     """var, std, var_mean, std_mean."""
+    if not run.mixes_channels(call):
+        return run.plainly(call)
     source = call.tensors[0]
     dims = call.reduced(run.value(source).dim())
     correction = call.get("correction")
@@ -135,11 +149,9 @@ def _spread(run: MaskedRun, call: Call) -> Any:
 
 
 def _extremum(run: MaskedRun, call: Call) -> Any:
-    source = call.tensors[0]
-    dims = set(call.reduced(run.value(source).dim()))
-    if "other" in call.arguments or not any(dims & set(varying(label)) for label in run.labels(source)):
+    if "other" in call.arguments or not run.mixes_channels(call):
         return run.plainly(call)  # the larger of two tensors, or of elements of the same channel
-    return run.plainly(call, float("-inf") if "max" in call.operator else float("inf"), [source])
+    return run.plainly(call, float("-inf") if "max" in call.operator else float("inf"), call.tensors[:1])
 
 
 def _normalised(
@@ -192,8 +204,9 @@ def _batch_norm(run: MaskedRun, call: Call) -> Any:
 
 
 CAREFUL: dict[str, Callable[[MaskedRun, Call], Any]] = dict.fromkeys(
-    ("sum", "linalg_vector_norm", "norm", "matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _silent
+    ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _silent
 )
+CAREFUL |= dict.fromkeys(("sum", "linalg_vector_norm", "norm"), _sum)
 CAREFUL |= {"scaled_dot_product_attention": _silent, "linear": _weighted}
 CAREFUL |= {f"conv{kind}{n}d": _weighted for kind in ("", "_transpose") for n in (1, 2, 3)}
 CAREFUL |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread)

@@ -20,16 +20,26 @@ from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
     """A copy of the model, of the same class, with only the units that are marked."""
     smaller = copy_module(model, sliced_tensors(model, graph, units))
-    for size in graph.sizes:
-        lane = graph.lanes[size.lane]
-        _set_size(smaller, size, int((units[lane] | (lane < 0)).sum()) * size.times // size.over)
-    for module in smaller.modules():
-        _match_attributes(module)
+    resize(smaller, graph, units)
     return smaller
 
 
-def sliced_tensors(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> dict[int, torch.Tensor]:
-    """The smaller form of every parameter, buffer and tensor attribute, by the id of the original."""
+def resize(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> None:
+    """Set every size a module shows, or has written into it, to what its sliced weights ask for."""
+    for size in graph.sizes:
+        lane = graph.lanes[size.lane]
+        _set_size(model, size, int((units[lane] | (lane < 0)).sum()) * size.times // size.over)
+    for module in model.modules():
+        _match_attributes(module)
+
+
+def sliced_tensors(
+    model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *, shared: bool = False
+) -> dict[int, torch.Tensor]:
+    """The smaller form of every parameter, buffer and tensor attribute, by the id of the original.
+
+    With `shared`, parameters that stay whole are the model's own, for a network that only lives for a moment.
+    """
     stays = [(units[lane] | (lane < 0)) for lane in graph.lanes]
     tensors = {tensor.name: tensor for tensor in graph.tensors}
     replaced: dict[int, torch.Tensor] = {}
@@ -39,17 +49,17 @@ def sliced_tensors(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool
                 f"{name} has shape {tuple(value.shape)} in this network, but the graph knows "
                 f"{tensors[name].shape if name in tensors else 'no such tensor'}. Trace this network again."
             )
-        replaced[id(value)] = _sliced(value, tensors[name], stays)
+        replaced[id(value)] = _sliced(value, tensors[name], stays, shared)
     return replaced
 
 
-def _sliced(value: torch.Tensor, tensor: Tensor, stays: list[NDArray[np.bool_]]) -> torch.Tensor:
+def _sliced(value: torch.Tensor, tensor: Tensor, stays: list[NDArray[np.bool_]], shared: bool) -> torch.Tensor:
     result = value.detach()
     for dim, lane in enumerate(tensor.lanes):
         if lane is not None and not stays[lane].all():
             index = torch.from_numpy(np.flatnonzero(stays[lane])).to(value.device)
             result = result.index_select(dim, index)
-    if result.data_ptr() == value.data_ptr():
+    if result.data_ptr() == value.data_ptr() and not (shared and isinstance(value, nn.Parameter)):
         result = result.clone()
     if isinstance(value, nn.Parameter):
         return nn.Parameter(result, requires_grad=value.requires_grad)

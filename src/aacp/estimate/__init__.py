@@ -1,0 +1,1 @@
+"""How good a structure is, without training it: importance, inheritance, recalibration, PSAE."""

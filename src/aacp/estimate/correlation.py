@@ -1,0 +1,41 @@
+"""Rank correlations: whether two lists of scores put the same things in the same order (1: yes, -1: the opposite)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aacp.errors import InvalidOption
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float:
+    """The correlation of ranks; equal scores share the mean of their ranks. Not a number if one list is constant."""
+    one, other = (_ranks(values) for values in _checked(first, second))
+    spread = float(np.std(one) * np.std(other))
+    return float(np.mean((one - one.mean()) * (other - other.mean()))) / spread if spread else math.nan
+
+
+def kendall(first: Sequence[float], second: Sequence[float]) -> float:
+    """Pairs in the same order less pairs in the opposite one, of all that differ in both (tau-b)."""
+    one, other = (np.sign(values[:, None] - values[None]) for values in _checked(first, second))
+    spread = math.sqrt(float((one**2).sum() * (other**2).sum()))
+    return float((one * other).sum()) / spread if spread else math.nan
+
+
+def _checked(first: Sequence[float], second: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if one.shape != other.shape or one.ndim != 1 or len(one) < 2:
+        raise InvalidOption(
+            f"A rank correlation needs two lists of one length, at least 2, but got {one.shape} and {other.shape}. "
+            "Give both scores of each."
+        )
+    return one, other
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return ((ends - counts + ends - 1) / 2)[inverse]

@@ -1,0 +1,220 @@
+"""Recalibration: batch norms given the statistics of what reaches them, exactly, over all calibration images.
+
+The images go through as one batch: what each batch norm sees has been normalised by the exact statistics of the one
+before it, so how a loader cut the images into batches does not matter. Where one batch is too much for the memory,
+the same statistics are had from sums over smaller ones, one batch norm after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.data.batches import Batches, call, free_memory
+from aacp.errors import InvalidData
+
+BatchNorm = nn.modules.batchnorm._BatchNorm
+LIVE_ACTIVATIONS = 40  # at most so many times the bytes of its inputs a network holds at once (MobileNetV2: 20)
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """What was done: how many batch norms were set, from how many images."""
+
+    norms: int
+    images: int
+
+    def __str__(self) -> str:
+        if not self.norms:
+            return "This network has no batch norm with running statistics: there was nothing to recalibrate."
+        return f"{self.norms} batch norms recalibrated on {self.images:,} images."
+
+
+def recalibrate(model: nn.Module, data: Any, *, images: int | None = None) -> Recalibration:
+    """Set the running mean and variance of every batch norm to those of its inputs over all of `data`.
+
+    Population statistics; everything else, training mode included, stays as it is. If anything fails on the way, the
+    old statistics are put back.
+    """
+    norms = running_norms(model)
+    if not norms:
+        return Recalibration(0, 0)
+    device = next(iter(norms.values())).running_mean.device  # type: ignore[union-attr]
+    batches = Batches.of(data, images=images, device=device)
+    with evaluating(model), restored_on_failure(list(norms.values())), torch.no_grad():
+        reached = settle_statistics(model, norms, batches)
+    return Recalibration(reached, batches.images)
+
+
+def settle_statistics(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
+    """Statistics of a network in evaluation mode; returns how many batch norms were reached.
+
+    In one batch if it fits, otherwise norm by norm, in batches that are halved as often as the memory asks for it.
+    """
+    size = batches.images if _fits(batches) else 256
+    while True:
+        parts = Batches.of(batches, batch_size=size, device=batches.device)
+        try:
+            return _in_one_batch(model, norms, parts) if len(parts) == 1 else _norm_by_norm(model, norms, parts)
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size //= 2
+
+
+def _fits(batches: Batches) -> bool:
+    """Whether one batch is worth trying: on a CPU, too much memory is not an error but the end of the process."""
+    return batches.device.type != "cpu" or batches.bytes * LIVE_ACTIVATIONS <= free_memory()
+
+
+def running_norms(model: nn.Module) -> dict[str, BatchNorm]:
+    """The batch norms that keep running statistics, by name."""
+    modules = model.named_modules()
+    return {name: m for name, m in modules if isinstance(m, BatchNorm) and m.running_mean is not None}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; each module then returns to the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def restored_on_failure(norms: list[BatchNorm]) -> Iterator[None]:
+    """Put running statistics back if the block raises."""
+    before = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms]  # type: ignore[union-attr]
+    try:
+        yield
+    except BaseException:
+        for norm, (mean, variance) in zip(norms, before, strict=True):
+            norm.running_mean.copy_(mean)  # type: ignore[union-attr]
+            norm.running_var.copy_(variance)  # type: ignore[union-attr]
+        raise
+
+
+# -- sums -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and population variance of each channel."""
+
+    count: int
+    mean: torch.Tensor
+    variance: torch.Tensor
+
+    @classmethod
+    def of(cls, x: torch.Tensor) -> Moments:
+        """Those of a tensor (n, channels, ...)."""
+        variance, mean = torch.var_mean(x, [dim for dim in range(x.dim()) if dim != 1], correction=0)
+        return cls(x.numel() // max(1, x.size(1)), mean.double(), variance.double())
+
+    def joined(self, other: Moments) -> Moments:
+        """Those of both together."""
+        total = self.count + other.count
+        share, shift = other.count / total, other.mean - self.mean
+        variance = (1 - share) * self.variance + share * other.variance + share * (1 - share) * shift**2
+        return Moments(total, self.mean + share * shift, variance)
+
+    def write(self, name: str, norm: BatchNorm) -> None:
+        """Make them the running statistics of a batch norm."""
+        if self.count < 2:
+            raise InvalidData(
+                f"Batch norm {name or 'of the network'} saw {self.count} value per channel, which has no variance. "
+                "Give more calibration images."
+            )
+        if not bool((torch.isfinite(self.mean) & torch.isfinite(self.variance)).all()):
+            raise InvalidData(
+                f"What reaches batch norm {name or 'of the network'} is not finite. "
+                "Look for NaN in the calibration images and in the weights."
+            )
+        norm.running_mean.copy_(self.mean)  # type: ignore[union-attr]
+        norm.running_var.copy_(self.variance)  # type: ignore[union-attr]
+
+
+def _in_one_batch(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
+    """One pass: each batch norm takes the statistics of its input before it normalises with them.
+
+    One that is called several times normalises each time by what it sees, and ends with the statistics of all.
+    """
+    seen: dict[str, Moments] = {}
+
+    def hook(name: str, norm: BatchNorm) -> Any:
+        def take(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+            now = Moments.of(arguments[0])
+            now.write(name, norm)
+            seen[name] = seen[name].joined(now) if name in seen else now
+
+        return norm.register_forward_pre_hook(take)
+
+    handles = [hook(name, norm) for name, norm in norms.items()]
+    try:
+        call(model, next(batches.inputs()))
+    finally:
+        for handle in handles:
+            handle.remove()
+    for name, moments in seen.items():
+        moments.write(name, norms[name])
+    return len(seen)
+
+
+class _Reached(BaseException):
+    """The batch norm in question has its input: the rest of the pass is not needed (nor caught by the model's code)."""
+
+
+def _norm_by_norm(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
+    """A pass for each batch norm, in the order they are reached, as far as that one."""
+    order = _order(model, norms, batches)
+    if len(set(order)) < len(order):
+        raise InvalidData(
+            "The calibration images do not fit into the memory as one batch, and this network uses a batch norm "
+            "several times. Give fewer calibration images."
+        )
+    for name in order:
+        _sum_over_batches(model, name, norms[name], batches)
+    return len(order)
+
+
+def _order(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> list[str]:
+    """The batch norms as they are reached."""
+    order: list[str] = []
+
+    def hook(name: str, norm: BatchNorm) -> Any:
+        return norm.register_forward_pre_hook(lambda *_: order.append(name))
+
+    handles = [hook(name, norm) for name, norm in norms.items()]
+    try:
+        call(model, next(batches.inputs()))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return order
+
+
+def _sum_over_batches(model: nn.Module, name: str, norm: BatchNorm, batches: Batches) -> None:
+    parts: list[Moments] = []
+
+    def take(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+        parts.append(Moments.of(arguments[0]))
+        raise _Reached
+
+    handle = norm.register_forward_pre_hook(take)
+    try:
+        for inputs in batches.inputs():
+            with suppress(_Reached):
+                call(model, inputs)
+    finally:
+        handle.remove()
+    reduce(Moments.joined, parts).write(name, norm)
