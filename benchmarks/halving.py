@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 import aacp
-from aacp.channels import ChannelGraph
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import largest
 from aacp.zoo.models import build_model, example_input
@@ -32,25 +31,9 @@ def pair(name: str, weights: Path | None, removed: float = 0.5) -> tuple[nn.Modu
     space, cost = aacp.SearchSpace(graph, pruning_step=STEPS.get(name, 1)), aacp.macs(graph)
     budget = aacp.Budget(aacp.Limit(cost, pruning_rate=removed))
     counts = space.counts(largest(np.ones(len(space)), Rescaling(space, budget)))
-    cut = aacp.shrink(model, graph, largest_filters(model, graph, counts))
+    cut = aacp.inherit(model, graph, counts.tolist())
     rate = 1 - float(cost(counts)) / cost.full
     return model, cut, f"{name} cut uniformly by {rate:.3f} of its MACs, widths {sorted(set(counts.tolist()))}"
-
-
-def largest_filters(model: nn.Module, graph: ChannelGraph, counts: np.ndarray) -> dict[str, list[int]]:
-    """The units of largest l1-norm of each free group, summed over the convolutions that produce them."""
-    norms = np.zeros(len(graph.unit_groups))
-    produced = {f"{layer.name}.weight" for layer in graph.layers if layer.is_convolution}
-    for tensor in graph.tensors:
-        if tensor.name in produced and tensor.lanes[0] is not None:
-            lane = graph.lanes[tensor.lanes[0]]
-            weights = model.get_parameter(tensor.name).detach().abs().flatten(1).sum(1).numpy()
-            np.add.at(norms, lane[lane >= 0], weights[lane >= 0])
-    kept = {}
-    for group, count in zip(graph.free, counts, strict=True):
-        own = norms[graph.unit_groups == graph.groups.index(group)]
-        kept[group.name] = sorted(np.argsort(-own, kind="stable")[:count].tolist())
-    return kept
 
 
 def circumstances() -> dict[str, str]:

@@ -9,12 +9,12 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from aacp.data.batches import Batches
 from aacp.data.scores import accuracy
 from aacp.train.checkpoint import WEIGHTS
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
+from aacp.train.scoring import scoring_batches
 from aacp.train.seeding import global_seed
 from aacp.zoo.data import load_data
 from aacp.zoo.models import build_model
@@ -85,4 +85,4 @@ def _network(name: str, weights: str | None, seed: int) -> nn.Module:
 def _tested(model: nn.Module, test: Any, fabric: Fabric) -> float:
     model.to(fabric.device).eval()
     with fabric.autocast():
-        return accuracy(model, Batches.of(test, batch_size=1000, device=fabric.device))
+        return accuracy(model, scoring_batches(test, fabric.device))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.batches import batch_size_of, moved, targets_of
-from aacp.errors import InvalidData
+from aacp.errors import AACPError, InvalidData
 from aacp.train.seeding import derived, generator
 
 IGNORED = -100  # torch's mark for what a loss should pass over
@@ -51,7 +51,7 @@ class Loaded:
     def epoch(self, number: int) -> Iterator[tuple[Any, Any]]:
         """The batches of one epoch: this process's share of each."""
         loader = self._loader(number) if self._is_dataset else self._seeded(number)
-        for position, batch in enumerate(loader):
+        for position, batch in enumerate(_plainly(loader)):
             share = batch if self._is_dataset else self._share(batch)
             # A last batch of one has no statistics; a first one is a mistake, to be told rather than passed over.
             if batch_size_of(share) >= self.least or not position:
@@ -72,7 +72,8 @@ class Loaded:
         )
 
     def _workers(self) -> int:
-        return min(8, (os.cpu_count() or 1) // self.ranks) if self.device.type == "cuda" else 0
+        """Beside a GPU, which must not wait; a CPU has nothing to spare."""
+        return worker_count(self.ranks) if self.device.type == "cuda" else 0
 
     def _seeded(self, epoch: int) -> Any:
         torch.manual_seed(derived(self.seed, epoch))  # the same in every process, or their shares would overlap
@@ -98,6 +99,21 @@ class Loaded:
         """A label without a class would end a GPU's process, so it is looked for before it gets there."""
         if math.isfinite(self.classes) and isinstance(targets, Tensor) and not targets.is_floating_point():
             check_labels(targets[targets != IGNORED], self.classes)
+
+
+def _plainly(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a loader; an error of ours from a worker comes without the worker's traceback."""
+    try:
+        yield from loader
+    except AACPError as error:
+        *before, last = str(error).strip().splitlines()
+        if not before:
+            raise
+        raise type(error)(last.partition(": ")[2]) from None
+
+
+def worker_count(ranks: int = 1) -> int:
+    return min(8, max(1, len(os.sched_getaffinity(0)) // ranks))
 
 
 def check_labels(labels: Tensor, classes: float) -> None:

@@ -23,6 +23,7 @@ from aacp.train.loaded import Loaded
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.resident import Resident
+from aacp.train.scoring import scoring_batches
 from aacp.train.seeding import derived, digest
 from aacp.train.session import Epoch, Session
 from aacp.train.sources import parts_of, source_of
@@ -77,7 +78,7 @@ def fit(
         asked = {} if place is None else _question(model, recipe, source, teacher)
         cleaning.enter_context(_at_home_afterwards(model))
         session = Session(model, source, recipe, fabric, teacher, loss, capture)
-        batches = None if holdout is None else Batches.of(holdout, batch_size=1000, device=fabric.device)
+        batches = None if holdout is None else scoring_batches(holdout, fabric.device)
         log = cleaning.enter_context(report(recipe, place, fabric, verbose, tensorboard))
         return Trained(tuple(_epochs(session, batches, score, place, asked, log)))
 

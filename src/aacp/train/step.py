@@ -106,7 +106,8 @@ class CapturedStep:
         self.shapes = (inputs.shape, targets.shape)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=self.stream):
+            # Only this thread must keep still: a loader may pin memory in another.
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self.outcome = self.step.update(self.inputs, self.targets)
         except RuntimeError as error:
             sys.stderr.write(f"The step cannot be captured and runs as written: {str(error).splitlines()[0]}\n")
