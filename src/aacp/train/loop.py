@@ -227,6 +227,7 @@ def _at_home_afterwards(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        model.zero_grad(set_to_none=True)
         model.to(home).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         for module, mode in modes.items():
             module.training = mode

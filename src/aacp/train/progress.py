@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from lightning_fabric import Fabric
@@ -82,8 +83,13 @@ def _terminal(recipe: Recipe) -> Iterator[Listener]:
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("first epoch", total=recipe.epochs)
-        yield lambda epoch: progress.update(task, completed=epoch.epoch, description=described(epoch))
+        yield partial(_advance, progress, recipe.epochs)
+
+
+def _advance(progress: Progress, epochs: int, epoch: Epoch) -> None:
+    if not progress.tasks:  # begun here, since epochs of an earlier call say nothing about the time that is left
+        progress.add_task("", total=epochs, completed=epoch.epoch - 1)
+    progress.update(progress.task_ids[0], completed=epoch.epoch, description=described(epoch))
 
 
 @contextmanager

@@ -125,7 +125,7 @@ class Session:
             step = last + 1 - len(chunk) + int(strange[0])
             raise Diverged(
                 f"The loss is {float(values[strange[0], 0])} at step {step + 1} of epoch {epoch + 1}. "
-                "Lower the learning rate or lengthen the warm-up; a checkpoint of the epoch before is kept."
+                "Lower the learning rate or lengthen the warm-up; a run folder keeps the state before this epoch."
             )
         return values.sum(0)
 
