@@ -17,13 +17,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from aacp.zoo.data import load_data
-
 import aacp
 from aacp.data.batches import Batches
 from aacp.data.scores import accuracy
 from aacp.train.loop import fit
 from aacp.train.recipe import CIFAR10_FINETUNE, FINETUNE
+from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
 RECIPES = {
@@ -46,9 +45,7 @@ def job(options: argparse.Namespace, name: str, seed: int) -> None:
     teacher, student, description = pair("digits_resnet" if options.smoke else "resnet56", options.weights)
     recipe = replace(RECIPES[name].scaled(options.epochs), seed=seed)
     folder, begun = place_of(options, name, seed), time.perf_counter()
-    trained = fit(
-        student, data.train, recipe, teacher=teacher if recipe.distillation else None, folder=folder, verbose=True
-    )
+    trained = fit(student, data.train, recipe, teacher=teacher if recipe.distillation else None, folder=folder)
     test = accuracy(student.eval(), Batches.of(data.test, batch_size=1000))
     result = {"recipe": name, "seed": seed, "test accuracy": test, "description": description, "settings": str(recipe)}
     result |= {"epochs": options.epochs, "seconds of this call": round(time.perf_counter() - begun, 1)}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.data.images import Images
-from aacp.errors import AACPError, Diverged, InvalidData, InvalidOption
+from aacp.data.splits import Data
+from aacp.errors import AACPError, CorruptPicture, Diverged, InvalidData, InvalidOption
 from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
 from aacp.train.recipe import Recipe
 from aacp.train.sources import source_of
+from aacp.zoo.folders import image_folder
 from train.small_data import network, pictures, same, weights
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=0.1)
@@ -125,6 +129,35 @@ def test_a_loss_and_a_score_of_ones_own_train_other_tasks() -> None:
     assert trained.last.holdout is not None
     assert -0.05 < trained.last.holdout < 0
     assert trained.last.accuracy is None
+
+
+def folder_of_pictures(root: Path, corrupt: bool) -> Data:
+    """Six pictures of each of two plain colours, and a file that is none."""
+    for part in ("train", "val"):
+        for name, colour in (("dark", (20, 30, 40)), ("light", (200, 210, 190))):
+            (root / part / name).mkdir(parents=True)
+            for number in range(6):
+                Image.new("RGB", (40, 32), tuple(c + number for c in colour)).save(root / part / name / f"{number}.jpg")
+    if corrupt:
+        (root / "train" / "dark" / "broken.jpg").write_bytes(b"no picture")
+    return image_folder(root, holdout=0.0, size=24, on_corrupt="refuse")
+
+
+def test_folders_of_pictures_train_and_their_random_crops_follow_from_the_seed(tmp_path: Path) -> None:
+    data = folder_of_pictures(tmp_path, corrupt=False)
+    models = [nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)) for _ in range(2)]
+    for model in models:
+        draw_weights(model, 0)
+        torch.manual_seed(id(model) % 1000)  # what happens to be there must not matter
+        trained = fit(model, data, replace(RECIPE, epochs=5, batch_size=4), device="cpu", holdout=data.test)
+    assert trained.last.holdout == 1.0
+    assert same(weights(models[0]), weights(models[1]))
+
+
+def test_a_corrupt_picture_ends_training_with_its_name(tmp_path: Path) -> None:
+    data = folder_of_pictures(tmp_path, corrupt=True)
+    with pytest.raises(CorruptPicture, match=r"broken\.jpg cannot be read"):
+        fit(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2)), data, replace(RECIPE, batch_size=4), device="cpu")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any
 
 from lightning_fabric import Fabric
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
@@ -71,25 +69,23 @@ def described(epoch: Epoch) -> str:
 @contextmanager
 def _terminal(recipe: Recipe) -> Iterator[Listener]:
     """A bar that says how long it still takes; a line for each epoch where nobody watches."""
+    from rich import progress as bars
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda epoch: print(f"epoch {epoch.epoch}/{recipe.epochs}: {described(epoch)}", file=sys.stderr)
         return
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console) as progress:
-        yield partial(_advance, progress, recipe.epochs)
+    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    text = bars.TextColumn("{task.description}")
+    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
+        yield partial(_advance, bar, recipe.epochs)
 
 
-def _advance(progress: Progress, epochs: int, epoch: Epoch) -> None:
-    if not progress.tasks:  # begun here, since epochs of an earlier call say nothing about the time that is left
-        progress.add_task("", total=epochs, completed=epoch.epoch - 1)
-    progress.update(progress.task_ids[0], completed=epoch.epoch, description=described(epoch))
+def _advance(bar: Any, epochs: int, epoch: Epoch) -> None:
+    if not bar.tasks:  # begun here, since epochs of an earlier call say nothing about the time that is left
+        bar.add_task("", total=epochs, completed=epoch.epoch - 1)
+    bar.update(bar.task_ids[0], completed=epoch.epoch, description=described(epoch))
 
 
 @contextmanager
