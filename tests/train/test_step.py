@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
@@ -120,13 +121,30 @@ def test_captured_steps_give_what_written_ones_give(average: float) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_network_that_waits_for_the_device_trains_as_written() -> None:
+def test_a_network_that_waits_for_the_device_trains_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     class Waiting(torch.nn.Sequential):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             assert float(x.sum()) == float(x.sum())
             return super().forward(x)
 
-    model = Waiting(*network())
+    model = Waiting(*network(dropout=0.2))
     trained = fit(model, pictures(), replace(RECIPE, epochs=4), device="cuda")
     assert trained.last.loss < trained.epochs[0].loss
     assert next(model.parameters()).device.type == "cpu"
+    assert capsys.readouterr().err.startswith("The step cannot be captured and runs as written: the network waits")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_loaders_with_ragged_batches_and_dropout_are_captured_too() -> None:
+    images = pictures(100, padding=0)
+    loader = DataLoader(
+        TensorDataset(images.normalised(images.pixels), images.labels), 16, num_workers=1, pin_memory=True
+    )
+    fabric = make_fabric()
+    recipe = replace(RECIPE, epochs=8)
+    session = Session(network(dropout=0.2), source_of(loader, recipe, fabric), recipe, fabric)
+    epochs = [session.run_epoch(number) for number in range(8)]
+    assert isinstance(session.step, CapturedStep)
+    assert session.step.graph is not None
+    assert epochs[-1].loss < epochs[0].loss / 1.5

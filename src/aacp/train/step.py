@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import torch
@@ -71,21 +72,25 @@ class Step:
 class CapturedStep:
     """The same update recorded once and replayed: a small network's time is launches, and a replay has one.
 
-    The first steps run as written; a batch of another shape does so at any time.
+    The first steps run as written; a batch of another shape does so at any time. So does a network that must wait for
+    the device, to look at a number it computed: that cannot be recorded.
     """
 
     def __init__(self, step: Step) -> None:
-        self.step, self.warm_up = step, WARM_UP
+        self.step, self.warm_up, self.is_possible = step, WARM_UP, True
         self.stream = _stream(step.fabric.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, inputs: Any, targets: Any, lr: float) -> Tensor:
         self.step.lr.fill_(lr)
-        is_plain = isinstance(inputs, Tensor) and isinstance(targets, Tensor)
-        if is_plain and self.graph is None and not self.warm_up:
+        if not (self.is_possible and isinstance(inputs, Tensor) and isinstance(targets, Tensor)):
+            return self._as_written(inputs, targets)
+        if self.warm_up:
+            self.warm_up -= 1
+            return self._as_written(inputs, targets) if self.warm_up else self._watched(inputs, targets)
+        if self.graph is None:
             self._capture(inputs, targets)
-        self.warm_up = max(0, self.warm_up - 1)
-        if not is_plain or self.graph is None or (inputs.shape, targets.shape) != self.shapes:
+        if self.graph is None or (inputs.shape, targets.shape) != (self.inputs.shape, self.targets.shape):
             return self._as_written(inputs, targets)
         self.inputs.copy_(inputs)
         self.targets.copy_(targets)
@@ -100,20 +105,36 @@ class CapturedStep:
         torch.cuda.current_stream().wait_stream(self.stream)
         return outcome
 
+    def _watched(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """A step as written that sees whether it waits for the device: a capture that fails leaves torch in disarray."""
+        before = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                outcome = self._as_written(inputs, targets)
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+        if any("called a synchronizing CUDA operation" in str(warning.message) for warning in caught):
+            self._give_up("the network waits for the device")
+        return outcome
+
     def _capture(self, inputs: Tensor, targets: Tensor) -> None:
-        """Record the update without running it. A network that must wait for the device cannot be recorded."""
+        """Record the update without running it."""
         self.inputs, self.targets = inputs.clone(), targets.clone()
-        self.shapes = (inputs.shape, targets.shape)
         graph = torch.cuda.CUDAGraph()
         try:
             # Only this thread must keep still: a loader may pin memory in another.
             with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self.outcome = self.step.update(self.inputs, self.targets)
         except RuntimeError as error:
-            sys.stderr.write(f"The step cannot be captured and runs as written: {str(error).splitlines()[0]}\n")
-            self.warm_up = sys.maxsize
+            self._give_up(str(error).splitlines()[0])
         else:
             self.graph = graph
+
+    def _give_up(self, reason: str) -> None:
+        sys.stderr.write(f"The step cannot be captured and runs as written: {reason}.\n")
+        self.is_possible = False
 
 
 def sgd(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.SGD:
