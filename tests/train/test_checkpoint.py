@@ -171,3 +171,27 @@ def test_the_question_is_on_disk_in_words(tmp_path: Path) -> None:
     asked = json.loads((tmp_path / RUN).read_text())
     assert asked["recipe"]["lr"] == 0.1
     assert asked["data"]["shape"] == [96, 2, 6, 6]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_captured_run_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(folder: Path) -> dict[str, torch.Tensor]:
+        model = network()
+        fit(model, pictures(), replace(RECIPE, precision="32-true"), teacher=network(5), folder=folder, device="cuda")
+        return weights(model)
+
+    original = Checkpoint.write
+
+    def write(self: Checkpoint, epochs: int) -> None:
+        original(self, epochs)
+        if epochs == 2:
+            raise Killed
+
+    whole = run(tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "write", write)
+        with pytest.raises(Killed):
+            run(tmp_path / "killed")
+    for name, tensor in run(tmp_path / "killed").items():
+        torch.testing.assert_close(tensor, whole[name], rtol=1e-2, atol=1e-3, msg=name)

@@ -106,7 +106,7 @@ class CapturedStep:
         return outcome
 
     def _watched(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """A step as written that sees whether it waits for the device: a capture that fails leaves torch in disarray."""
+        """A step as written that sees whether it waits for the device: a failed capture leaves torch in disarray."""
         before = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
