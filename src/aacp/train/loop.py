@@ -24,7 +24,7 @@ from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.resident import Resident
 from aacp.train.scoring import scoring_batches
-from aacp.train.seeding import derived, digest
+from aacp.train.seeding import digest, global_seed
 from aacp.train.session import Epoch, Session
 from aacp.train.sources import parts_of, source_of
 from aacp.train.teaching import Loss
@@ -90,6 +90,8 @@ def finetune(
     *,
     teacher: Networks | None = None,
     holdout: Any = None,
+    loss: Loss | None = None,
+    score: Score = accuracy,
     folder: str | os.PathLike[str] | None = None,
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
@@ -107,6 +109,8 @@ def finetune(
         recipe,
         teacher=teacher,
         holdout=holdout,
+        loss=loss,
+        score=score,
         folder=folder,
         fabric=fabric,
         device=device,
@@ -121,6 +125,8 @@ def train_from_scratch(
     *,
     teacher: Networks | None = None,
     holdout: Any = None,
+    loss: Loss | None = None,
+    score: Score = accuracy,
     folder: str | os.PathLike[str] | None = None,
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
@@ -134,6 +140,8 @@ def train_from_scratch(
         recipe,
         teacher=teacher,
         holdout=holdout,
+        loss=loss,
+        score=score,
         folder=folder,
         fabric=fabric,
         device=device,
@@ -144,8 +152,7 @@ def train_from_scratch(
 def draw_weights(model: nn.Module, seed: int) -> None:
     """Draw every weight anew, as each module draws its own; a module that cannot keeps its weights, with a warning."""
     kept = []
-    with torch.random.fork_rng([]):
-        torch.manual_seed(derived(seed))
+    with global_seed(_home(model), seed):
         for name, module in model.named_modules():
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
@@ -219,11 +226,14 @@ def _question(model: nn.Module, recipe: Recipe, source: Resident | Loaded, teach
     }
 
 
+def _home(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
 @contextmanager
 def _at_home_afterwards(model: nn.Module) -> Iterator[None]:
     """The network on the device, in the layout and in the mode in which it came."""
-    home = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    modes = {module: module.training for module in model.modules()}
+    home, modes = _home(model), {module: module.training for module in model.modules()}
     try:
         yield
     finally:
