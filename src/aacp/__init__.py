@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from aacp.errors import WorkerLost as WorkerLost
     from aacp.estimate.inheritance import inherit as inherit
     from aacp.estimate.psae import PSAE as PSAE
+    from aacp.estimate.ranking import Ranking as Ranking
+    from aacp.estimate.ranking import ranking as ranking
     from aacp.estimate.recalibration import recalibrate as recalibrate
     from aacp.folder import RunFolder as RunFolder
     from aacp.graph.surgery import shrink as shrink
@@ -101,6 +103,7 @@ _PLACES = {
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
     "PSAE": "aacp.estimate.psae",
+    "Ranking": "aacp.estimate.ranking",
     "Recipe": "aacp.train.recipe",
     "RunFolder": "aacp.folder",
     "RunLocked": "aacp.errors",
@@ -124,6 +127,7 @@ _PLACES = {
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
+    "ranking": "aacp.estimate.ranking",
     "recalibrate": "aacp.estimate.recalibration",
     "rescale": "aacp.search.rescaling",
     "run_in_processes": "aacp.train.launching",

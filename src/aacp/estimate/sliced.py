@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -30,7 +30,7 @@ class Sliced:
         """How many batch norms there are to recalibrate."""
         return len(running_norms(self._full))
 
-    def network(self, structure: Sequence[int]) -> nn.Module:
+    def network(self, structure: Iterable[int]) -> nn.Module:
         """The network with this structure, inherited and recalibrated; good until the next call."""
         graph = self._order.graph
         units = self._order.units(structure)
