@@ -21,8 +21,7 @@ class Sliced:
         device = calibration.device
         self._full = copy_module(model).to(device).eval().requires_grad_(False)
         self._skeleton = copy_module(self._full)
-        self._order = order
-        self._calibration = Batches.of(calibration, batch_size=calibration.images, device=device)  # joined only once
+        self._order, self._calibration = order, calibration
         self._places = _places(self._full, self._skeleton)
 
     @property
