@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from aacp.errors import UnknownData as UnknownData
     from aacp.errors import UnknownModel as UnknownModel
     from aacp.errors import UntraceableModel as UntraceableModel
+    from aacp.errors import WorkerFailed as WorkerFailed
+    from aacp.estimate.distributed import search_on as search_on
     from aacp.estimate.inheritance import inherit as inherit
     from aacp.estimate.psae import PSAE as PSAE
     from aacp.estimate.recalibration import recalibrate as recalibrate
@@ -100,6 +102,7 @@ _PLACES = {
     "UnknownData": "aacp.errors",
     "UnknownModel": "aacp.errors",
     "UntraceableModel": "aacp.errors",
+    "WorkerFailed": "aacp.errors",
     "accuracy": "aacp.data.scores",
     "activation_bytes": "aacp.cost.analytic",
     "build_model": "aacp.zoo.models",
@@ -113,6 +116,7 @@ _PLACES = {
     "recalibrate": "aacp.estimate.recalibration",
     "rescale": "aacp.search.rescaling",
     "run_search": "aacp.search.loop",
+    "search_on": "aacp.estimate.distributed",
     "searcher": "aacp.search.methods",
     "shrink": "aacp.graph.surgery",
     "trace": "aacp.graph.tracing",

@@ -15,6 +15,7 @@ AACPError
 ├── InvalidScore       a score function fails, or what it returns is no number
 ├── RunMismatch        a run folder or saved search belongs to another question
 ├── RunLocked          another process is writing to the run folder
+├── WorkerFailed       a process of a search fails or ends before it
 └── InvalidStructure   counts or indices that the graph or space does not allow
 
 A message has two sentences: what is wrong, with the values; what to do.
@@ -83,6 +84,10 @@ class RunMismatch(AACPError):
 
 class RunLocked(AACPError):
     """Another process is writing to the run folder."""
+
+
+class WorkerFailed(AACPError):
+    """A process of a search fails, or ends before the search does."""
 
 
 class InvalidStructure(AACPError, ValueError):
