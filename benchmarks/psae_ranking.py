@@ -4,7 +4,7 @@ The structures are spread evenly over the range of estimates that a search meets
 ones); each is fine-tuned for a few epochs on the training images that the estimate has not seen, and scored on the test
 images, which neither estimate nor training has seen. Numbers, versions: results/psae_ranking_*.json.
 
-    python benchmarks/psae_ranking.py resnet56 --weights FILE --data cifar10:PATH --history results/psae_search_resnet56.json
+    python benchmarks/psae_ranking.py resnet56 --weights FILE --data cifar10:PATH --history psae_search_resnet56.json
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Estimated accuracy of the best structure after 10, 50, 100 and 200 evaluations, 4,096 images to recalibrate and 5,000
 to score, both from the training data. Numbers, versions, seeds: results/psae_search_*.json.
 
-    python benchmarks/psae_search.py resnet56 --weights FILE --data cifar10:PATH [--methods default paper] [--out FOLDER]
+    python benchmarks/psae_search.py resnet56 --weights FILE --data cifar10:PATH [--methods NAME ...] [--out FOLDER]
 """
 
 from __future__ import annotations
