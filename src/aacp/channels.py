@@ -116,6 +116,16 @@ class ChannelGraph:
         """The unpruned structure C."""
         return Structure(group.width for group in self.free)
 
+    @property
+    def makers(self) -> tuple[int, ...]:
+        """For each free group, how many layers make its channels: several make those of a residual stream."""
+        counts = np.zeros(len(self.groups), dtype=np.int64)
+        for layer in self.layers:
+            if layer.output is not None:
+                lane = self.lanes[layer.output]
+                counts[np.unique(self.unit_groups[lane[lane >= 0]])] += 1
+        return tuple(np.maximum(1, counts[self._free_index]).tolist())
+
     @cached_property
     def unit_groups(self) -> NDArray[np.int64]:
         """The index of the group each unit belongs to: units are numbered group after group."""

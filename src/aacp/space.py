@@ -27,20 +27,22 @@ class SearchSpace:
 
     names: tuple[str, ...]
     choices: tuple[tuple[int, ...], ...]
+    makers: tuple[int, ...]  # how many layers make the channels of each group: more than one for residual streams
 
     def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = 1 / 8) -> None:
         groups = graph.free
         widths = [(group.name, group.width, group.unit_channels) for group in groups]
-        self._fill(widths, pruning_step)
+        self._fill(widths, pruning_step, graph.makers)
 
     @classmethod
     def from_widths(cls, widths: Sequence[int], pruning_step: PruningStep = 1 / 8) -> SearchSpace:
         """A space without a network, for experiments: one group of single channels per width."""
         space = cls.__new__(cls)
-        space._fill([(f"group{i}", width, 1) for i, width in enumerate(widths)], pruning_step)
+        groups = [(f"group{i}", width, 1) for i, width in enumerate(widths)]
+        space._fill(groups, pruning_step, (1,) * len(groups))
         return space
 
-    def _fill(self, widths: Sequence[tuple[str, int, int]], pruning_step: PruningStep) -> None:
+    def _fill(self, widths: Sequence[tuple[str, int, int]], pruning_step: PruningStep, makers: tuple[int, ...]) -> None:
         names = tuple(name for name, _, _ in widths)
         steps = _step_per_group(names, pruning_step)
         choices = tuple(
@@ -49,6 +51,7 @@ class SearchSpace:
         )
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "choices", choices)
+        object.__setattr__(self, "makers", makers)
 
     def __len__(self) -> int:
         """L: the number of groups."""

@@ -2,11 +2,14 @@
 
 import numpy as np
 
+from aacp import trace
 from aacp.bench.networks import resnet
+from aacp.cost.analytic import macs
 from aacp.cost.budget import Budget, Limit
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import largest, nearest, seeds
 from aacp.space import SearchSpace
+from aacp.zoo.models import build_model, example_input
 
 NETWORK = resnet(20)
 SPACE = SearchSpace.from_widths(NETWORK.widths)
@@ -48,3 +51,16 @@ def test_nearest_is_the_nearest_count() -> None:
         distances = [abs(count - 20 * fraction) for count in space.choices[0]]
         assert distances[genes[0]] == min(distances)
         assert genes[1] == 0
+
+
+def test_groups_that_several_layers_make_begin_wide() -> None:
+    model = build_model("resnet20")
+    graph = trace(model, example_input(model))
+    assert [makers for group, makers in zip(graph.free, graph.makers, strict=True) if group.name == "conv1"] == [10]
+    space, budget = SearchSpace(graph), Budget(Limit(macs(graph), pruning_rate=0.5))
+    genes = seeds(Rescaling(space, budget), np.random.default_rng(0))
+    fractions = space.counts(genes) / np.array(space.full)
+    stream = np.array(space.makers) > 1
+    assert budget.feasible(space.counts(genes)).all()
+    assert (fractions[:-1, stream].mean(1) > fractions[:-1, ~stream].mean(1)).all()
+    assert abs(fractions[-1, stream].mean() - fractions[-1, ~stream].mean()) < 0.1  # the last is flat

@@ -1,4 +1,4 @@
-"""Seeds: seven shapes over depth that are good guesses before anything was measured."""
+"""Seeds: shapes over depth that are good guesses before anything was measured."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ TILTS = (-0.6, -0.3, 0.3, 0.6)  # towards wide first or wide last groups
 
 
 def seeds(rescaling: Rescaling, generator: np.random.Generator) -> Genes:
-    """Flat, four tilts over depth, and narrower where a group costs more (by each of the first two limits)."""
+    """Flat, four tilts over depth, and narrower where a group costs more (by each of the first two limits).
+
+    Where several layers make the channels of some groups, a channel of theirs is worth more: all shapes come with these
+    groups wide, then flat ones with them less so and not at all (ResNet56 at -50 %: estimates of 0.89 against 0.45).
+    """
     depth = np.linspace(-1, 1, len(rescaling.space))
     shapes = [np.ones_like(depth), *(1 + tilt * depth for tilt in TILTS)]
     shapes += [_shares(rescaling, limit) ** -0.25 for limit in range(min(2, len(rescaling.budget.limits)))]
+    makers = np.array(rescaling.space.makers, dtype=np.float64)
+    if (makers > 1).any():
+        shapes = [*(shape * makers for shape in shapes), makers**0.25, np.ones_like(depth)]
     return rescaling(np.array([largest(shape, rescaling) for shape in shapes]), generator)
 
 
