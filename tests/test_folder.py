@@ -58,6 +58,15 @@ def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_who_holds_the_lock_may_take_it_again(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.lock():
+        with RunFolder.of(folder).lock():
+            pass
+        with pytest.raises(RunLocked), RunFolder.of(tmp_path).lock():
+            pass
+
+
 def _die_locked(path: str) -> None:
     import os
 

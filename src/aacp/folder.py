@@ -22,10 +22,25 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
+        self._is_locked = False
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """The folder at a path; a RunFolder is itself, with the lock it may hold."""
+        return path if isinstance(path, RunFolder) else cls(path)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing here; the system lets go of it even if this one is killed."""
+        """Keep all others from writing here; the system lets go of it even if this process is killed.
+
+        Who holds it may take it again: a pipeline keeps its folder while a search writes there.
+        """
+        if self._is_locked:
+            yield
+            return
         with (self.path / ".lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,7 +48,11 @@ class RunFolder:
                 raise RunLocked(
                     f"Another process is writing to {self.path}. Wait for it, or choose another folder."
                 ) from None
-            yield
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
 
     def write_json(self, name: str, data: Any) -> None:
         """Replace a file, atomically: a reader sees the old one or the new one."""

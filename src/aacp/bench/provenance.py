@@ -22,13 +22,13 @@ class Provenance:
     @classmethod
     def of(cls, command: str) -> Provenance:
         versions = f"aacp {__version__}, Python {platform.python_version()}, numpy {np.__version__}"
-        return cls(command, versions, _processor())
+        return cls(command, versions, processor())
 
     def __str__(self) -> str:
         return f"command: {self.command}\nversions: {self.versions}\nhardware: {self.hardware}, one process\n"
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's own name where the system tells it."""
     information = Path("/proc/cpuinfo")
     if information.exists():

@@ -1,7 +1,7 @@
 """PSAE: the accuracy of a structure, estimated without training it.
 
-Inherit the most important filters, recalibrate the batch norms, score on held-out images (the paper's "precise
-structure accuracy estimation"). Calibration and held-out images come from the training data, never from test data.
+The paper's Pruned Structure Accuracy Estimator: inherit the most important filters, recalibrate the batch norms, score
+on held-out images. Calibration and held-out images come from the training data, never from test data.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def search_steps(
     """`run_search` a batch at a time: yields the progress after each, and returns why it stopped."""
     if folder is None:
         return (yield from _steps(method, estimate, bounds, None, map))
-    place = RunFolder(folder)
+    place = RunFolder.of(folder)
     with place.lock():
         _take_up(method, place)
         return (yield from _steps(method, estimate, bounds, place, map))

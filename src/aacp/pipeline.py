@@ -1,0 +1,243 @@
+"""prune: from a trained network to a smaller one, in stages.
+
+Each stage leaves its result in the run folder and skips itself if it is there, so that the same call goes on where an
+earlier one was stopped; a call that asks for something else is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.cost.analytic import activation_bytes, macs, params
+from aacp.cost.budget import Budget, Limit
+from aacp.data.batches import Batches
+from aacp.data.scores import Score, accuracy
+from aacp.data.splits import Data
+from aacp.errors import InvalidOption, UntraceableModel
+from aacp.estimate.importance import Importance
+from aacp.estimate.inheritance import inherit
+from aacp.estimate.psae import PSAE
+from aacp.estimate.recalibration import recalibrate
+from aacp.folder import RunFolder
+from aacp.graph.tracing import prepare, trace
+from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Measured, Reached, Target
+from aacp.request import ask
+from aacp.search.loop import run_search
+from aacp.search.methods import searcher
+from aacp.space import PruningStep, SearchSpace
+from aacp.structure import Structure
+from aacp.train.loop import finetune, train_from_scratch
+from aacp.train.recipe import FINETUNE, Recipe
+
+COSTS = {"macs": macs, "params": params, "activation_bytes": activation_bytes}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of a run, apart from the network and the data."""
+
+    limits: tuple[Target, ...]
+    pruning_step: PruningStep = 1 / 8
+    method: str = "default"
+    evaluations: int = 200
+    recipe: Recipe | None = FINETUNE  # None: the network is not trained
+    from_scratch: bool = False
+    importance: Importance = "l1"
+    calibration_images: int = 4096
+    frozen: tuple[str, ...] = ()
+    scope: str = "all"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.limits:
+            raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
+        for target in self.limits:
+            if target.cost not in COSTS:
+                raise InvalidOption(f"There is no cost {target.cost!r}. Choose from {', '.join(COSTS)}.")
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The smaller network, what it was cut to, and how it compares."""
+
+    network: nn.Module
+    graph: ChannelGraph
+    choice: Choice
+    evaluation: Evaluation
+    folder: RunFolder
+
+
+def targets(budget: Mapping[str, float], at_most: Mapping[str, float] | None = None) -> tuple[Target, ...]:
+    """Limits from rates (shares to remove) and from values not to be exceeded, by the names of costs."""
+    rates = tuple(Target(cost, pruning_rate=rate) for cost, rate in budget.items())
+    return rates + tuple(Target(cost, at_most=value) for cost, value in (at_most or {}).items())
+
+
+def prune(
+    model: nn.Module,
+    data: Data,
+    plan: Plan,
+    folder: str | os.PathLike[str],
+    *,
+    score: Score = accuracy,
+    teacher: nn.Module | None = None,
+    name: str | None = None,
+    device: torch.device | str | None = None,
+    verbose: bool = False,
+) -> Pruned:
+    """Trace, search, inherit, train, evaluate and save; the same call again goes on where it was stopped.
+
+    The model is not touched. The search sees the hold-out, training the training data, and the test data is looked at
+    once, at the end. Without a `teacher`, fine-tuning is taught by the unpruned network.
+    """
+    place = RunFolder.of(folder)
+    with place.lock():
+        return _Run(model, data, plan, place, score, teacher, name, device, verbose).pruned()
+
+
+class _Run:
+    """One call of `prune`: its stages, in order."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        plan: Plan,
+        folder: RunFolder,
+        score: Score,
+        teacher: nn.Module | None,
+        name: str | None,
+        device: torch.device | str | None,
+        verbose: bool,
+    ) -> None:
+        self.model, self.data, self.plan, self.folder, self.score = model, data, plan, folder, score
+        self.teacher, self.name, self.verbose = teacher or model, name or type(model).__name__, verbose
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def pruned(self) -> Pruned:
+        ask(self.folder, self.model, self.name, self.data, self.plan, self.score)
+        graph = self.traced()
+        choice = self.searched(graph)
+        network = self.trained(graph, choice)
+        return Pruned(network, graph, choice, self.evaluated(graph, choice, network), self.folder)
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    def traced(self) -> ChannelGraph:
+        known = self.folder.read_json(GRAPH)
+        if known is not None:
+            return ChannelGraph.from_json(known)
+        self._say("tracing")
+        graph = trace(self.model, self._example(), frozen=self.plan.frozen, scope=self.plan.scope)
+        self.folder.write_json(GRAPH, graph.to_json())
+        return graph
+
+    def searched(self, graph: ChannelGraph) -> Choice:
+        known = self.folder.read_json(STRUCTURE)
+        if known is not None:
+            return Choice.from_json(known)
+        self._say("searching")
+        space, budget = SearchSpace(graph, self.plan.pruning_step), self._budget(graph)
+        method = searcher(self.plan.method, space, budget, self.plan.seed)
+        found = run_search(
+            method, self._estimate(graph), evaluations=self.plan.evaluations, folder=self.folder, verbose=self.verbose
+        )
+        if found.stopped == "interrupted":
+            raise KeyboardInterrupt
+        chosen = found.recommended
+        self._check(graph, chosen.structure)
+        limits = tuple(Reached.of(limit, chosen.structure) for limit in budget.limits)
+        choice = Choice(chosen.structure.counts, chosen.score, limits)
+        self.folder.write_json(STRUCTURE, choice.to_json())
+        return choice
+
+    def trained(self, graph: ChannelGraph, choice: Choice) -> nn.Module:
+        network = inherit(self.model, graph, choice.counts, importance=self.plan.importance, seed=self.plan.seed).to(
+            self.device
+        )
+        recalibrate(network, self._calibration())
+        if self.plan.recipe is None:
+            return network.eval()
+        self._say("training")
+        place = self.folder.path / TRAINING
+        if self.plan.from_scratch:
+            train_from_scratch(
+                network, self.data.train, self.plan.recipe, holdout=self.data.holdout, score=self.score, folder=place,
+                device=self.device, verbose=self.verbose,
+            )  # fmt: skip
+        else:
+            finetune(
+                network, self.data.train, self.plan.recipe, teacher=self.teacher, holdout=self.data.holdout,
+                score=self.score, folder=place, device=self.device, verbose=self.verbose,
+            )  # fmt: skip
+        return network.eval()
+
+    def evaluated(self, graph: ChannelGraph, choice: Choice, network: nn.Module) -> Evaluation:
+        known = self.folder.read_json(EVALUATION)
+        if known is not None:
+            return Evaluation.from_json(known)
+        self._say("evaluating")
+        structures = (graph.full, Structure(choice.counts))
+        before, after = (
+            self._measured(each, graph, structure)
+            for each, structure in zip((self.model, network), structures, strict=True)
+        )
+        evaluation = Evaluation(before, after)
+        self.folder.write_json(EVALUATION, evaluation.to_json())
+        return evaluation
+
+    # -- what stages need ---------------------------------------------------------------------------------------------
+
+    def _example(self) -> Any:
+        return next(Batches.of(self.data.holdout, batch_size=2, images=2).inputs())
+
+    def _calibration(self) -> Batches:
+        return Batches.of(self.data.train, images=self.plan.calibration_images, device=self.device)
+
+    def _budget(self, graph: ChannelGraph) -> Budget:
+        limits = (Limit(COSTS[t.cost](graph), t.pruning_rate, t.at_most) for t in self.plan.limits)
+        return Budget(*limits)
+
+    def _estimate(self, graph: ChannelGraph) -> PSAE:
+        return PSAE(
+            self.model, graph, calibration=self._calibration(), holdout=self.data.holdout, score=self.score,
+            importance=self.plan.importance, seed=self.plan.seed, device=self.device,
+        )  # fmt: skip
+
+    def _check(self, graph: ChannelGraph, structure: Structure) -> None:
+        """The very structure that is delivered, cut and compared with the masked original."""
+        difference = prepare(self.model, self._example(), graph.form).difference_when(
+            graph, graph.kept_units(structure)
+        )
+        if difference is not None:
+            raise UntraceableModel(
+                f"The network cut to {list(structure)} does not compute what the masked one does: {difference}. "
+                "Freeze the parts that changed last, and report this network to us."
+            )
+
+    def _measured(self, network: nn.Module, graph: ChannelGraph, structure: Structure) -> Measured:
+        """Scores and costs of a network; it goes back to where it was."""
+        home = next((parameter.device for parameter in network.parameters()), self.device)
+        modes = {module: module.training for module in network.modules()}
+        network.to(self.device).eval()
+        test, holdout = (
+            self.score(network, Batches.of(part, device=self.device)) for part in (self.data.test, self.data.holdout)
+        )
+        network.to(home)
+        for module, mode in modes.items():
+            module.training = mode
+        costs = {name: int(cost(graph)(np.asarray(structure))) for name, cost in COSTS.items()}
+        return Measured(float(test), float(holdout), **costs)
+
+    def _say(self, stage: str) -> None:
+        if self.verbose:
+            sys.stderr.write(f"{self.folder.path}: {stage}\n")
