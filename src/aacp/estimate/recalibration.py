@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from aacp.data.batches import Batches, call, free_memory
-from aacp.errors import InvalidData
+from aacp.errors import AACPError, InvalidData
+from aacp.graph.program import first_line
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 LIVE_ACTIVATIONS = 40  # at most so many times the bytes of its inputs a network holds at once (MobileNetV2: 20)
@@ -118,6 +120,7 @@ class Moments:
     @classmethod
     def of(cls, x: torch.Tensor) -> Moments:
         """Those of a tensor (n, channels, ...)."""
+        x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # low precision must not reach the sums
         variance, mean = torch.var_mean(x, [dim for dim in range(x.dim()) if dim != 1], correction=0)
         return cls(x.numel() // max(1, x.size(1)), mean.double(), variance.double())
 
@@ -161,7 +164,7 @@ def _in_one_batch(model: nn.Module, norms: dict[str, BatchNorm], batches: Batche
 
     handles = [hook(name, norm) for name, norm in norms.items()]
     try:
-        call(model, next(batches.inputs()))
+        _run(model, next(batches.inputs()))
     finally:
         for handle in handles:
             handle.remove()
@@ -170,12 +173,30 @@ def _in_one_batch(model: nn.Module, norms: dict[str, BatchNorm], batches: Batche
     return len(seen)
 
 
+def _run(model: nn.Module, inputs: Any) -> None:
+    """The network on a copy of its inputs, since its code may write into them."""
+    try:
+        call(model, pytree.tree_map_only(torch.Tensor, torch.clone, inputs))
+    except (AACPError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever the model's own code raises
+        raise InvalidData(
+            f"{type(model).__name__} does not run on the calibration images: {first_line(error)}. "
+            "Give images of the shape that it was made for."
+        ) from error
+
+
 class _Reached(BaseException):
     """The batch norm in question has its input: the rest of the pass is not needed (nor caught by the model's code)."""
 
 
 def _norm_by_norm(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
     """A pass for each batch norm, in the order they are reached, as far as that one."""
+    if any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules()):
+        raise InvalidData(
+            "The calibration images do not fit into the memory as one batch, and this network has a batch norm without "
+            "running statistics, which sees only one batch at a time. Give fewer calibration images."
+        )
     order = _order(model, norms, batches)
     if len(set(order)) < len(order):
         raise InvalidData(
@@ -196,7 +217,7 @@ def _order(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> l
 
     handles = [hook(name, norm) for name, norm in norms.items()]
     try:
-        call(model, next(batches.inputs()))
+        _run(model, next(batches.inputs()))
     finally:
         for handle in handles:
             handle.remove()
@@ -214,7 +235,7 @@ def _sum_over_batches(model: nn.Module, name: str, norm: BatchNorm, batches: Bat
     try:
         for inputs in batches.inputs():
             with suppress(_Reached):
-                call(model, inputs)
+                _run(model, inputs)
     finally:
         handle.remove()
     reduce(Moments.joined, parts).write(name, norm)
