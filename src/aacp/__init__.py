@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aacp.data.splits import Data as Data
     from aacp.errors import AACPError as AACPError
     from aacp.errors import CorruptPicture as CorruptPicture
+    from aacp.errors import Diverged as Diverged
     from aacp.errors import GraphMismatch as GraphMismatch
     from aacp.errors import InfeasibleBudget as InfeasibleBudget
     from aacp.errors import InvalidData as InvalidData
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
     from aacp.errors import UnknownData as UnknownData
     from aacp.errors import UnknownModel as UnknownModel
     from aacp.errors import UntraceableModel as UntraceableModel
+    from aacp.errors import WorkerLost as WorkerLost
     from aacp.estimate.inheritance import inherit as inherit
     from aacp.estimate.psae import PSAE as PSAE
+    from aacp.estimate.ranking import Ranking as Ranking
+    from aacp.estimate.ranking import ranking as ranking
     from aacp.estimate.recalibration import recalibrate as recalibrate
     from aacp.folder import RunFolder as RunFolder
     from aacp.graph.surgery import shrink as shrink
@@ -57,6 +61,12 @@ if TYPE_CHECKING:
     from aacp.search.rescaling import rescale as rescale
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
+    from aacp.train.launching import run_in_processes as run_in_processes
+    from aacp.train.loop import Trained as Trained
+    from aacp.train.loop import finetune as finetune
+    from aacp.train.loop import fit as fit
+    from aacp.train.loop import train_from_scratch as train_from_scratch
+    from aacp.train.recipe import Recipe as Recipe
     from aacp.zoo.data import load_data as load_data
     from aacp.zoo.folders import ImageFolder as ImageFolder
     from aacp.zoo.models import build_model as build_model
@@ -73,6 +83,7 @@ _PLACES = {
     "CorruptPicture": "aacp.errors",
     "Cost": "aacp.cost.analytic",
     "Data": "aacp.data.splits",
+    "Diverged": "aacp.errors",
     "Evolution": "aacp.search.evolution",
     "GraphMismatch": "aacp.errors",
     "Guidance": "aacp.search.guided",
@@ -92,30 +103,39 @@ _PLACES = {
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
     "PSAE": "aacp.estimate.psae",
+    "Ranking": "aacp.estimate.ranking",
+    "Recipe": "aacp.train.recipe",
     "RunFolder": "aacp.folder",
     "RunLocked": "aacp.errors",
     "RunMismatch": "aacp.errors",
     "SearchSpace": "aacp.space",
     "Structure": "aacp.structure",
+    "Trained": "aacp.train.loop",
     "UnknownData": "aacp.errors",
     "UnknownModel": "aacp.errors",
     "UntraceableModel": "aacp.errors",
+    "WorkerLost": "aacp.errors",
     "accuracy": "aacp.data.scores",
     "activation_bytes": "aacp.cost.analytic",
     "build_model": "aacp.zoo.models",
     "cost_of": "aacp.cost.budget",
     "example_input": "aacp.zoo.models",
+    "finetune": "aacp.train.loop",
+    "fit": "aacp.train.loop",
     "inherit": "aacp.estimate.inheritance",
     "load_data": "aacp.zoo.data",
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
+    "ranking": "aacp.estimate.ranking",
     "recalibrate": "aacp.estimate.recalibration",
     "rescale": "aacp.search.rescaling",
+    "run_in_processes": "aacp.train.launching",
     "run_search": "aacp.search.loop",
     "searcher": "aacp.search.methods",
     "shrink": "aacp.graph.surgery",
     "trace": "aacp.graph.tracing",
+    "train_from_scratch": "aacp.train.loop",
     "verify": "aacp.graph.tracing",
 }
 

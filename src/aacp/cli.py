@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import click
 
 from aacp import __version__
 from aacp.bench.commands import bench
 from aacp.errors import AACPError
+from aacp.train.recipe import FINETUNE, RECIPES, Precision
 
 
 class Shape(click.ParamType[tuple[int, ...]]):
@@ -73,6 +76,63 @@ def trace(
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))
     else:
         click.echo(str(graph))
+
+
+@main.command()
+@click.argument("model")
+@click.option("--data", required=True, help="digits, cifar10:PATH, imagefolder:PATH or package.module:function.")
+@click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
+@click.option("--epochs", type=int, help="Cut or stretch the recipe to so many, its milestones in proportion.")
+@click.option("--batch-size", type=int, help="Of all processes together, instead of the recipe's.")
+@click.option("--lr", type=float, help="First learning rate, instead of the recipe's.")
+@click.option("--precision", type=click.Choice(get_args(Precision)), help="bf16 on GPUs that have it, else single.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of weights, order and augmentation.")
+@click.option("--weights", type=click.Path(), help="File to start from; otherwise the weights are drawn anew.")
+@click.option("--teacher", help="MODEL to distil from; needs --teacher-weights.")
+@click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
+@click.option("--run", "folder", type=click.Path(), help="Folder of the run, runs/MODEL by default; it can be resumed.")
+@click.option("--device", help="cpu, cuda or cuda:1; by default the GPU if there is one.")
+@click.option("--processes", type=int, default=1, show_default=True, help="Processes on this machine, a GPU each.")
+@click.option("--tensorboard", is_flag=True, help="Write files for TensorBoard into the run folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
+def train(
+    model: str,
+    data: str,
+    name: str | None,
+    epochs: int | None,
+    batch_size: int | None,
+    lr: float | None,
+    precision: Precision | None,
+    seed: int,
+    weights: str | None,
+    teacher: str | None,
+    teacher_weights: str | None,
+    folder: str | None,
+    device: str | None,
+    processes: int,
+    tensorboard: bool,
+    as_json: bool,
+) -> None:
+    """Train MODEL and keep its weights in a run folder; the same command again goes on where it stopped."""
+    from aacp.train.job import TrainingJob
+
+    recipe = RECIPES[name or ("digits" if data == "digits" else "base")].changed(
+        epochs, batch_size, lr, precision, seed
+    )
+    if teacher is not None and teacher_weights is None:
+        raise click.UsageError("--teacher needs --teacher-weights: an untrained network has nothing to teach.")
+    if teacher is not None and not recipe.distillation:
+        recipe = replace(recipe, distillation=FINETUNE.distillation)
+    folder = folder or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}"
+    job = TrainingJob(
+        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True
+    )
+    try:
+        found = job.run()
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted. The same command goes on from the last finished epoch in {folder}.", err=True)
+        sys.exit(130)
+    click.echo(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))
 
 
 main.add_command(bench)

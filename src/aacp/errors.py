@@ -15,6 +15,8 @@ AACPError
 ├── InvalidScore       a score function fails, or what it returns is no number
 ├── RunMismatch        a run folder or saved search belongs to another question
 ├── RunLocked          another process is writing to the run folder
+├── Diverged           a loss stopped being a number
+├── WorkerLost         a process of several that train together has ended
 └── InvalidStructure   counts or indices that the graph or space does not allow
 
 A message has two sentences: what is wrong, with the values; what to do.
@@ -83,6 +85,14 @@ class RunMismatch(AACPError):
 
 class RunLocked(AACPError):
     """Another process is writing to the run folder."""
+
+
+class Diverged(AACPError, ArithmeticError):
+    """A loss stopped being a number."""
+
+
+class WorkerLost(AACPError):
+    """A process of several that train together has ended."""
 
 
 class InvalidStructure(AACPError, ValueError):

@@ -40,9 +40,12 @@ class RunFolder:
         self.write_text(name, json.dumps(data) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
         temporary = self.path / f".{name}.{os.getpid()}"
-        with temporary.open("w") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path / name)

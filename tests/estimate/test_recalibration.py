@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,15 +77,20 @@ def small() -> nn.Module:
 
 
 @pytest.fixture
-def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the images did not fit at once: norm by norm, in batches of 5."""
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if images went in batches of 5."""
     split = aacp.Batches.of
 
-    def of(source: Any, **options: Any) -> aacp.Batches:
-        return split(source, **{**options, "batch_size": min(5, options.get("batch_size", 5))})
+    def of(source: Any, *, batch_size: int = 5, **options: Any) -> aacp.Batches:
+        return split(source, batch_size=batch_size, **options)
 
-    monkeypatch.setattr(recalibration, "_fits", lambda _: False)
     monkeypatch.setattr(recalibration.Batches, "of", of)
+
+
+@pytest.fixture
+def little_memory(small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the images did not fit at once: norm by norm, in batches of 5."""
+    monkeypatch.setattr(recalibration, "_fits", lambda _: False)
 
 
 # -- exactness --------------------------------------------------------------------------------------------------------
@@ -112,10 +120,20 @@ def test_recalibrate_equals_the_statistics_of_the_concatenated_batches(split: st
     assert str(done) == "19 batch norms recalibrated on 23 images."
 
 
+@pytest.mark.usefixtures("small_batches")
+def test_small_batches_side_by_side_equal_one_batch(expected: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = deep()
+    monkeypatch.setattr(recalibration, "_norm_by_norm", None)  # not to be called
+    threads = threading.active_count()
+    assert aacp.recalibrate(model, IMAGES).norms == 19
+    close(statistics(model), expected)
+    assert threading.active_count() == threads
+
+
 @pytest.mark.usefixtures("little_memory")
 def test_norm_by_norm_in_small_batches_equals_one_batch(expected: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
     model = deep()
-    monkeypatch.setattr(recalibration, "_in_one_batch", None)  # not to be called
+    monkeypatch.setattr(recalibration, "_side_by_side", None)  # not to be called
     assert aacp.recalibrate(model, IMAGES).norms == 19
     close(statistics(model), expected)
 
@@ -130,31 +148,32 @@ def test_only_as_many_images_as_asked_for_count() -> None:
 @pytest.mark.parametrize(
     ("model", "images"),
     [
-        (lambda: chain(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4), nn.BatchNorm1d(4)), (9, 3)),
+        (lambda: chain(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4), nn.BatchNorm1d(4)), (19, 3)),
         (
             lambda: chain(nn.Conv1d(3, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 4, 1), nn.BatchNorm1d(4)),
-            (5, 3, 9),
+            (14, 3, 9),
         ),
         (
             lambda: chain(nn.Conv3d(3, 6, 2), nn.BatchNorm3d(6), nn.ReLU(), nn.Conv3d(6, 4, 1), nn.BatchNorm3d(4)),
-            (5, 3, 4, 4, 4),
+            (14, 3, 4, 4, 4),
         ),
         (
             lambda: chain(conv(3, 6), nn.BatchNorm2d(6, affine=False), nn.ReLU(), conv(6, 4), nn.BatchNorm2d(4)),
-            (5, 3, 6, 6),
+            (14, 3, 6, 6),
         ),
         (
             lambda: chain(conv(3, 6), nn.BatchNorm2d(6, track_running_stats=False), conv(6, 4), nn.BatchNorm2d(4)),
-            (5, 3, 6, 6),
+            (14, 3, 6, 6),
         ),
-        (lambda: chain(nn.BatchNorm2d(3, momentum=None), conv(3, 6), nn.BatchNorm2d(6, momentum=0.0)), (5, 3, 6, 6)),
+        (lambda: chain(nn.BatchNorm2d(3, momentum=None), conv(3, 6), nn.BatchNorm2d(6, momentum=0.0)), (14, 3, 6, 6)),
     ],
     ids=["vectors", "1d", "3d", "no affine", "one without statistics", "any momentum"],
 )
+@pytest.mark.usefixtures("small_batches")
 def test_every_kind_of_batch_norm_is_recalibrated(model, images: tuple[int, ...]) -> None:
     network, x = model(), torch.randn(images) + 1
     expected = exact(network, x)
-    assert aacp.recalibrate(network, [x[:2], x[2:]]).norms == len(expected)
+    assert aacp.recalibrate(network, x).norms == len(expected)
     close(statistics(network), expected)
 
 
@@ -167,6 +186,7 @@ def test_images_of_several_shapes_count_by_their_pixels() -> None:
     torch.testing.assert_close(model[0].running_var, pixels.var(0, correction=0))
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_a_batch_norm_used_twice_ends_with_the_statistics_of_both_uses() -> None:
     model = Block(
         lambda m, x: m.norm(m.b(m.norm(m.a(x)).relu())), a=conv(3, 4), b=conv(4, 4), norm=nn.BatchNorm2d(4)
@@ -286,8 +306,10 @@ def test_whatever_fails_everything_is_as_it_was(data, error: type[Exception]) ->
     assert not any(norm._forward_pre_hooks for norm in norms_of(model).values())
 
 
-@pytest.mark.usefixtures("little_memory")
-def test_a_failure_norm_by_norm_leaves_everything_as_it_was() -> None:
+@pytest.mark.parametrize("memory", ["small_batches", "little_memory"])
+def test_a_failure_in_the_last_batch_leaves_everything_as_it_was(memory: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(memory)
+    threads = threading.active_count()
     model, images = small(), IMAGES.clone()
     images[-1, 0, 0, 0] = float("nan")
     before = copy.deepcopy(model.state_dict())
@@ -295,6 +317,37 @@ def test_a_failure_norm_by_norm_leaves_everything_as_it_was() -> None:
         aacp.recalibrate(model, images)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any(norm._forward_pre_hooks for norm in norms_of(model).values())
+    assert threading.active_count() == threads
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_batches_that_take_different_ways_are_refused_and_their_threads_ended() -> None:
+    def run(m: Any, x: Tensor) -> Tensor:
+        return m.a(x) if len(x) == 5 else m.b(x)
+
+    threads = threading.active_count()
+    with pytest.raises(aacp.InvalidData, match=r"different ways through the network: they are at \['a', 'b'\]"):
+        aacp.recalibrate(Block(run, a=nn.BatchNorm2d(3), b=nn.BatchNorm2d(3)), IMAGES)
+    assert threading.active_count() == threads
+
+
+def test_an_error_of_the_network_is_let_go_of_once_it_is_handled() -> None:
+    """It holds the activations of a whole pass: memory that smaller batches need."""
+    held: list[weakref.ref[Tensor]] = []
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        x = m.norm(x)
+        held.append(weakref.ref(x))
+        raise torch.OutOfMemoryError
+
+    gc.disable()
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            aacp.recalibrate(Block(run, norm=nn.BatchNorm2d(3)), IMAGES)
+        assert len(held) > 1
+        assert held[0]() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -355,8 +408,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on() -> None:
     tried = small_memory(model, most=6)
     aacp.recalibrate(model, IMAGES)
     close(statistics(model), expected)
-    assert tried[:3] == [23, 11, 5]
-    assert max(tried[2:]) == 5
+    assert list(dict.fromkeys(tried)) == [23, 11, 5, 3]  # all at once, again norm by norm, halves, the remainder
 
 
 def test_out_of_memory_on_a_single_image_is_passed_on_and_everything_restored() -> None:

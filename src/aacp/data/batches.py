@@ -6,7 +6,7 @@ a dictionary by argument name, as for `trace`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,22 @@ class Batches:
     def bytes(self) -> int:
         """How much memory they take."""
         return _bytes(self._batches)
+
+    def shuffled(self, seed: int) -> Batches:
+        """The same examples in random order; batches of several shapes change places as a whole."""
+        generator = torch.Generator().manual_seed(seed)
+        size = batch_size_of(self._batches[0])
+        whole = _split(self._batches, self.images)
+        if len(whole) > 1:
+            return Batches([whole[i] for i in torch.randperm(len(whole), generator=generator)], self.device)
+        order = torch.randperm(self.images, generator=generator)
+        mixed = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[order.to(tensor.device)], whole[0])
+        return Batches(_split([mixed], size), self.device)
+
+    def parts(self, ends: Sequence[float]) -> list[Batches]:
+        """The batches in stretches that end as close as can be after these shares of them, and at the last."""
+        cuts = sorted({max(1, round(end * len(self))) for end in ends} | {len(self)})
+        return [Batches(self._batches[start:end], self.device) for start, end in zip([0, *cuts], cuts, strict=False)]
 
     def inputs(self) -> Iterator[Any]:
         """What the network reads of each batch."""

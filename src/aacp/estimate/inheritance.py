@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,19 +34,19 @@ class Order:
             start += group.width
         return cls(graph, ranks)
 
-    def counts_per_group(self, structure: Sequence[int]) -> NDArray[np.int64]:
+    def counts_per_group(self, structure: Iterable[int]) -> NDArray[np.int64]:
         """What each group keeps, frozen ones included; the structure is checked."""
         counts = Structure(structure)
         self.graph.lane_sizes(counts.counts)
         free = iter(counts)
         return np.array([group.width if group.frozen is not None else next(free) for group in self.graph.groups])
 
-    def units(self, structure: Sequence[int]) -> NDArray[np.bool_]:
+    def units(self, structure: Iterable[int]) -> NDArray[np.bool_]:
         """Which units a structure keeps."""
         kept: NDArray[np.bool_] = self.ranks < self.counts_per_group(structure)[self.graph.unit_groups]
         return kept
 
-    def kept(self, structure: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+    def kept(self, structure: Iterable[int]) -> dict[str, NDArray[np.int64]]:
         """Which channels each free group keeps, in the order they have in the network."""
         units, chosen, start = self.units(structure), {}, 0
         for group in self.graph.groups:
@@ -59,7 +59,7 @@ class Order:
 def inherit(
     model: nn.Module,
     graph: ChannelGraph,
-    structure: Sequence[int],
+    structure: Iterable[int],
     *,
     importance: Importance = "l1",
     seed: int = 0,

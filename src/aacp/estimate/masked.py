@@ -6,7 +6,7 @@ graph, captured once. `Sliced` gives the same numbers with the channels really g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,7 +38,7 @@ class Masked(nn.Module):
         self._statistics = Statistics(self._model)
         self._passes: dict[Any, Pass] = {}
 
-    def network(self, structure: Sequence[int]) -> nn.Module:
+    def network(self, structure: Iterable[int]) -> nn.Module:
         """The network with this structure, inherited and recalibrated; good until the next call."""
         self._weights.keep(self._order.counts_per_group(structure))
         if self.norms and not self._one_pass:

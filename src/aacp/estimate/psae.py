@@ -7,9 +7,11 @@ structure accuracy estimation"). Calibration and held-out images come from the t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,23 +19,50 @@ from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import AACPError, InvalidOption, InvalidScore
+from aacp.estimate.correlation import spearman
 from aacp.estimate.importance import Importance, unit_importance
 from aacp.estimate.inheritance import Order
 from aacp.estimate.masked import Masked
+from aacp.estimate.racing import LOOKS, is_losing
+from aacp.estimate.recalibration import recalibrate
 from aacp.estimate.sliced import Sliced
-from aacp.graph.program import first_line
+from aacp.graph.program import copy_module, first_line
+from aacp.graph.surgery import shrink
+from aacp.structure import Structure
 
-EXECUTIONS = ("auto", "sliced", "masked")
+Execution = Literal["auto", "sliced", "masked"]
+Passes = Literal[1, 2, "auto"]
 BATCH = {"cpu": 128, "cuda": 8192}
+ALIKE = 0.98  # rank correlation at which one pass is as good as two
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an estimate is computed; see PSAE."""
+
+    score: Score = accuracy
+    importance: Importance = "l1"
+    execution: Execution = "auto"
+    passes: Passes = 2
+    racing: float | None = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, choices in (("execution", ("auto", "sliced", "masked")), ("passes", (1, 2, "auto"))):
+            if getattr(self, name) not in choices:
+                raise InvalidOption(f"{name} is {getattr(self, name)!r}, but must be one of {choices}. Choose one.")
+        if self.racing is not None and not 0 < self.racing < 1:
+            raise InvalidOption(f"racing is {self.racing}, but a probability of error is between 0 and 1. Give one.")
 
 
 class PSAE:
     """structure -> estimated score, deterministic, each structure once.
 
-    `score` is accuracy, or any function of (network, batches) of which more is better. The model is copied, so later
-    changes to it do not show. `passes=1` normalises the held-out images by their own statistics instead of those of the
-    calibration images, for half the time; `agreement` tells whether that ranks structures alike. `notes` says in words
-    what was decided.
+    `score` is accuracy, or any function of (network, batches) of which more is better. `execution` is chosen by the
+    device: sliced on a CPU, masked on a GPU. `passes=1` normalises the held-out images by their own statistics instead
+    of those of the calibration images, which saves a pass on a GPU; "auto" does so if that ranks structures alike.
+    `racing` is the probability that a search stops a trial that would have reached its incumbent (None: no racing).
+    The model is copied, so later changes to it do not show. `notes` says in words what was decided.
     """
 
     def __init__(
@@ -45,53 +74,119 @@ class PSAE:
         holdout: Any,
         score: Score = accuracy,
         importance: Importance = "l1",
-        execution: str = "auto",
-        passes: int = 2,
+        execution: Execution = "auto",
+        passes: Passes = 2,
+        racing: float | None = 0.01,
         device: torch.device | str | None = None,
         batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
-        if execution not in EXECUTIONS:
-            raise InvalidOption(f"execution is {execution!r}, but must be one of {EXECUTIONS}. Choose one.")
-        if passes not in (1, 2):
-            raise InvalidOption(f"passes is {passes!r}, but an estimate takes 1 or 2. Choose one of them.")
+        self.settings = Settings(score, importance, execution, passes, racing, seed)
+        self.graph, self.score = graph, score
         self.device = torch.device(device) if device is not None else _device_of(model)
-        self.graph, self.score, self.passes = graph, score, passes
         self.order = Order.of(graph, unit_importance(model, graph, importance, seed))
         self.scores: dict[tuple[int, ...], float] = {}
         self.notes: list[str] = []
+        self._model = copy_module(model).eval()
         self._batch_size = batch_size or BATCH[self.device.type]
         self.calibration = Batches.of(calibration, batch_size=self._batch_size, device=self.device)
         self.holdout = Batches.of(holdout, batch_size=self._batch_size, device=self.device)
-        if passes == 1:  # statistics are those of all held-out images
-            self.holdout = Batches.of(self.holdout, batch_size=self.holdout.images, device=self.device)
-        self.execution = self._choose(execution)
-        kind = Masked if self.execution == "masked" else Sliced
-        self._running = kind(model, self.order, self.holdout if passes == 1 else self.calibration, passes == 1)
+        self._parts = self._prepare_racing()
+        self.execution = self._chosen_execution()
+        self.passes: int = 2
+        self.passes = self._chosen_passes()
+        self._running = self._execution(self.passes)
         if not self._running.norms:
             self.notes.append("This network has no batch norm with running statistics: nothing is recalibrated.")
 
-    def _choose(self, execution: str) -> str:
-        if execution != "auto":
-            return execution
+    # -- choices ------------------------------------------------------------------------------------------------------
+
+    def _chosen_execution(self) -> str:
+        if self.settings.execution != "auto":
+            return self.settings.execution
         if self.graph.form == "exported":
             self.notes.append("Masked execution: the exported form is bound to the shape it was made for.")
             return "masked"
         return "masked" if self.device.type == "cuda" else "sliced"
 
-    def __call__(self, structure: Sequence[int]) -> float:
+    def _chosen_passes(self) -> int:
+        if self.settings.passes != "auto":
+            return self.settings.passes
+        if self.execution == "sliced":
+            return 2  # a second pass is what tells them apart, and slices do not save it
+        alike = self.agreement(_spread_out(self.graph, self.settings.seed))
+        self.notes.append(f"One pass and two rank structures with a Spearman correlation of {alike:.4f}.")
+        return 1 if alike >= ALIKE else 2
+
+    def _execution(self, passes: int) -> Sliced | Masked:
+        kind = Masked if self.execution == "masked" else Sliced
+        if passes == 2:
+            return kind(self._model, self.order, self.calibration)
+        # Statistics are those of all held-out images, so they go in one batch.
+        self.holdout = Batches.of(self.holdout, batch_size=self.holdout.images, device=self.device)
+        return kind(self._model, self.order, self.holdout, one_pass=True)
+
+    def _prepare_racing(self) -> list[Batches]:
+        """The held-out images in random order, in the parts after which a trial may be stopped."""
+        if self.settings.racing is None or self.score is not accuracy or len(self.holdout) == 1:
+            return [self.holdout]
+        self.holdout = self.holdout.shuffled(self.settings.seed)
+        return self.holdout.parts(LOOKS)
+
+    def agreement(self, structures: Sequence[Iterable[int]]) -> float:
+        """The rank correlation between the scores of one pass and of two."""
+        by_passes = []
+        for passes in (1, 2):
+            running = self._execution(passes)
+            by_passes.append([self._scored(running.network(structure)) for structure in structures])
+        return spearman(*by_passes)
+
+    # -- estimates ----------------------------------------------------------------------------------------------------
+
+    def __call__(self, structure: Iterable[int]) -> float:
+        return self._estimate(structure, None)
+
+    def against(self, incumbent: float) -> Callable[[Iterable[int]], float]:
+        """The same estimate for trials that only matter if they reach an incumbent.
+
+        A trial that clearly does not is stopped early, and its score is that of the images it has seen.
+        """
+        return lambda structure: self._estimate(structure, incumbent)
+
+    def network(self, structure: Iterable[int]) -> nn.Module:
+        """The network that is scored: cut, inherited, recalibrated; independent of this estimate."""
+        example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
+        smaller = shrink(self._model, self.graph, self.order.kept(structure), example=example).to(self.device)
+        recalibrate(smaller, self.calibration)
+        return smaller
+
+    def _estimate(self, structure: Iterable[int], incumbent: float | None) -> float:
         counts = tuple(structure)
         if counts not in self.scores:
-            self.scores[counts] = self._scored(self._running.network(counts))
+            network = self._running.network(counts)
+            self.scores[counts] = self._scored(network) if incumbent is None else self._raced(network, incumbent)
         return self.scores[counts]
 
-    def _scored(self, network: nn.Module) -> float:
-        """The score of a network on the held-out images; if they are too many at once, in halves."""
+    def _raced(self, network: nn.Module, incumbent: float) -> float:
+        """The score, of as many images as it takes to see that the incumbent wins."""
+        error = self.settings.racing
+        if error is None or len(self._parts) == 1 or self.passes == 1:
+            return self._scored(network)
+        right = seen = 0
+        for part in self._parts:
+            right += round(self._scored(network, part) * part.images)
+            seen += part.images
+            if is_losing(right, seen, self.holdout.images, incumbent, error):
+                break
+        return right / seen
+
+    def _scored(self, network: nn.Module, batches: Batches | None = None) -> float:
+        """The score of a network on held-out images; if they are too many at once, in halves."""
         while True:
             try:
-                value = float(self.score(network, self.holdout))
+                value = float(self.score(network, batches or self.holdout))
             except (AACPError, torch.OutOfMemoryError) as error:
-                if isinstance(error, AACPError) or self._batch_size == 1:
+                if isinstance(error, AACPError) or self._batch_size == 1 or self.passes == 1:
                     raise
                 self._halve()
                 continue
@@ -104,10 +199,18 @@ class PSAE:
             return value
 
     def _halve(self) -> None:
-        self._batch_size = min(self._batch_size, self.holdout.images) // 2
+        self._batch_size = max(1, min(self._batch_size, self.holdout.images) // 2)
         self.holdout = Batches.of(self.holdout, batch_size=self._batch_size, device=self.device)
         self.notes.append(f"Out of memory: held-out images now go in batches of {self._batch_size}.")
 
 
 def _device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+
+
+def _spread_out(graph: ChannelGraph, seed: int, count: int = 16) -> list[Structure]:
+    """Random structures from narrow to wide, to see how two ways of scoring rank them."""
+    generator = np.random.default_rng(seed)
+    shares = generator.uniform(0.4, 1.0, (count, 1)) * generator.uniform(0.8, 1.0, (count, len(graph.free)))
+    widths = np.array([group.width for group in graph.free])
+    return [Structure(row) for row in np.maximum(1, np.round(shares * widths)).astype(int).tolist()]

@@ -1,8 +1,8 @@
 """Recalibration: batch norms given the statistics of what reaches them, exactly, over all calibration images.
 
-The images go through as one batch: what each batch norm sees has been normalised by the exact statistics of the one
-before it, so how a loader cut the images into batches does not matter. Where one batch is too much for the memory,
-the same statistics are had from sums over smaller ones, one batch norm after another.
+All images reach a batch norm before any of them passes it: what it sees has been normalised by the exact statistics of
+the one before, so how a loader cut the images into batches does not matter. Where that is too much for the memory, the
+same statistics are had from one pass for each batch norm.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
-from aacp.data.batches import Batches, call, free_memory
-from aacp.errors import AACPError, InvalidData
-from aacp.graph.program import first_line
+from aacp.data.batches import Batches, batch_size_of, free_memory
+from aacp.errors import InvalidData
+from aacp.estimate.lockstep import Lockstep, run
+from aacp.estimate.moments import Moments
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 LIVE_ACTIVATIONS = 40  # at most so many times the bytes of its inputs a network holds at once (MobileNetV2: 20)
@@ -57,13 +56,18 @@ def recalibrate(model: nn.Module, data: Any, *, images: int | None = None) -> Re
 def settle_statistics(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
     """Statistics of a network in evaluation mode; returns how many batch norms were reached.
 
-    In one batch if it fits, otherwise norm by norm, in batches that are halved as often as the memory asks for it.
+    All batches together if the memory holds what they hold, otherwise norm by norm, in batches that are halved as
+    often as the memory asks for it.
     """
-    size = batches.images if _fits(batches) else 256
+    with suppress(torch.OutOfMemoryError):
+        if _fits(batches):
+            size = batches.images if has_untracked_norms(model) else max(map(batch_size_of, batches))
+            return _side_by_side(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
+    torch.cuda.empty_cache()
+    size = max(map(batch_size_of, batches))
     while True:
-        parts = Batches.of(batches, batch_size=size, device=batches.device)
         try:
-            return _in_one_batch(model, norms, parts) if len(parts) == 1 else _norm_by_norm(model, norms, parts)
+            return _norm_by_norm(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
@@ -71,7 +75,7 @@ def settle_statistics(model: nn.Module, norms: dict[str, BatchNorm], batches: Ba
 
 
 def _fits(batches: Batches) -> bool:
-    """Whether one batch is worth trying: on a CPU, too much memory is not an error but the end of the process."""
+    """Whether it is worth trying: on a CPU, too much memory is not an error but the end of the process."""
     return batches.device.type != "cpu" or batches.bytes * LIVE_ACTIVATIONS <= free_memory()
 
 
@@ -79,6 +83,11 @@ def running_norms(model: nn.Module) -> dict[str, BatchNorm]:
     """The batch norms that keep running statistics, by name."""
     modules = model.named_modules()
     return {name: m for name, m in modules if isinstance(m, BatchNorm) and m.running_mean is not None}
+
+
+def has_untracked_norms(model: nn.Module) -> bool:
+    """Whether there is a batch norm that always normalises by the batch at hand."""
+    return any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules())
 
 
 @contextmanager
@@ -106,84 +115,37 @@ def restored_on_failure(norms: list[BatchNorm]) -> Iterator[None]:
         raise
 
 
-# -- sums -------------------------------------------------------------------------------------------------------------
+def write(moments: Moments, name: str, norm: BatchNorm) -> None:
+    """Make moments the running statistics of a batch norm."""
+    if moments.count < 2:
+        raise InvalidData(
+            f"Batch norm {name or 'of the network'} saw {moments.count} value per channel, which has no variance. "
+            "Give more calibration images."
+        )
+    if not bool((torch.isfinite(moments.mean) & torch.isfinite(moments.variance)).all()):
+        raise InvalidData(
+            f"What reaches batch norm {name or 'of the network'} is not finite. "
+            "Look for NaN in the calibration images and in the weights."
+        )
+    norm.running_mean.copy_(moments.mean)  # type: ignore[union-attr]
+    norm.running_var.copy_(moments.variance)  # type: ignore[union-attr]
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Count, mean and population variance of each channel."""
-
-    count: int
-    mean: torch.Tensor
-    variance: torch.Tensor
-
-    @classmethod
-    def of(cls, x: torch.Tensor) -> Moments:
-        """Those of a tensor (n, channels, ...)."""
-        x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x  # low precision must not reach the sums
-        variance, mean = torch.var_mean(x, [dim for dim in range(x.dim()) if dim != 1], correction=0)
-        return cls(x.numel() // max(1, x.size(1)), mean.double(), variance.double())
-
-    def joined(self, other: Moments) -> Moments:
-        """Those of both together."""
-        total = self.count + other.count
-        share, shift = other.count / total, other.mean - self.mean
-        variance = (1 - share) * self.variance + share * other.variance + share * (1 - share) * shift**2
-        return Moments(total, self.mean + share * shift, variance)
-
-    def write(self, name: str, norm: BatchNorm) -> None:
-        """Make them the running statistics of a batch norm."""
-        if self.count < 2:
-            raise InvalidData(
-                f"Batch norm {name or 'of the network'} saw {self.count} value per channel, which has no variance. "
-                "Give more calibration images."
-            )
-        if not bool((torch.isfinite(self.mean) & torch.isfinite(self.variance)).all()):
-            raise InvalidData(
-                f"What reaches batch norm {name or 'of the network'} is not finite. "
-                "Look for NaN in the calibration images and in the weights."
-            )
-        norm.running_mean.copy_(self.mean)  # type: ignore[union-attr]
-        norm.running_var.copy_(self.variance)  # type: ignore[union-attr]
-
-
-def _in_one_batch(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
-    """One pass: each batch norm takes the statistics of its input before it normalises with them.
+def _side_by_side(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
+    """One pass: each batch norm takes the statistics of all batches before it normalises any of them.
 
     One that is called several times normalises each time by what it sees, and ends with the statistics of all.
     """
     seen: dict[str, Moments] = {}
-
-    def hook(name: str, norm: BatchNorm) -> Any:
-        def take(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
-            now = Moments.of(arguments[0])
-            now.write(name, norm)
-            seen[name] = seen[name].joined(now) if name in seen else now
-
-        return norm.register_forward_pre_hook(take)
-
-    handles = [hook(name, norm) for name, norm in norms.items()]
-    try:
-        _run(model, next(batches.inputs()))
-    finally:
-        for handle in handles:
-            handle.remove()
+    for name, moments in Lockstep(model, dict(norms), batches).meetings():
+        write(moments, name, norms[name])
+        seen[name] = seen[name].plus(moments) if name in seen else moments
     for name, moments in seen.items():
-        moments.write(name, norms[name])
+        write(moments, name, norms[name])
     return len(seen)
 
 
-def _run(model: nn.Module, inputs: Any) -> None:
-    """The network on a copy of its inputs, since its code may write into them."""
-    try:
-        call(model, pytree.tree_map_only(torch.Tensor, torch.clone, inputs))
-    except (AACPError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # whatever the model's own code raises
-        raise InvalidData(
-            f"{type(model).__name__} does not run on the calibration images: {first_line(error)}. "
-            "Give images of the shape that it was made for."
-        ) from error
+# -- where memory is short --------------------------------------------------------------------------------------------
 
 
 class _Reached(BaseException):
@@ -192,7 +154,7 @@ class _Reached(BaseException):
 
 def _norm_by_norm(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
     """A pass for each batch norm, in the order they are reached, as far as that one."""
-    if any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules()):
+    if has_untracked_norms(model) and len(batches) > 1:
         raise InvalidData(
             "The calibration images do not fit into the memory as one batch, and this network has a batch norm without "
             "running statistics, which sees only one batch at a time. Give fewer calibration images."
@@ -217,7 +179,7 @@ def _order(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> l
 
     handles = [hook(name, norm) for name, norm in norms.items()]
     try:
-        _run(model, next(batches.inputs()))
+        run(model, next(batches.inputs()))
     finally:
         for handle in handles:
             handle.remove()
@@ -235,7 +197,7 @@ def _sum_over_batches(model: nn.Module, name: str, norm: BatchNorm, batches: Bat
     try:
         for inputs in batches.inputs():
             with suppress(_Reached):
-                _run(model, inputs)
+                run(model, inputs)
     finally:
         handle.remove()
-    reduce(Moments.joined, parts).write(name, norm)
+    write(Moments.joined(parts), name, norm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -21,8 +21,7 @@ class Sliced:
         device = calibration.device
         self._full = copy_module(model).to(device).eval().requires_grad_(False)
         self._skeleton = copy_module(self._full)
-        self._order = order
-        self._calibration = Batches.of(calibration, batch_size=calibration.images, device=device)  # joined only once
+        self._order, self._calibration = order, calibration
         self._places = _places(self._full, self._skeleton)
 
     @property
@@ -30,7 +29,7 @@ class Sliced:
         """How many batch norms there are to recalibrate."""
         return len(running_norms(self._full))
 
-    def network(self, structure: Sequence[int]) -> nn.Module:
+    def network(self, structure: Iterable[int]) -> nn.Module:
         """The network with this structure, inherited and recalibrated; good until the next call."""
         graph = self._order.graph
         units = self._order.units(structure)

@@ -19,7 +19,8 @@ from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.estimate.kernels import Convolution, Pending, moments
-from aacp.estimate.recalibration import Moments, running_norms
+from aacp.estimate.moments import Moments
+from aacp.estimate.recalibration import running_norms
 from aacp.estimate.weights import MaskedWeights
 from aacp.graph.following import follow
 from aacp.graph.labels import core, ids_of, varying
@@ -51,7 +52,7 @@ class Statistics:
         now = Moments(count, mean, variance)
         affine = self.affine[name] = self._scaled(name, now)
         if name in self._seen:
-            now = self._seen[name].joined(now)
+            now = self._seen[name].plus(now)
             self.affine[name] = self._scaled(name, now)
         self._seen[name] = now
         return affine

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
@@ -19,6 +19,14 @@ from aacp.structure import Structure
 Estimate = Callable[[Structure], float]
 Map = Callable[[Estimate, list[Structure]], Iterable[float]]
 Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupted"]
+
+
+@runtime_checkable
+class Racer(Protocol):
+    """An estimate that can stop early on a trial that clearly loses."""
+
+    def against(self, incumbent: float) -> Estimate: ...
+
 
 HISTORY, CHECKPOINT = "history.jsonl", "search.json"
 
@@ -164,10 +172,19 @@ def _evaluate(
 ) -> None:
     if folder is not None:
         folder.write_json(CHECKPOINT, method.state())
-    for structure, score in zip(batch, map(estimate, batch), strict=True):
+    for structure, score in zip(batch, map(_racing(estimate, method), batch), strict=True):
         for candidate in method.tell([(structure, score)]):
             if folder is not None:
                 folder.append(HISTORY, candidate.to_json())
+
+
+def _racing(estimate: Estimate, method: Searcher[Any]) -> Estimate:
+    """The estimate, told what to beat if it can make use of that: the best of earlier generations.
+
+    Not the best so far: then a search resumed in the middle of a generation would not be the same search.
+    """
+    earlier = [candidate.score for candidate in method.history if candidate.generation < method.generation]
+    return estimate.against(max(earlier)) if earlier and isinstance(estimate, Racer) else estimate
 
 
 def _take_up(method: Searcher[Any], folder: RunFolder) -> None:

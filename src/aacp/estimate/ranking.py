@@ -1,0 +1,73 @@
+"""Ranking: whether the estimate of this network puts structures in the order that fine-tuning would."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from aacp.data.batches import Batches
+from aacp.errors import InvalidOption
+from aacp.estimate.correlation import kendall, spearman
+from aacp.estimate.psae import PSAE
+from aacp.structure import Structure
+from aacp.train.loop import finetune
+from aacp.train.recipe import FINETUNE, Recipe
+from aacp.train.teaching import Loss
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Estimates and outcomes of some structures, and how far they agree: 1 is the same order, 0 is chance."""
+
+    structures: tuple[Structure, ...]
+    estimates: tuple[float, ...]
+    outcomes: tuple[float, ...]
+
+    @property
+    def spearman(self) -> float:
+        return spearman(self.estimates, self.outcomes)
+
+    @property
+    def kendall(self) -> float:
+        return kendall(self.estimates, self.outcomes)
+
+    def __str__(self) -> str:
+        return (
+            f"Over {len(self.structures)} structures, estimate and fine-tuned score agree with a Spearman correlation "
+            f"of {self.spearman:.3f} (Kendall {self.kendall:.3f})."
+        )
+
+
+def ranking(
+    estimate: PSAE,
+    structures: Sequence[Iterable[int]],
+    data: Any,
+    *,
+    outcome: Any = None,
+    recipe: Recipe | None = None,
+    teacher: nn.Module | None = None,
+    loss: Loss | None = None,
+    verbose: bool = False,
+) -> Ranking:
+    """Estimate some structures, fine-tune each briefly on `data`, score them, and compare the two orders.
+
+    Scores are taken with the estimate's own function on its held-out images, or on `outcome` where given; `data` is
+    training data without either. Two epochs unless the recipe says otherwise.
+    """
+    if len(structures) < 3:
+        raise InvalidOption(f"A ranking of {len(structures)} structures says nothing. Give at least 3, better 12.")
+    chosen = tuple(Structure(structure) for structure in structures)
+    scored_on = estimate.holdout if outcome is None else Batches.of(outcome, device=estimate.device)
+    estimates, outcomes = [], []
+    for number, structure in enumerate(chosen):
+        network = estimate.network(structure)
+        estimates.append(estimate(structure))
+        finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=estimate.device)
+        outcomes.append(float(estimate.score(network.eval(), scored_on)))
+        if verbose:
+            sys.stderr.write(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, tuned {outcomes[-1]:.4f}\n")
+    return Ranking(chosen, tuple(estimates), tuple(outcomes))

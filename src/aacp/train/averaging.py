@@ -1,0 +1,50 @@
+"""Average: a moving average of a network's weights, often better than the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class Average:
+    """The exponential moving average of every floating-point parameter and statistic of a network."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        state = model.state_dict()
+        self.names = [name for name, tensor in state.items() if tensor.is_floating_point()]
+        self._live = [state[name] for name in self.names]
+        self._kept = [tensor.clone() for tensor in self._live]
+
+    def update(self) -> None:
+        """Move towards the network as it is now."""
+        with torch.no_grad():
+            torch._foreach_lerp_(self._kept, self._live, 1 - self.decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The network with averaged weights while the context lasts."""
+        self.swap()
+        try:
+            yield
+        finally:
+            self.swap()
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the weights of the network and their average."""
+        for live, kept in zip(self._live, self._kept, strict=True):
+            spare = live.clone()
+            live.copy_(kept)
+            kept.copy_(spare)
+
+    def state(self) -> dict[str, Tensor]:
+        return dict(zip(self.names, self._kept, strict=True))
+
+    @torch.no_grad()
+    def resume(self, state: dict[str, Tensor]) -> None:
+        for name, kept in zip(self.names, self._kept, strict=True):
+            kept.copy_(state[name])

@@ -1,0 +1,109 @@
+"""Progress: the log of a run, what the terminal shows of it, and TensorBoard when asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from lightning_fabric import Fabric
+
+from aacp.errors import InvalidOption
+from aacp.folder import RunFolder
+from aacp.train.checkpoint import LOG
+from aacp.train.recipe import Recipe
+from aacp.train.session import Epoch
+
+Listener = Callable[[Epoch], None]
+
+
+class Report:
+    """Whoever wants to know about epochs: the log file, the terminal, TensorBoard; in the first process alone."""
+
+    def __init__(self, folder: RunFolder | None, is_first: bool, listeners: list[Listener]) -> None:
+        self.folder, self.is_first, self.listeners = folder, is_first, listeners
+
+    def __call__(self, epoch: Epoch) -> None:
+        if not self.is_first:
+            return
+        if self.folder is not None:
+            self.folder.append(LOG, epoch.to_json())
+        for listener in self.listeners:
+            listener(epoch)
+
+    def past(self, done: int) -> list[Epoch]:
+        """The epochs an earlier call finished; lines about later ones, which left no state, are struck out."""
+        if self.folder is None:
+            return []
+        records = self.folder.read_log(LOG)
+        kept = [Epoch(**record) for record in records if record["epoch"] <= done]
+        if self.is_first and len(kept) < len(records):
+            self.folder.write_text(LOG, "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in kept))
+        return kept
+
+
+@contextmanager
+def report(
+    recipe: Recipe, folder: RunFolder | None, fabric: Fabric, verbose: bool, tensorboard: bool
+) -> Iterator[Report]:
+    """The report of a run while it lasts."""
+    with ExitStack() as open_things:
+        listeners: list[Listener] = []
+        if verbose and fabric.is_global_zero:
+            listeners.append(open_things.enter_context(_terminal(recipe)))
+        if tensorboard and fabric.is_global_zero:
+            listeners.append(open_things.enter_context(_tensorboard(folder)))
+        yield Report(folder, fabric.is_global_zero, listeners)
+
+
+def described(epoch: Epoch) -> str:
+    """An epoch in a line."""
+    accuracy = "" if epoch.accuracy is None else f", training accuracy {epoch.accuracy:.4f}"
+    holdout = "" if epoch.holdout is None else f", hold-out {epoch.holdout:.4f}"
+    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} images/s"
+
+
+@contextmanager
+def _terminal(recipe: Recipe) -> Iterator[Listener]:
+    """A bar that says how long it still takes; a line for each epoch where nobody watches."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda epoch: print(f"epoch {epoch.epoch}/{recipe.epochs}: {described(epoch)}", file=sys.stderr)
+        return
+    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    text = bars.TextColumn("{task.description}")
+    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
+        yield partial(_advance, bar, recipe.epochs)
+
+
+def _advance(bar: Any, epochs: int, epoch: Epoch) -> None:
+    if not bar.tasks:  # begun here, since epochs of an earlier call say nothing about the time that is left
+        bar.add_task("", total=epochs, completed=epoch.epoch - 1)
+    bar.update(bar.task_ids[0], completed=epoch.epoch, description=described(epoch))
+
+
+@contextmanager
+def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
+    if folder is None:
+        raise InvalidOption("TensorBoard needs files to read, but the run has no folder. Give a folder.")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InvalidOption("TensorBoard is not installed. Install it with: pip install tensorboard.") from error
+    writer: Any = SummaryWriter(str(folder.path / "tensorboard"))
+    try:
+        yield lambda epoch: _write(writer, epoch)
+    finally:
+        writer.close()
+
+
+def _write(writer: Any, epoch: Epoch) -> None:
+    for name, value in epoch.to_json().items():
+        if name != "epoch" and value is not None:
+            writer.add_scalar(name, value, epoch.epoch)

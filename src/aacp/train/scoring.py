@@ -1,0 +1,49 @@
+"""Scoring: batches to judge a network by, kept if they fit into memory and read anew for every pass if not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader, Dataset
+
+from aacp.data.batches import Batches, moved
+from aacp.data.images import Images
+from aacp.train.loaded import worker_count
+
+BATCH = 500
+MOST_KEPT = 2 << 30  # bytes of examples that are worth keeping
+
+
+class Streamed(Batches):
+    """Batches that a loader reads anew in every pass."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+        self.loader, self.device, self.is_resident = loader, device, False
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.loader:
+            yield moved(batch, self.device)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    @property
+    def images(self) -> int:
+        return len(self.loader.dataset)  # type: ignore[arg-type]
+
+
+def scoring_batches(source: Any, device: torch.device) -> Batches:
+    """Held-out or test data as batches on a device."""
+    if isinstance(source, Dataset) and not isinstance(source, Images) and _bytes(source) > MOST_KEPT:
+        workers = worker_count() if device.type == "cuda" else 0
+        return Streamed(DataLoader(source, BATCH, num_workers=workers, pin_memory=device.type == "cuda"), device)
+    return Batches.of(source, batch_size=BATCH, device=device)
+
+
+def _bytes(source: Any) -> int:
+    """What a data set would take, judging by its first example."""
+    leaves = pytree.tree_leaves(source[0]) if len(source) else []
+    return len(source) * sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))

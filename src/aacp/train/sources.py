@@ -1,0 +1,53 @@
+"""Sources: what may be trained on, whatever the user brings, as batches for one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch.utils.data import TensorDataset
+
+from aacp.data.images import Images
+from aacp.errors import InvalidData, InvalidOption
+from aacp.train.loaded import Loaded
+from aacp.train.recipe import Recipe
+from aacp.train.resident import Resident
+
+
+def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> Resident | Loaded:
+    """Training data as batches for this process."""
+    ranks = fabric.world_size
+    if recipe.batch_size % ranks:
+        raise InvalidOption(
+            f"A batch of {recipe.batch_size} cannot be dealt out to {ranks} processes. Use a batch size that is a "
+            f"multiple of {ranks}."
+        )
+    if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
+        train = TensorDataset(*train)
+    if not _has_length(train):
+        raise InvalidData(
+            f"{type(train).__name__} has no length, and a schedule needs to know how many steps an epoch has. "
+            "Give a data set or a loader with a length."
+        )
+    if not len(train):
+        raise InvalidData("There is no data: the data set or loader is empty. Give at least one batch.")
+    kind = Resident if isinstance(train, Images) else Loaded
+    return kind(train, recipe.batch_size, recipe.seed, fabric.device, fabric.global_rank, ranks)
+
+
+def parts_of(data: Any, holdout: Any) -> tuple[Any, Any]:
+    """What to train on and what to score on; what `load_data` gives holds both."""
+    if not (hasattr(data, "train") and hasattr(data, "holdout")):
+        return data, holdout
+    held = data.holdout if holdout is None else holdout
+    return data.train, None if _has_length(held) and not len(held) else held
+
+
+def _has_length(source: Any) -> bool:
+    """Whether a source says how much there is, which schedules need to know."""
+    try:
+        return isinstance(source, Sized) and len(source) >= 0
+    except TypeError:  # a loader of an iterable data set has __len__ and raises
+        return False

@@ -1,0 +1,80 @@
+"""Teaching: what a training step minimises, with a teacher or without."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aacp.data.batches import call
+from aacp.errors import InvalidOption
+from aacp.train.recipe import Recipe
+
+Loss = Callable[[Any, Any], Tensor]
+CONVERTIBLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+
+class Teacher:
+    """One or several networks whose answers a student imitates: copies of them, in evaluation mode.
+
+    Several speak with one voice, the mean of their probabilities.
+    """
+
+    def __init__(
+        self, networks: nn.Module | Sequence[nn.Module], device: torch.device, half: torch.dtype | None
+    ) -> None:
+        chosen = [networks] if isinstance(networks, nn.Module) else list(networks)
+        if not chosen:
+            raise InvalidOption("The ensemble of teachers is empty. Give at least one network, or teacher=None.")
+        self.networks = [_ready(network, device, half) for network in chosen]
+
+    def __call__(self, inputs: Any, temperature: float) -> Tensor:
+        """Log-probabilities of the classes, softened by a temperature."""
+        with torch.no_grad():
+            voices = [F.log_softmax(call(network, inputs).float() / temperature, 1) for network in self.networks]
+        if len(voices) == 1:
+            return voices[0]
+        return torch.logsumexp(torch.stack(voices), 0) - math.log(len(voices))
+
+
+class Objective:
+    """The loss of a step: cross-entropy, or the user's, mixed with the distance to the teacher."""
+
+    def __init__(self, recipe: Recipe, loss: Loss | None = None) -> None:
+        self.share, self.temperature = recipe.distillation, recipe.temperature
+        self.smoothing, self._loss = recipe.label_smoothing, loss
+
+    def __call__(self, outputs: Any, targets: Any, taught: Tensor | None) -> Tensor:
+        loss = self.labelled(outputs, targets)
+        return loss if taught is None else (1 - self.share) * loss + self.share * self.taught(outputs, taught)
+
+    def labelled(self, outputs: Any, targets: Any) -> Tensor:
+        if self._loss is not None:
+            return self._loss(outputs, targets)
+        return F.cross_entropy(outputs, targets, label_smoothing=self.smoothing)
+
+    def taught(self, outputs: Tensor, taught: Tensor) -> Tensor:
+        """Kullback-Leibler divergence from the teacher's answer, scaled so that gradients keep their size (Hinton)."""
+        answers = F.log_softmax(outputs / self.temperature, 1)
+        divergence = F.kl_div(answers, taught, reduction="none", log_target=True).sum(1).mean()
+        return self.temperature**2 * divergence
+
+
+def _ready(network: nn.Module, device: torch.device, half: torch.dtype | None) -> nn.Module:
+    """A copy fit for answering quickly; weights are converted once, where autocast would do it at every step."""
+    ready = copy.deepcopy(network).eval().requires_grad_(False).to(device)
+    if half is not None:
+        for module in ready.modules():
+            if isinstance(module, CONVERTIBLE):
+                module.to(half)
+    return channels_last(ready) if device.type == "cuda" else ready
+
+
+def channels_last(model: nn.Module) -> nn.Module:
+    """The network in the memory layout that fast convolutions on GPUs want, in place."""
+    return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]

@@ -1,0 +1,197 @@
+"""Resuming: a run that was cut off at any moment ends with the same weights, to the last bit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from aacp.errors import Diverged, RunLocked, RunMismatch
+from aacp.folder import RunFolder
+from aacp.train.checkpoint import LOG, RUN, STATE, WEIGHTS, Checkpoint
+from aacp.train.loop import Trained, fit
+from aacp.train.recipe import Recipe
+from aacp.train.step import Step
+from train.small_data import network, pictures, same, weights
+
+RECIPE = Recipe(
+    epochs=4, batch_size=24, lr=0.1, warmup_epochs=1, nesterov=True, average=0.9, distillation=0.5, label_smoothing=0.1
+)
+STEPS = 4  # an epoch
+
+
+class Killed(BaseException):
+    """Nothing of ours may catch it."""
+
+
+def train(folder: Path | None, data: Any = None, recipe: Recipe = RECIPE) -> tuple[nn.Module, Trained]:
+    model = network(dropout=0.2)
+    teacher = network(5) if recipe.distillation else None
+    source = pictures() if data is None else data
+    return model, fit(model, source, recipe, teacher=teacher, folder=folder, holdout=pictures(30), device="cpu")
+
+
+def killed_at_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    counter, original = iter(range(10**9)), Step.__call__
+
+    def step(self: Step, inputs: Any, targets: Any, lr: float) -> torch.Tensor:
+        if next(counter) == number:
+            raise Killed
+        return original(self, inputs, targets, lr)
+
+    monkeypatch.setattr(Step, "__call__", step)
+
+
+@pytest.mark.parametrize("step", range(1, 4 * STEPS, 3))
+def test_killed_in_the_middle_of_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    whole, expected = train(None)
+    with monkeypatch.context() as patched:
+        killed_at_step(patched, step)
+        with pytest.raises(Killed):
+            train(tmp_path)
+    resumed, trained = train(tmp_path)
+    assert same(weights(resumed), weights(whole))
+    assert [epoch.loss for epoch in trained.epochs] == [epoch.loss for epoch in expected.epochs]
+    assert [epoch.holdout for epoch in trained.epochs] == [epoch.holdout for epoch in expected.epochs]
+
+
+@pytest.mark.parametrize("moment", ["before the state", "after the state", "while the state is written"])
+def test_killed_between_log_and_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    whole, _ = train(None)
+    original = Checkpoint.write
+
+    def write(self: Checkpoint, epochs: int) -> None:
+        if epochs < 2:
+            return original(self, epochs)
+        if moment == "after the state":
+            original(self, epochs)
+        if moment == "while the state is written":
+            (self.folder.path / f".{STATE}.123").write_bytes(b"half of it")
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "write", write)
+        with pytest.raises(Killed):
+            train(tmp_path)
+    assert len(RunFolder(tmp_path).read_log(LOG)) == 2
+    resumed, _ = train(tmp_path)
+    assert same(weights(resumed), weights(whole))
+    assert [record["epoch"] for record in RunFolder(tmp_path).read_log(LOG)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", ["dataset", "loader", "loader with a generator"])
+def test_data_sets_and_shuffling_loaders_go_on_in_the_same_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    images = pictures()
+    dataset = TensorDataset(images.normalised(images.pixels), images.labels)
+
+    def source() -> Any:
+        if kind == "dataset":
+            return dataset
+        generator = torch.Generator() if "generator" in kind else None
+        return DataLoader(dataset, batch_size=24, shuffle=True, generator=generator)
+
+    whole, _ = train(None, source())
+    with monkeypatch.context() as patched:
+        killed_at_step(patched, 2 * STEPS + 1)
+        with pytest.raises(Killed):
+            train(tmp_path, source())
+    resumed, _ = train(tmp_path, source())
+    assert same(weights(resumed), weights(whole))
+
+
+def test_a_finished_run_returns_at_once_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, trained = train(tmp_path)
+    killed_at_step(monkeypatch, 0)
+    again, found = train(tmp_path)
+    assert same(weights(again), weights(model))
+    assert found == trained
+
+
+def test_the_folder_holds_the_weights_and_a_line_for_each_epoch(tmp_path: Path) -> None:
+    model, trained = train(tmp_path)
+    assert same(load_file(tmp_path / WEIGHTS), weights(model))
+    lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert lines == [epoch.to_json() for epoch in trained.epochs]
+    assert set(lines[0]) == {"epoch", "lr", "loss", "accuracy", "holdout", "seconds", "images_per_second"}
+
+
+def test_a_folder_of_another_run_is_refused_and_says_what_differs(tmp_path: Path) -> None:
+    train(tmp_path)
+    with pytest.raises(RunMismatch, match=r"recipe lr was 0.1, now 0.2"):
+        train(tmp_path, recipe=replace(RECIPE, lr=0.2))
+    with pytest.raises(RunMismatch, match=r"data digest was .*data shape was \[96, 2, 6, 6\], now \[80, 2, 6, 6\]"):
+        train(tmp_path, pictures(80))
+    with pytest.raises(RunMismatch, match="starting weights"):
+        fit(network(3), pictures(), RECIPE, teacher=network(5), folder=tmp_path, device="cpu")
+    with pytest.raises(RunMismatch, match="teachers was"):
+        fit(network(dropout=0.2), pictures(), RECIPE, teacher=network(6), folder=tmp_path, device="cpu")
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).lock(), pytest.raises(RunLocked):
+        train(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 40, b"not a state at all, but long enough to be read as one"])
+def test_a_state_that_cannot_be_read_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    train(tmp_path)
+    (tmp_path / STATE).write_bytes(content)
+    with pytest.raises(RunMismatch, match=f"{STATE} is not the state of this training run"):
+        train(tmp_path)
+
+
+def test_a_run_that_diverges_keeps_the_state_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter, original = iter(range(10**9)), Step.__call__
+
+    def step(self: Step, inputs: Any, targets: Any, lr: float) -> torch.Tensor:
+        outcome = original(self, inputs, targets, lr)
+        return outcome * torch.nan if next(counter) == 2 * STEPS + 1 else outcome
+
+    whole, _ = train(None)
+    with monkeypatch.context() as patched:
+        patched.setattr(Step, "__call__", step)
+        with pytest.raises(Diverged, match="step 2 of epoch 3"):
+            train(tmp_path)
+    assert len(RunFolder(tmp_path).read_log(LOG)) == 2
+    resumed, _ = train(tmp_path)
+    assert same(weights(resumed), weights(whole))
+
+
+def test_the_question_is_on_disk_in_words(tmp_path: Path) -> None:
+    train(tmp_path)
+    asked = json.loads((tmp_path / RUN).read_text())
+    assert asked["recipe"]["lr"] == 0.1
+    assert asked["data"]["shape"] == [96, 2, 6, 6]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_captured_run_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(folder: Path) -> dict[str, torch.Tensor]:
+        model = network()
+        fit(model, pictures(), replace(RECIPE, precision="32-true"), teacher=network(5), folder=folder, device="cuda")
+        return weights(model)
+
+    original = Checkpoint.write
+
+    def write(self: Checkpoint, epochs: int) -> None:
+        original(self, epochs)
+        if epochs == 2:
+            raise Killed
+
+    whole = run(tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "write", write)
+        with pytest.raises(Killed):
+            run(tmp_path / "killed")
+    for name, tensor in run(tmp_path / "killed").items():
+        torch.testing.assert_close(tensor, whole[name], rtol=1e-2, atol=1e-3, msg=name)

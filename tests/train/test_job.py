@@ -1,0 +1,127 @@
+"""`aacp train`: from names to a trained network, and what the command line says of mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from aacp.cli import main
+from aacp.train.checkpoint import LOG, WEIGHTS
+from aacp.train.job import TrainingJob
+from aacp.train.recipe import DIGITS
+from aacp.zoo.models import build_model
+from aacp.zoo.weights import load_weights
+
+FOUR = ("train", "digits_resnet", "--data", "digits", "--epochs", "4", "--device", "cpu")
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_digits_are_learnt_in_a_few_epochs(tmp_path: Path) -> None:
+    code, out, err = run(*FOUR, "--run", str(tmp_path), "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["epochs"] == 4
+    assert found["test accuracy"] > 0.9
+    assert found["hold-out accuracy"] > 0.9
+    assert "epoch 4/4: loss" in err
+    model = build_model("digits_resnet")
+    load_weights(model, tmp_path / WEIGHTS)
+    assert found["weights"] == str(tmp_path / WEIGHTS)
+
+    code, out, _ = run(*FOUR, "--run", str(tmp_path))
+    assert code == 0
+    assert f"test accuracy: {found['test accuracy']}" in out  # finished: it only scores again
+
+    code, out, err = run(*FOUR, "--run", str(tmp_path), "--lr", "0.3")
+    assert code == 1
+    assert "RunMismatch" in err
+    assert "recipe lr was 0.1, now 0.3" in err
+
+
+def test_a_network_teaches_another_and_weights_are_taken_up(tmp_path: Path) -> None:
+    teacher = build_model("digits_resnet")
+    torch.save(teacher.state_dict(), tmp_path / "teacher.pt")
+    job = TrainingJob(
+        "digits_resnet",
+        "digits",
+        replace(DIGITS.scaled(1), distillation=0.9, lr=0.0, weight_decay=0.0),
+        str(tmp_path / "run"),
+        weights=str(tmp_path / "teacher.pt"),
+        teacher="digits_resnet",
+        teacher_weights=str(tmp_path / "teacher.pt"),
+        device="cpu",
+    )
+    job.run()
+    found = build_model("digits_resnet")
+    load_weights(found, tmp_path / "run" / WEIGHTS)
+    assert torch.equal(found.conv1.weight, teacher.conv1.weight)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("train", "digits_resnet"), 2, "Missing option '--data'"),
+        (("train", "nope", "--data", "digits"), 1, "UnknownModel: "),
+        (("train", "digits_resnet", "--data", "nope"), 1, "UnknownData: "),
+        ((*FOUR, "--recipe", "nope"), 2, "'nope' is not one of"),
+        ((*FOUR, "--epochs", "0"), 1, "InvalidOption: epochs is 0"),
+        ((*FOUR, "--batch-size", "100000"), 1, "InvalidData: The batch size is 100000"),
+        ((*FOUR, "--device", "gpu"), 1, "InvalidOption: 'gpu' is no device"),
+        ((*FOUR, "--processes", "0"), 1, "InvalidOption: processes is 0"),
+        ((*FOUR, "--weights", "nowhere.pt"), 1, "InvalidWeights: "),
+        ((*FOUR, "--teacher", "digits_resnet"), 2, "--teacher needs --teacher-weights"),
+        ((*FOUR, "--recipe", "finetune"), 1, "InvalidOption: The recipe takes 0.9 of the loss from a teacher"),
+        (
+            ("train", "vgg16", "--data", "digits", "--epochs", "1", "--device", "cpu"),
+            1,
+            "InvalidData: The network does not run",
+        ),
+    ],
+)
+def test_mistakes_end_in_one_line_and_a_code(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    found, out, err = run(*arguments, "--run", str(tmp_path))
+    assert found == code, err
+    assert message in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_tensorboard_that_is_missing_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    code, _, err = run(*FOUR, "--run", str(tmp_path), "--tensorboard")
+    assert code == 1
+    assert "TensorBoard is not installed. Install it with: pip install tensorboard." in err
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_ends_with_130(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "aacp.cli", *FOUR, "--epochs", "400", "--run", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / LOG).exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == (
+        f"Interrupted. The same command goes on from the last finished epoch in {tmp_path}."
+    )
+    assert "Traceback" not in err

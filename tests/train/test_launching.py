@@ -1,0 +1,74 @@
+"""Several processes: they train as well as one, and the loss of one is told and can be mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aacp.errors import InvalidOption
+from aacp.folder import RunFolder
+from aacp.train.checkpoint import LOG
+from aacp.train.devices import make_fabric
+from aacp.train.launching import run_in_processes
+
+EPOCHS = 10
+SETTINGS = ["--data", "digits", "--epochs", str(EPOCHS), "--device", "cpu", "--json"]
+
+
+def command(folder: Path, processes: int) -> subprocess.Popen[str]:
+    arguments = ["train", "digits_resnet", *SETTINGS, "--run", str(folder), "--processes", str(processes)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "aacp.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def workers(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
+def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the_way(tmp_path: Path) -> None:
+    process = command(tmp_path / "two", 2)
+    log = tmp_path / "two" / LOG
+    deadline = time.monotonic() + 60
+    while not (log.exists() and len(log.read_text().splitlines()) >= 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(workers(process.pid)[-1], signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert "WorkerLost: Process" in err
+    assert f"it goes on from the last finished epoch in {tmp_path / 'two'}" in err
+    assert "Traceback" not in err
+    assert out == ""
+
+    again = command(tmp_path / "two", 2)
+    out, err = again.communicate(timeout=60)
+    assert again.returncode == 0, err
+    assert [line["epoch"] for line in RunFolder(tmp_path / "two").read_log(LOG)] == list(range(1, EPOCHS + 1))
+    assert "epoch 1/10" not in err  # it went on, it did not begin again
+    alone, _ = command(tmp_path / "one", 1).communicate(timeout=60)
+    assert json.loads(alone)["test accuracy"] > 0.94
+    assert json.loads(out)["test accuracy"] > json.loads(alone)["test accuracy"] - 0.03
+
+
+def test_what_cannot_be_launched_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="processes is 0"):
+        run_in_processes(print, processes=0)
+    with pytest.raises(InvalidOption, match="'gpu' is no device"):
+        make_fabric(device="gpu")
+    with pytest.raises(InvalidOption, match=r"no CUDA device|100 GPUs"):
+        make_fabric(device="cuda:99")

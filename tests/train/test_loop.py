@@ -1,0 +1,261 @@
+"""The loop: what it gives back, what it refuses, and what it leaves as it was."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from aacp.data.images import Images
+from aacp.data.splits import Data
+from aacp.errors import AACPError, CorruptPicture, Diverged, InvalidData, InvalidOption
+from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
+from aacp.train.recipe import Recipe
+from aacp.train.sources import source_of
+from aacp.zoo.folders import image_folder
+from train.small_data import network, pictures, same, weights
+
+RECIPE = Recipe(epochs=4, batch_size=16, lr=0.1)
+
+
+def tensors(count: int = 96) -> TensorDataset:
+    images = pictures(count)
+    return TensorDataset(images.normalised(images.pixels), images.labels)
+
+
+def test_training_learns_and_the_holdout_of_the_data_is_scored() -> None:
+    data = SimpleNamespace(train=pictures(), holdout=pictures(40, seed=1))
+    trained = fit(network(), data, replace(RECIPE, epochs=8), device="cpu")
+    assert [epoch.epoch for epoch in trained.epochs] == list(range(1, 9))
+    assert trained.last.loss < trained.epochs[0].loss / 2
+    assert trained.last.holdout is not None
+    assert trained.last.holdout > 0.9
+
+
+@pytest.mark.parametrize("kind", ["images", "dataset", "loader", "tensors"])
+def test_any_data_trains(kind: str) -> None:
+    sources = {
+        "images": pictures(),
+        "dataset": tensors(),
+        "loader": DataLoader(tensors(), batch_size=16, shuffle=True),
+        "tensors": tensors().tensors,
+    }
+    model = network()
+    trained = fit(model, sources[kind], replace(RECIPE, epochs=6), device="cpu")
+    assert trained.last.accuracy is not None
+    assert trained.last.accuracy > 0.9
+
+
+def test_the_network_comes_home_in_its_mode() -> None:
+    model = network()
+    model[1].eval()  # type: ignore[union-attr]
+    modes = [module.training for module in model.modules()]
+    fit(model, pictures(), replace(RECIPE, epochs=1), device="cpu", holdout=pictures(20))
+    assert [module.training for module in model.modules()] == modes
+    assert all(tensor.is_contiguous() for tensor in model.state_dict().values())
+
+
+def test_training_leaves_torchs_generator_alone() -> None:
+    model = network(dropout=0.5)
+    before = torch.get_rng_state()
+    fit(model, DataLoader(tensors(), batch_size=16, shuffle=True), replace(RECIPE, epochs=1), device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_same_seed_trains_the_same_network_and_another_seed_another() -> None:
+    found = []
+    for seed in (0, 0, 1):
+        model = network(dropout=0.3)
+        fit(model, pictures(), replace(RECIPE, seed=seed), device="cpu")
+        found.append(weights(model))
+    assert same(found[0], found[1])
+    assert not same(found[0], found[2])
+
+
+def test_from_scratch_forgets_every_weight_and_says_what_it_could_not_draw() -> None:
+    model, other = network(1), network(2)
+    draw_weights(model, 0)
+    draw_weights(other, 0)
+    assert same(weights(model), weights(other))
+    assert not same(weights(model), weights(network(1)))
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain = nn.Parameter(torch.full((1,), 5.0))
+
+    with pytest.warns(UserWarning, match=r"keep the weights they have: 0 \(Scaled\)"):
+        draw_weights(nn.Sequential(Scaled()), 0)
+
+
+def test_training_from_scratch_does_not_depend_on_the_weights_before() -> None:
+    models = [network(1), network(2)]
+    for model in models:
+        train_from_scratch(model, pictures(), RECIPE, device="cpu")
+    assert same(weights(models[0]), weights(models[1]))
+
+
+def test_finetuning_asks_the_teacher_if_there_is_one() -> None:
+    taught, alone = network(1), network(1)
+    finetune(taught, pictures(), replace(RECIPE, distillation=0.9), teacher=network(9), device="cpu")
+    finetune(alone, pictures(), replace(RECIPE, distillation=0.9), device="cpu")
+    assert not same(weights(taught), weights(alone))
+
+
+def test_a_loss_and_a_score_of_ones_own_train_other_tasks() -> None:
+    inputs = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    model = nn.Linear(3, 1)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+    def score(model: nn.Module, batches: object) -> float:
+        return -float(sum(((model(x) - y) ** 2).mean().detach() for x, y in batches))  # type: ignore[attr-defined]
+
+    trained = fit(
+        model,
+        data,
+        replace(RECIPE, epochs=20, weight_decay=0.0),
+        loss=nn.MSELoss(),
+        score=score,
+        holdout=data,
+        device="cpu",
+    )
+    assert trained.last.holdout is not None
+    assert -0.05 < trained.last.holdout < 0
+    assert trained.last.accuracy is None
+
+
+def folder_of_pictures(root: Path, corrupt: bool) -> Data:
+    """Six pictures of each of two plain colours, and a file that is none."""
+    for part in ("train", "val"):
+        for name, colour in (("dark", (20, 30, 40)), ("light", (200, 210, 190))):
+            (root / part / name).mkdir(parents=True)
+            for number in range(6):
+                Image.new("RGB", (40, 32), tuple(c + number for c in colour)).save(root / part / name / f"{number}.jpg")
+    if corrupt:
+        (root / "train" / "dark" / "broken.jpg").write_bytes(b"no picture")
+    return image_folder(root, holdout=0.0, size=24, on_corrupt="refuse")
+
+
+def test_folders_of_pictures_train_and_their_random_crops_follow_from_the_seed(tmp_path: Path) -> None:
+    data = folder_of_pictures(tmp_path, corrupt=False)
+    models = [nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)) for _ in range(2)]
+    for model in models:
+        draw_weights(model, 0)
+        torch.manual_seed(id(model) % 1000)  # what happens to be there must not matter
+        trained = fit(model, data, replace(RECIPE, epochs=5, batch_size=4), device="cpu", holdout=data.test)
+    assert trained.last.holdout == 1.0
+    assert same(weights(models[0]), weights(models[1]))
+
+
+def test_a_corrupt_picture_ends_training_with_its_name(tmp_path: Path) -> None:
+    data = folder_of_pictures(tmp_path, corrupt=True)
+    with pytest.raises(CorruptPicture, match=r"broken\.jpg cannot be read"):
+        fit(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2)), data, replace(RECIPE, batch_size=4), device="cpu")
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def refused(data: object, recipe: Recipe = RECIPE, model: nn.Module | None = None, **settings: object) -> str:
+    with pytest.raises(AACPError) as caught:
+        fit(model or network(), data, recipe, device="cpu", **settings)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_data_that_cannot_be_trained_on_is_refused_in_words() -> None:
+    empty = Images(torch.zeros(0, 2, 6, 6, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64), (0, 0), (1, 1))
+    assert "There is no data" in refused(empty)
+    assert "There is no data" in refused([])
+    assert "has no length" in refused(iter([(torch.zeros(2, 2, 6, 6), torch.zeros(2))]))
+    assert "only 96 pictures" in refused(pictures(), replace(RECIPE, batch_size=97))
+    assert "96 examples, and a step needs a batch of 97" in refused(tensors(), replace(RECIPE, batch_size=97))
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_labels_without_an_output_are_named(wrong: int) -> None:
+    images = pictures()
+    labels = images.labels.clone()
+    labels[50] = wrong
+    said = refused(replace(images, labels=labels))
+    assert f"There is a label {wrong}, but the network tells 4 classes apart" in said
+    loader = DataLoader(TensorDataset(images.normalised(images.pixels), labels), batch_size=16)
+    assert f"There is a label {wrong}" in refused(loader)
+
+
+def test_a_batch_of_one_with_batch_norm_is_refused_but_a_last_one_is_passed_over() -> None:
+    assert "Batch norm has no statistics of one example" in refused(pictures(), replace(RECIPE, batch_size=1))
+    assert "Batch norm has no statistics of one example" in refused(DataLoader(tensors(), batch_size=1))
+    ragged = DataLoader(tensors(33), batch_size=16)
+    trained = fit(network(), ragged, replace(RECIPE, epochs=1), device="cpu")
+    assert math.isfinite(trained.last.loss)
+
+
+def test_outputs_that_are_no_classes_are_refused() -> None:
+    assert "Give a loss function of your own" in refused(pictures(), model=nn.Sequential(network(), nn.Flatten(0)))
+    assert "No parameter of the network requires a gradient" in refused(pictures(), model=nn.Flatten())
+    assert "Give a teacher of the same classes" in refused(
+        pictures(), replace(RECIPE, distillation=0.5), teacher=network(classes=5)
+    )
+
+
+def test_a_teacher_without_a_share_and_a_share_without_a_teacher_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="no share of the loss"):
+        fit(network(), pictures(), RECIPE, teacher=network())
+    with pytest.raises(InvalidOption, match="there is none"):
+        fit(network(), pictures(), replace(RECIPE, distillation=0.5))
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step() -> None:
+    images = pictures(96)
+    inputs = images.normalised(images.pixels)
+    inputs[40] = torch.nan
+    loader = DataLoader(TensorDataset(inputs, images.labels), batch_size=16)
+    with pytest.raises(Diverged, match=r"loss is nan at step 3 of epoch 1"):
+        fit(network(), loader, RECIPE, device="cpu")
+
+
+def test_a_loader_that_dies_says_so_itself_and_the_network_comes_home() -> None:
+    class Dying(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+            if index == 70:
+                raise OSError("disk gone")
+            return super().__getitem__(index)
+
+    model = network().eval()
+    with pytest.raises(OSError, match="disk gone"):
+        fit(model, Dying(*tensors().tensors), RECIPE, device="cpu")
+    assert not model.training
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(InvalidOption, match="no CUDA device"):
+        fit(network(), pictures(), RECIPE, device="cuda")
+
+
+def test_too_many_processes_for_a_batch_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="batch of 16 cannot be dealt out to 3"):
+        source_of(pictures(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
+
+
+def test_a_loader_that_gives_nothing_is_refused() -> None:
+    with pytest.raises(InvalidData, match="no batch"):
+        fit(network(), _NoBatches(), RECIPE, device="cpu")
+
+
+class _NoBatches:
+    """A loader that promises more than it gives."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> object:
+        return iter(())
