@@ -117,11 +117,7 @@ def restored_on_failure(norms: list[BatchNorm]) -> Iterator[None]:
 
 def write(moments: Moments, name: str, norm: BatchNorm) -> None:
     """Make moments the running statistics of a batch norm."""
-    if moments.count < 2:
-        raise InvalidData(
-            f"Batch norm {name or 'of the network'} saw {moments.count} value per channel, which has no variance. "
-            "Give more calibration images."
-        )
+    moments.require_spread(name)
     if not bool((torch.isfinite(moments.mean) & torch.isfinite(moments.variance)).all()):
         raise InvalidData(
             f"What reaches batch norm {name or 'of the network'} is not finite. "
