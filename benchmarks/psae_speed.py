@@ -4,12 +4,13 @@
 structures, in the same run, with the rank correlation between the two. Numbers, versions: results/psae_speed_*.json.
 
     python benchmarks/psae_speed.py resnet56 --weights FILE --data cifar10:PATH [--device cuda] [--out FOLDER]
-    python benchmarks/psae_speed.py torchvision:mobilenet_v2 --weights FILE --data random:224
+    python benchmarks/psae_speed.py torchvision:mobilenet_v2 --weights FILE --data noise:224
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 import aacp
 from aacp.bench.provenance import Provenance
@@ -38,18 +40,29 @@ def structures_of(graph: aacp.ChannelGraph, rate: float, count: int) -> list[aac
 
 def images_of(options: argparse.Namespace) -> tuple[Any, Any]:
     """Calibration and held-out images, both from the training data."""
-    calibration, holdout = options.calibration, options.holdout
-    kind, _, size = options.data.partition(":")
-    if kind == "random":
-        generator = torch.Generator().manual_seed(0)
-        pixels = torch.randint(0, 256, (calibration + holdout, 3, 7, 7), dtype=torch.uint8, generator=generator)
-        smooth = torch.nn.functional.interpolate(pixels.float(), size=int(size), mode="bilinear").byte()
-        labels = torch.randint(0, 1000, (calibration + holdout,), generator=generator)
-        images = aacp.Images(smooth, labels, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    else:
-        images = aacp.load_data(options.data).train
+    images = aacp.load_data(options.data).train
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    return images.subset(order[:calibration]), images.subset(order[calibration : calibration + holdout])
+    chosen = order[: options.calibration + options.holdout]
+    return images.subset(chosen[: options.calibration]), images.subset(chosen[options.calibration :])
+
+
+def smooth_noise(options: argparse.Namespace, size: int) -> dict[str, Any]:
+    """Images where there is no data set; the full network's own outputs are what a cut one should say."""
+    count = options.calibration + options.holdout
+    coarse = torch.randn(count, 3, 7, 7, generator=torch.Generator().manual_seed(0)).split(500)
+    inputs = torch.cat([F.interpolate(part, size=size, mode="bilinear") for part in coarse])
+    calibration, holdout = inputs[: options.calibration], inputs[options.calibration :]
+    model = copy.deepcopy(options.model).to(options.device)
+    with torch.no_grad():
+        outputs = torch.cat([model(part.to(options.device)).cpu() for part in holdout.split(500)])
+    return {"calibration": calibration, "holdout": (holdout, outputs), "score": likeness}
+
+
+def likeness(network: torch.nn.Module, batches: aacp.Batches) -> float:
+    """Mean cosine between the outputs of a network and those of the full one."""
+    with torch.no_grad():
+        values = [F.cosine_similarity(network(inputs), outputs) for inputs, outputs in batches]
+    return float(torch.cat(values).mean())
 
 
 def measure(
@@ -93,11 +106,11 @@ def main() -> None:
     options.model = model.eval()
     options.graph = aacp.trace(model, aacp.example_input(model))
     structures = structures_of(options.graph, options.rate, options.structures)
-    calibration, holdout = images_of(options)
-    options.images = {
-        name: (images.normalised(images.pixels), images.labels)
-        for name, images in (("calibration", calibration), ("holdout", holdout))
-    }
+    kind, _, size = options.data.partition(":")
+    if kind == "noise":
+        options.images = smooth_noise(options, int(size))
+    else:
+        options.images = dict(zip(("calibration", "holdout"), images_of(options), strict=True))
     torch.ones(1, device=options.device)  # the driver starts before the clock does
     few = structures[: options.reference]
     rows = {

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from aacp.errors import UnknownData as UnknownData
     from aacp.errors import UnknownModel as UnknownModel
     from aacp.errors import UntraceableModel as UntraceableModel
-    from aacp.errors import WorkerLost as WorkerLost
+    from aacp.errors import WorkerFailed as WorkerFailed
+    from aacp.estimate.distributed import search_on as search_on
     from aacp.estimate.inheritance import inherit as inherit
     from aacp.estimate.psae import PSAE as PSAE
     from aacp.estimate.ranking import Ranking as Ranking
@@ -114,7 +115,7 @@ _PLACES = {
     "UnknownData": "aacp.errors",
     "UnknownModel": "aacp.errors",
     "UntraceableModel": "aacp.errors",
-    "WorkerLost": "aacp.errors",
+    "WorkerFailed": "aacp.errors",
     "accuracy": "aacp.data.scores",
     "activation_bytes": "aacp.cost.analytic",
     "build_model": "aacp.zoo.models",
@@ -132,6 +133,7 @@ _PLACES = {
     "rescale": "aacp.search.rescaling",
     "run_in_processes": "aacp.train.launching",
     "run_search": "aacp.search.loop",
+    "search_on": "aacp.estimate.distributed",
     "searcher": "aacp.search.methods",
     "shrink": "aacp.graph.surgery",
     "trace": "aacp.graph.tracing",

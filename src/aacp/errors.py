@@ -16,7 +16,7 @@ AACPError
 ├── RunMismatch        a run folder or saved search belongs to another question
 ├── RunLocked          another process is writing to the run folder
 ├── Diverged           a loss stopped being a number
-├── WorkerLost         a process of several that train together has ended
+├── WorkerFailed       one of several processes fails, or ends before its work does
 └── InvalidStructure   counts or indices that the graph or space does not allow
 
 A message has two sentences: what is wrong, with the values; what to do.
@@ -91,8 +91,8 @@ class Diverged(AACPError, ArithmeticError):
     """A loss stopped being a number."""
 
 
-class WorkerLost(AACPError):
-    """A process of several that train together has ended."""
+class WorkerFailed(AACPError):
+    """One of several processes fails, or ends before its work does."""
 
 
 class InvalidStructure(AACPError, ValueError):

@@ -62,7 +62,7 @@ def test_a_loser_sees_part_of_the_images_and_keeps_an_unbiased_score() -> None:
     seen = []
     original = psae.score
     psae.score = lambda network, batches: seen.append(batches.images) or original(network, batches)
-    score = psae.against(0.9)([4])
+    score = psae.raced([4], 0.9)
     assert sum(seen) < 800
     assert score == pytest.approx(0.6, abs=0.15)  # shuffled: the sorted first images alone would give 1.0
     assert psae([4]) == score  # each structure once
@@ -70,7 +70,7 @@ def test_a_loser_sees_part_of_the_images_and_keeps_an_unbiased_score() -> None:
 
 @pytest.mark.parametrize(("racing", "incumbent"), [(0.01, 0.55), (None, 0.9)])
 def test_a_contender_is_scored_on_all_images(racing: float | None, incumbent: float) -> None:
-    assert estimate(racing).against(incumbent)([4]) == 0.6
+    assert estimate(racing).raced([4], incumbent) == 0.6
 
 
 def test_a_search_tells_its_estimate_what_to_beat_and_resumes_exactly(tmp_path) -> None:
@@ -86,8 +86,8 @@ def test_a_search_tells_its_estimate_what_to_beat_and_resumes_exactly(tmp_path) 
         def __call__(self, structure) -> float:
             return self.scored(structure, None)
 
-        def against(self, incumbent: float):
-            return lambda structure: self.scored(structure, incumbent)
+        def raced(self, structure, incumbent: float) -> float:
+            return self.scored(structure, incumbent)
 
         def scored(self, structure, incumbent) -> float:
             self.told.append((incumbent, tuple(structure)))

@@ -50,7 +50,7 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
     os.kill(workers(process.pid)[-1], signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
-    assert "WorkerLost: Process" in err
+    assert "WorkerFailed: Process" in err
     assert f"it goes on from the last finished epoch in {tmp_path / 'two'}" in err
     assert "Traceback" not in err
     assert out == ""

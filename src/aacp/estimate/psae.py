@@ -7,7 +7,7 @@ structure accuracy estimation"). Calibration and held-out images come from the t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -146,12 +146,12 @@ class PSAE:
     def __call__(self, structure: Iterable[int]) -> float:
         return self._estimate(structure, None)
 
-    def against(self, incumbent: float) -> Callable[[Iterable[int]], float]:
-        """The same estimate for trials that only matter if they reach an incumbent.
+    def raced(self, structure: Iterable[int], incumbent: float) -> float:
+        """The same for a trial that only matters if it reaches an incumbent.
 
-        A trial that clearly does not is stopped early, and its score is that of the images it has seen.
+        One that clearly does not is stopped early, and its score is that of the images it has seen.
         """
-        return lambda structure: self._estimate(structure, incumbent)
+        return self._estimate(structure, incumbent)
 
     def network(self, structure: Iterable[int]) -> nn.Module:
         """The network that is scored: cut, inherited, recalibrated; independent of this estimate."""
@@ -164,13 +164,15 @@ class PSAE:
         counts = tuple(structure)
         if counts not in self.scores:
             network = self._running.network(counts)
-            self.scores[counts] = self._scored(network) if incumbent is None else self._raced(network, incumbent)
+            self.scores[counts] = (
+                self._scored(network) if incumbent is None else self._scored_until_lost(network, incumbent)
+            )
         return self.scores[counts]
 
-    def _raced(self, network: nn.Module, incumbent: float) -> float:
+    def _scored_until_lost(self, network: nn.Module, incumbent: float | None) -> float:
         """The score, of as many images as it takes to see that the incumbent wins."""
         error = self.settings.racing
-        if error is None or len(self._parts) == 1 or self.passes == 1:
+        if incumbent is None or error is None or len(self._parts) == 1 or self.passes == 1:
             return self._scored(network)
         right = seen = 0
         for part in self._parts:

@@ -23,9 +23,20 @@ Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupte
 
 @runtime_checkable
 class Racer(Protocol):
-    """An estimate that can stop early on a trial that clearly loses."""
+    """An estimate that can stop early on a trial that clearly loses against an incumbent."""
 
-    def against(self, incumbent: float) -> Estimate: ...
+    def raced(self, structure: Structure, incumbent: float) -> float: ...
+
+
+@dataclass(frozen=True)
+class Raced:
+    """An estimate that has been told what to beat."""
+
+    racer: Racer
+    incumbent: float
+
+    def __call__(self, structure: Structure) -> float:
+        return self.racer.raced(structure, self.incumbent)
 
 
 HISTORY, CHECKPOINT = "history.jsonl", "search.json"
@@ -184,7 +195,7 @@ def _racing(estimate: Estimate, method: Searcher[Any]) -> Estimate:
     Not the best so far: then a search resumed in the middle of a generation would not be the same search.
     """
     earlier = [candidate.score for candidate in method.history if candidate.generation < method.generation]
-    return estimate.against(max(earlier)) if earlier and isinstance(estimate, Racer) else estimate
+    return Raced(estimate, max(earlier)) if earlier and isinstance(estimate, Racer) else estimate
 
 
 def _take_up(method: Searcher[Any], folder: RunFolder) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from lightning_fabric import Fabric
 
-from aacp.errors import InvalidOption, WorkerLost
+from aacp.errors import InvalidOption, WorkerFailed
 from aacp.train.recipe import Precision
 
 
@@ -51,7 +51,7 @@ def collective_errors(fabric: Fabric, folder: str | os.PathLike[str] | None) -> 
         lost = any(sign in str(error) for sign in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset"))
         if fabric.world_size == 1 or not lost:
             raise
-        raise WorkerLost(lost_message(f"Process {fabric.global_rank} lost the others", folder)) from error
+        raise WorkerFailed(lost_message(f"Process {fabric.global_rank} lost the others", folder)) from error
 
 
 def lost_message(what: str, folder: str | os.PathLike[str] | None) -> str:

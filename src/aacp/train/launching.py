@@ -14,7 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from aacp.errors import AACPError, InvalidOption, WorkerLost
+from aacp.errors import AACPError, InvalidOption, WorkerFailed
 from aacp.train.devices import lost_message, make_fabric
 from aacp.train.recipe import Precision
 
@@ -44,12 +44,12 @@ def run_in_processes(
         answer = fabric.launch(partial(_answer, function, arguments))
     except ProcessExitedException as error:
         ended = f"signal {error.signal_name}" if error.signal_name else f"exit code {error.exit_code}"
-        raise WorkerLost(
+        raise WorkerFailed(
             lost_message(f"Process {error.error_index} of {processes} ended with {ended}", folder)
         ) from error
     except ProcessRaisedException as error:
         reason = str(error).strip().splitlines()[-1]
-        raise WorkerLost(
+        raise WorkerFailed(
             lost_message(f"Process {error.error_index} of {processes} failed: {reason}", folder)
         ) from error
     if isinstance(answer, AACPError):
