@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,11 @@ class Structure:
     counts: tuple[int, ...]
 
     def __init__(self, counts: Iterable[int]) -> None:
+        if isinstance(counts, str) or not isinstance(counts, Iterable):
+            raise InvalidStructure(f"{counts!r} is no structure. Give a list of counts, one per free group.")
         values = tuple(counts)
         for value in values:
-            if isinstance(value, bool) or int(value) != value or value < 1:
+            if not _is_count(value):
                 raise InvalidStructure(
                     f"A structure holds whole numbers of at least 1, but got {value!r}. "
                     "Every group keeps a channel or more."
@@ -38,3 +41,10 @@ class Structure:
 
     def __array__(self, dtype: type | None = None, copy: bool | None = None) -> NDArray[np.int64]:
         return np.array(self.counts, dtype=dtype or np.int64)
+
+
+def _is_count(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and bool(int(value) == value >= 1)
+    except (TypeError, ValueError, OverflowError):  # words, nothing, not a number, infinity
+        return False

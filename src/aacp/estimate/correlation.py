@@ -20,7 +20,8 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
 
 def kendall(first: Sequence[float], second: Sequence[float]) -> float:
     """Pairs in the same order less pairs in the opposite one, of all that differ in both (tau-b)."""
-    one, other = (np.sign(values[:, None] - values[None]) for values in _checked(first, second))
+    ranks = [_ranks(values) for values in _checked(first, second)]  # infinities have ranks, but no differences
+    one, other = (np.sign(values[:, None] - values[None]) for values in ranks)
     spread = math.sqrt(float((one**2).sum() * (other**2).sum()))
     return float((one * other).sum()) / spread if spread else math.nan
 
@@ -32,6 +33,8 @@ def _checked(first: Sequence[float], second: Sequence[float]) -> tuple[NDArray[n
             f"A rank correlation needs two lists of one length, at least 2, but got {one.shape} and {other.shape}. "
             "Give both scores of each."
         )
+    if np.isnan(one).any() or np.isnan(other).any():
+        raise InvalidOption("A rank correlation was asked for of scores of which some are NaN. Leave those out.")
     return one, other
 
 

@@ -9,12 +9,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, Tensor
+from aacp.channels import ChannelGraph
 from aacp.errors import InvalidOption
+from aacp.estimate.recalibration import evaluating
 from aacp.graph.program import named_tensors
+from aacp.graph.slicing import require_match
+from aacp.lanes import Lane
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 Importance = str | Callable[[nn.Module, ChannelGraph], Mapping[str, ArrayLike]]
+Rows = tuple[torch.Tensor, Lane]  # one row per index of the lane
 CRITERIA = ("l1", "l2", "bn", "random")
 
 
@@ -25,68 +29,85 @@ def unit_importance(model: nn.Module, graph: ChannelGraph, importance: Importanc
     the batch norms' scales (l1 where a group has none); "random" the paper's control (Table 3). A function of yours
     takes model and graph and returns the scores of each free group by its name.
     """
+    require_match(model, graph)
     if callable(importance):
         return _from_user(importance(model, graph), graph)
     if importance not in CRITERIA:
         raise InvalidOption(f"importance is {importance!r}, but must be one of {CRITERIA} or a function. Choose one.")
     if importance == "random":
         return np.random.default_rng(seed).random(len(graph.unit_groups))
-    weights = {name: value.detach() for name, value in named_tensors(model)}
     norm = 2 if importance == "l2" else 1
-    scores, seen = _summed(graph, weights, _makers(graph), norm)
-    # Layers whose weights are computed (weight norm and the like): what holds the channels first counts.
-    others = ((tensor, 0) for tensor in graph.tensors if tensor.is_parameter and len(tensor.shape) > 1)
-    spare, _ = _summed(graph, weights, others, norm)
+    with evaluating(model), torch.no_grad():  # spectral norms change when they are read in training mode
+        scores, seen = _summed(graph, _filters(model, graph), norm)
+    # Layers without a weight of their own (functional ones): what holds the channels first counts.
+    spare, _ = _summed(graph, _first_dimensions(model, graph), norm)
     scores = np.where(seen, scores, spare)
     if importance == "bn":
-        scales, scaled = _summed(graph, weights, _batch_norm_scales(model, graph), 1)
+        scales, scaled = _summed(graph, _batch_norm_scales(model, graph), 1)
         scores = np.where(scaled, scales, scores)
     return scores
 
 
-def _makers(graph: ChannelGraph) -> Iterator[tuple[Tensor, int]]:
-    """The weights that make channels, each once, and the dimension along which they lie."""
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
-    kinds = {f"{layer.name}.weight".removeprefix("."): layer.kind for layer in graph.layers}
-    for name, kind in kinds.items():
-        if name in tensors and len(tensors[name].shape) > 1:
-            yield tensors[name], 1 if kind.startswith("conv_transpose") else 0
+def _filters(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
+    """The filters of every layer, one a row, as the layer uses them: computed ones (weight norm) too, shared ones once.
 
-
-def _batch_norm_scales(model: nn.Module, graph: ChannelGraph) -> Iterator[tuple[Tensor, int]]:
+    Each row makes one channel: a transposed convolution's lie in the second dimension, group by group.
+    """
     modules = dict(model.named_modules())
+    seen: list[torch.Tensor] = []
+    for layer in {layer.name: layer for layer in graph.layers}.values():
+        weight = getattr(modules.get(layer.name), "weight", None)
+        if layer.output is None or not isinstance(weight, torch.Tensor) or weight.dim() < 2:
+            continue
+        if any(weight is other for other in seen):
+            continue
+        seen.append(weight)
+        lane = graph.lanes[layer.output]
+        if layer.kind.startswith("conv_transpose"):
+            groups = max(1, len(lane) // weight.size(1))
+            weight = weight.reshape(groups, -1, *weight.shape[1:]).movedim(2, 1).flatten(0, 1)
+        if len(weight) == len(lane):
+            yield weight.flatten(1), lane
+
+
+def _first_dimensions(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
+    weights = dict(named_tensors(model))
+    for tensor in graph.tensors:
+        if tensor.is_parameter and len(tensor.shape) > 1 and tensor.lanes[0] is not None:
+            yield weights[tensor.name].flatten(1), graph.lanes[tensor.lanes[0]]
+
+
+def _batch_norm_scales(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
+    modules, weights = dict(model.named_modules()), dict(named_tensors(model))
     for tensor in graph.tensors:
         path, _, key = tensor.name.rpartition(".")
-        if key == "weight" and isinstance(modules.get(path), nn.modules.batchnorm._BatchNorm):
-            yield tensor, 0
+        is_scale = key == "weight" and isinstance(modules.get(path), nn.modules.batchnorm._BatchNorm)
+        if is_scale and tensor.lanes[0] is not None:
+            yield weights[tensor.name][:, None], graph.lanes[tensor.lanes[0]]
 
 
-def _summed(
-    graph: ChannelGraph, weights: Mapping[str, torch.Tensor], makers: Iterator[tuple[Tensor, int]], norm: int
-) -> tuple[Scores, NDArray[np.bool_]]:
-    """For each unit the norms of its slices of these tensors, summed, and whether there was any."""
+def _summed(graph: ChannelGraph, makers: Iterator[Rows], norm: int) -> tuple[Scores, NDArray[np.bool_]]:
+    """For each unit the norms of the rows that belong to it, summed, and whether there was any."""
     scores = np.zeros(len(graph.unit_groups))
     seen = np.zeros(len(graph.unit_groups), dtype=bool)
-    for tensor, dim in makers:
-        lane = tensor.lanes[dim]
-        if lane is None:
-            continue
-        rows = (
-            weights[tensor.name].movedim(dim, 0).flatten(1) if len(tensor.shape) > 1 else weights[tensor.name][:, None]
-        )
-        sizes = torch.linalg.vector_norm(rows.double(), ord=norm, dim=1).cpu().numpy()
-        units = graph.lanes[lane]
+    for rows, units in makers:
+        sizes = torch.linalg.vector_norm(rows.detach().double(), ord=norm, dim=1).cpu().numpy()
         np.add.at(scores, units[units >= 0], sizes[units >= 0])
         seen[units[units >= 0]] = True
     return scores, seen
 
 
 def _from_user(given: Mapping[str, ArrayLike], graph: ChannelGraph) -> Scores:
+    if not isinstance(given, Mapping):
+        raise InvalidOption(
+            f"The importance function gave a {type(given).__name__}. Return a dictionary: one finite number per "
+            "channel for every group of graph.free."
+        )
     scores = np.zeros(len(graph.unit_groups))
     start = 0
     for group in graph.groups:
         if group.frozen is None:
-            values = np.asarray(given.get(group.name, ()), dtype=np.float64)
+            values = _numbers(given.get(group.name, ()))
             if values.shape != (group.width,) or not np.isfinite(values).all():
                 raise InvalidOption(
                     f"The importance function gave group {group.name!r} {values.size} numbers "
@@ -96,3 +117,12 @@ def _from_user(given: Mapping[str, ArrayLike], graph: ChannelGraph) -> Scores:
             scores[start : start + group.width] = values
         start += group.width
     return scores
+
+
+def _numbers(given: ArrayLike | torch.Tensor) -> NDArray[np.float64]:
+    """Scores as an array, wherever they were computed; none if they are no numbers."""
+    values = given.detach().cpu() if isinstance(given, torch.Tensor) else given
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.zeros(0)

@@ -13,6 +13,7 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.estimate.importance import Importance, Scores, unit_importance
 from aacp.graph.surgery import shrink
+from aacp.structure import Structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +36,8 @@ class Order:
 
     def counts_per_group(self, structure: Iterable[int]) -> NDArray[np.int64]:
         """What each group keeps, frozen ones included; the structure is checked."""
-        counts = list(structure)
-        self.graph.lane_sizes(counts)
+        counts = Structure(structure)
+        self.graph.lane_sizes(counts.counts)
         free = iter(counts)
         return np.array([group.width if group.frozen is not None else next(free) for group in self.graph.groups])
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from aacp.data.batches import Batches, call
-from aacp.errors import InvalidData
+from aacp.errors import AACPError, InvalidData
 from aacp.estimate.moments import Moments
+from aacp.graph.program import first_line
 
 Meeting = tuple[str, Moments]  # the batch norm that was reached, and what all batches bring there
 
@@ -64,10 +66,23 @@ class Lockstep:
             for kind, enabled, dtype in self._autocast:
                 torch.set_autocast_enabled(kind, enabled)
                 torch.set_autocast_dtype(kind, dtype)
-            call(self._model, inputs)
+            run(self._model, inputs)
 
 
 KINDS = ("cpu", "cuda")
+
+
+def run(model: nn.Module, inputs: Any) -> None:
+    """The network on a copy of its inputs, since its code may write into them."""
+    try:
+        call(model, pytree.tree_map_only(torch.Tensor, torch.clone, inputs))
+    except (AACPError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever the model's own code raises
+        raise InvalidData(
+            f"{type(model).__name__} does not run on the calibration images: {first_line(error)}. "
+            "Give images of the shape that it was made for."
+        ) from error
 
 
 class _Walker(threading.Thread):
@@ -97,9 +112,13 @@ class _Walker(threading.Thread):
         else:
             self._turn.release()
         self._back.acquire()
-        if self._error is not None:
-            raise self._error
-        return self._place
+        if self._error is None:
+            return self._place
+        error, self._error = self._error, None
+        try:
+            raise error
+        finally:
+            del error  # it holds the frames of a whole pass: nothing may hold it once it is handled
 
     def wait_at(self, name: str, brought: Moments) -> None:
         """Called on the way: tell where we are, and wait for the others."""

@@ -20,7 +20,7 @@ from aacp.estimate.inheritance import Order
 from aacp.estimate.recalibration import running_norms
 from aacp.estimate.static import StaticProgram, StaticRun, Statistics
 from aacp.estimate.weights import MaskedWeights
-from aacp.graph.program import copy_module, positional
+from aacp.graph.program import copy_module, detach_hooks, positional
 
 
 class Masked(nn.Module):
@@ -32,6 +32,7 @@ class Masked(nn.Module):
         self._order, self._calibration = order, _whole(calibration)
         self._device = calibration.device
         self._model = copy_module(model).to(self._device).eval().requires_grad_(False)
+        detach_hooks(self._model)
         self.norms = len(running_norms(self._model))
         self._half = self._device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self._weights = MaskedWeights(self._model, order, torch.bfloat16 if self._half else None)
@@ -76,7 +77,7 @@ class Pass:
         self._program, self._weights, self._statistics, self._settle = program, weights, statistics, settle
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
-        return self._program.packed(self._compute(tensors))
+        return self._program.packed(self._compute([tensor.clone() for tensor in tensors]))  # it may write into them
 
     def _compute(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         run = StaticRun(self._program, self._weights, self._statistics, self._settle)

@@ -8,6 +8,8 @@ from functools import reduce
 
 import torch
 
+from aacp.errors import InvalidData
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -28,6 +30,14 @@ class Moments:
             mean = wide.mean(dims, keepdim=True)
             variance = (wide - mean).square_().mean(dims)
         return cls(x.numel() // max(1, x.size(1)), mean.double().flatten(), variance.double())
+
+    def require_spread(self, name: str) -> None:
+        """Refuse what a batch norm of this name saw if it is a single value, which has no variance."""
+        if self.count < 2:
+            raise InvalidData(
+                f"Batch norm {name or 'of the network'} saw {self.count} value per channel, which has no variance. "
+                "Give more calibration images."
+            )
 
     def plus(self, other: Moments) -> Moments:
         """Those of both together."""

@@ -14,11 +14,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
-from aacp.data.batches import Batches
+from aacp.data.batches import Batches, targets_of
 from aacp.data.scores import Score, accuracy
-from aacp.errors import AACPError, InvalidOption, InvalidScore
+from aacp.errors import AACPError, InvalidData, InvalidOption, InvalidScore
 from aacp.estimate.correlation import spearman
 from aacp.estimate.importance import Importance, unit_importance
 from aacp.estimate.inheritance import Order
@@ -26,7 +27,7 @@ from aacp.estimate.masked import Masked
 from aacp.estimate.racing import LOOKS, is_losing
 from aacp.estimate.recalibration import recalibrate
 from aacp.estimate.sliced import Sliced
-from aacp.graph.program import copy_module, first_line
+from aacp.graph.program import copy_module, detach_hooks, first_line
 from aacp.graph.surgery import shrink
 from aacp.structure import Structure
 
@@ -51,6 +52,8 @@ class Settings:
         for name, choices in (("execution", ("auto", "sliced", "masked")), ("passes", (1, 2, "auto"))):
             if getattr(self, name) not in choices:
                 raise InvalidOption(f"{name} is {getattr(self, name)!r}, but must be one of {choices}. Choose one.")
+        if not callable(self.score):
+            raise InvalidOption(f"score is {self.score!r}, not a function. Give one that takes (network, batches).")
         if self.racing is not None and not 0 < self.racing < 1:
             raise InvalidOption(f"racing is {self.racing}, but a probability of error is between 0 and 1. Give one.")
 
@@ -88,9 +91,12 @@ class PSAE:
         self.scores: dict[tuple[int, ...], float] = {}
         self.notes: list[str] = []
         self._model = copy_module(model).eval()
-        self._batch_size = batch_size or BATCH[self.device.type]
+        detach_hooks(self._model)
+        self._batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
         self.calibration = Batches.of(calibration, batch_size=self._batch_size, device=self.device)
         self.holdout = Batches.of(holdout, batch_size=self._batch_size, device=self.device)
+        for name, batches in (("calibration", self.calibration), ("held-out", self.holdout)):
+            _require_finite(name, batches)
         self._parts = self._prepare_racing()
         self.execution = self._chosen_execution()
         self.passes: int = 2
@@ -102,6 +108,11 @@ class PSAE:
     # -- choices ------------------------------------------------------------------------------------------------------
 
     def _chosen_execution(self) -> str:
+        if self.settings.execution == "sliced" and self.graph.form == "exported":
+            raise InvalidOption(
+                'This graph was traced with form="exported", since the network\'s own code cannot run sliced. '
+                'Choose execution="masked".'
+            )
         if self.settings.execution != "auto":
             return self.settings.execution
         if self.graph.form == "exported":
@@ -128,17 +139,20 @@ class PSAE:
 
     def _prepare_racing(self) -> list[Batches]:
         """The held-out images in random order, in the parts after which a trial may be stopped."""
-        if self.settings.racing is None or self.score is not accuracy or len(self.holdout) == 1:
+        races = self.settings.racing is not None and self.score is accuracy and len(self.holdout) > 1
+        targets = targets_of(next(iter(self.holdout)))
+        if not races or not isinstance(targets, torch.Tensor) or targets.dim() != 1:  # pixels are no independent draws
             return [self.holdout]
         self.holdout = self.holdout.shuffled(self.settings.seed)
         return self.holdout.parts(LOOKS)
 
     def agreement(self, structures: Sequence[Iterable[int]]) -> float:
         """The rank correlation between the scores of one pass and of two."""
-        by_passes = []
+        by_passes, holdout = [], self.holdout
         for passes in (1, 2):
             running = self._execution(passes)
             by_passes.append([self._scored(running.network(structure)) for structure in structures])
+            self.holdout = holdout
         return spearman(*by_passes)
 
     # -- estimates ----------------------------------------------------------------------------------------------------
@@ -161,13 +175,23 @@ class PSAE:
         return smaller
 
     def _estimate(self, structure: Iterable[int], incumbent: float | None) -> float:
-        counts = tuple(structure)
+        counts = Structure(structure).counts
         if counts not in self.scores:
-            network = self._running.network(counts)
-            self.scores[counts] = (
-                self._scored(network) if incumbent is None else self._scored_until_lost(network, incumbent)
-            )
+            try:
+                score = self._scored_until_lost(self._running.network(counts), incumbent)
+            except torch.OutOfMemoryError:
+                if self.execution == "sliced" or self.graph.form == "exported":
+                    raise
+                score = None
+            self.scores[counts] = self._scored_in_slices(counts, incumbent) if score is None else score
         return self.scores[counts]
+
+    def _scored_in_slices(self, counts: tuple[int, ...], incumbent: float | None) -> float:
+        """The score, now that a pass of full width over all images has proved too much for the memory."""
+        self.execution = "sliced"
+        self.notes.append("Out of memory: sliced execution from here on, which can take fewer images at a time.")
+        self._running = self._execution(self.passes)
+        return self._scored_until_lost(self._running.network(counts), incumbent)
 
     def _scored_until_lost(self, network: nn.Module, incumbent: float | None) -> float:
         """The score, of as many images as it takes to see that the incumbent wins."""
@@ -186,9 +210,11 @@ class PSAE:
         """The score of a network on held-out images; if they are too many at once, in halves."""
         while True:
             try:
-                value = float(self.score(network, batches or self.holdout))
-            except (AACPError, torch.OutOfMemoryError) as error:
-                if isinstance(error, AACPError) or self._batch_size == 1 or self.passes == 1:
+                value = float(self.score(network, self.holdout if batches is None else self._split(batches)))
+            except AACPError:
+                raise
+            except torch.OutOfMemoryError:
+                if self._batch_size == 1 or (self.passes == 1 and self.execution == "masked"):
                     raise
                 self._halve()
                 continue
@@ -202,12 +228,23 @@ class PSAE:
 
     def _halve(self) -> None:
         self._batch_size = max(1, min(self._batch_size, self.holdout.images) // 2)
-        self.holdout = Batches.of(self.holdout, batch_size=self._batch_size, device=self.device)
+        self.holdout, self._parts = self._split(self.holdout), [self._split(part) for part in self._parts]
         self.notes.append(f"Out of memory: held-out images now go in batches of {self._batch_size}.")
+
+    def _split(self, batches: Batches) -> Batches:
+        return Batches.of(batches, batch_size=self._batch_size, device=self.device)
 
 
 def _device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+
+
+def _require_finite(name: str, batches: Batches) -> None:
+    """Refuse images that make every score meaningless, once and for all."""
+    for inputs in batches.inputs():
+        tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+            raise InvalidData(f"The {name} images are not finite. Look for NaN and infinity in them.")
 
 
 def _spread_out(graph: ChannelGraph, seed: int, count: int = 16) -> list[Structure]:

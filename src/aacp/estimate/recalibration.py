@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.data.batches import Batches, batch_size_of, call, free_memory
+from aacp.data.batches import Batches, batch_size_of, free_memory
 from aacp.errors import InvalidData
-from aacp.estimate.lockstep import Lockstep
+from aacp.estimate.lockstep import Lockstep, run
 from aacp.estimate.moments import Moments
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
@@ -59,11 +59,11 @@ def settle_statistics(model: nn.Module, norms: dict[str, BatchNorm], batches: Ba
     All batches together if the memory holds what they hold, otherwise norm by norm, in batches that are halved as
     often as the memory asks for it.
     """
-    try:
+    with suppress(torch.OutOfMemoryError):
         if _fits(batches):
-            return _side_by_side(model, norms, batches)
-    except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
+            size = batches.images if has_untracked_norms(model) else max(map(batch_size_of, batches))
+            return _side_by_side(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
+    torch.cuda.empty_cache()
     size = max(map(batch_size_of, batches))
     while True:
         try:
@@ -83,6 +83,11 @@ def running_norms(model: nn.Module) -> dict[str, BatchNorm]:
     """The batch norms that keep running statistics, by name."""
     modules = model.named_modules()
     return {name: m for name, m in modules if isinstance(m, BatchNorm) and m.running_mean is not None}
+
+
+def has_untracked_norms(model: nn.Module) -> bool:
+    """Whether there is a batch norm that always normalises by the batch at hand."""
+    return any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules())
 
 
 @contextmanager
@@ -112,11 +117,7 @@ def restored_on_failure(norms: list[BatchNorm]) -> Iterator[None]:
 
 def write(moments: Moments, name: str, norm: BatchNorm) -> None:
     """Make moments the running statistics of a batch norm."""
-    if moments.count < 2:
-        raise InvalidData(
-            f"Batch norm {name or 'of the network'} saw {moments.count} value per channel, which has no variance. "
-            "Give more calibration images."
-        )
+    moments.require_spread(name)
     if not bool((torch.isfinite(moments.mean) & torch.isfinite(moments.variance)).all()):
         raise InvalidData(
             f"What reaches batch norm {name or 'of the network'} is not finite. "
@@ -149,6 +150,11 @@ class _Reached(BaseException):
 
 def _norm_by_norm(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
     """A pass for each batch norm, in the order they are reached, as far as that one."""
+    if has_untracked_norms(model) and len(batches) > 1:
+        raise InvalidData(
+            "The calibration images do not fit into the memory as one batch, and this network has a batch norm without "
+            "running statistics, which sees only one batch at a time. Give fewer calibration images."
+        )
     order = _order(model, norms, batches)
     if len(set(order)) < len(order):
         raise InvalidData(
@@ -169,7 +175,7 @@ def _order(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> l
 
     handles = [hook(name, norm) for name, norm in norms.items()]
     try:
-        call(model, next(batches.inputs()))
+        run(model, next(batches.inputs()))
     finally:
         for handle in handles:
             handle.remove()
@@ -187,7 +193,7 @@ def _sum_over_batches(model: nn.Module, name: str, norm: BatchNorm, batches: Bat
     try:
         for inputs in batches.inputs():
             with suppress(_Reached):
-                call(model, inputs)
+                run(model, inputs)
     finally:
         handle.remove()
     write(Moments.joined(parts), name, norm)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from aacp.data.batches import Batches
 from aacp.estimate.inheritance import Order
 from aacp.estimate.recalibration import running_norms, settle_statistics
-from aacp.graph.program import copy_module, named_tensors
+from aacp.graph.program import copy_module, detach_hooks, named_tensors
 from aacp.graph.slicing import resize, sliced_tensors
 
 
@@ -20,7 +22,9 @@ class Sliced:
     def __init__(self, model: nn.Module, order: Order, calibration: Batches, one_pass: bool = False) -> None:
         device = calibration.device
         self._full = copy_module(model).to(device).eval().requires_grad_(False)
+        detach_hooks(self._full)
         self._skeleton = copy_module(self._full)
+        self._skeleton.register_forward_pre_hook(_copied, with_kwargs=True)
         self._order, self._calibration = order, calibration
         self._places = _places(self._full, self._skeleton)
 
@@ -33,6 +37,7 @@ class Sliced:
         """The network with this structure, inherited and recalibrated; good until the next call."""
         graph = self._order.graph
         units = self._order.units(structure)
+        self._skeleton.eval()  # whatever the last score left it in
         sliced = sliced_tensors(self._full, graph, units, shared=True)
         for module, key, full in self._places:
             _put(module, key, sliced[id(full)])
@@ -42,6 +47,11 @@ class Sliced:
             with torch.no_grad():
                 settle_statistics(self._skeleton, norms, self._calibration)
         return self._skeleton
+
+
+def _copied(_: nn.Module, arguments: Any, named: Any) -> Any:
+    """Inputs that a network may write into: those that are scored again and again stay as they are."""
+    return pytree.tree_map_only(torch.Tensor, torch.clone, (arguments, named))
 
 
 def _places(full: nn.Module, skeleton: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:

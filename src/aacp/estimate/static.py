@@ -7,6 +7,7 @@ batch norms and what follows them until all of it can be computed at once.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -28,7 +29,7 @@ from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call, copy_module, export
 from aacp.graph.propagation import Propagation
 
-CLIPS = {"relu": math.inf, "relu6": 6.0}
+TINY = torch.finfo(torch.float32).tiny
 Affine = tuple[torch.Tensor, torch.Tensor]  # scale and shift of each channel
 
 
@@ -50,6 +51,7 @@ class Statistics:
     def settle(self, name: str, count: int, mean: torch.Tensor, variance: torch.Tensor) -> Affine:
         """Take in what a batch norm sees; what is returned normalises just that, `affine` all it saw in this pass."""
         now = Moments(count, mean, variance)
+        now.require_spread(name.removesuffix("running_mean").removesuffix("."))
         affine = self.affine[name] = self._scaled(name, now)
         if name in self._seen:
             now = self._seen[name].plus(now)
@@ -59,7 +61,9 @@ class Statistics:
 
     def _scaled(self, name: str, seen: Moments) -> Affine:
         norm = self._norms[name]
-        scale = torch.rsqrt(seen.variance + norm.eps)
+        # Absent channels are zero throughout; without an eps they would become infinite, and reach what is there.
+        variance = seen.variance + norm.eps if norm.eps else seen.variance.clamp(min=TINY)
+        scale = torch.rsqrt(variance)
         scale = scale if norm.weight is None else scale * norm.weight
         shift = -seen.mean * scale if norm.bias is None else torch.addcmul(norm.bias, seen.mean, scale, value=-1.0)
         return scale, shift
@@ -70,7 +74,8 @@ class StaticProgram:
 
     def __init__(self, model: nn.Module, graph: ChannelGraph, arguments: tuple[Any, ...]) -> None:
         device = next(model.parameters()).device
-        program = export(copy_module(model), arguments)
+        program = export(copy_module(model).eval(), arguments)
+        self.uses = Counter(call["running_mean"] for call in program.calls() if call.operator == "batch_norm")
         self.propagation, _ = follow(program, None, model, graph.form)
         self._units = torch.from_numpy(_units_of_ids(self.propagation, graph))
         self._masks: dict[fx.Node, list[torch.Tensor]] = {}
@@ -163,10 +168,15 @@ class StaticRun(MaskedRun):
     # -- what is put off -----------------------------------------------------------------------------------------------
 
     def convolution(self, call: Call) -> Convolution | None:
-        """A convolution that only a batch norm reads waits for it; its bias would cancel in what is normalised."""
+        """A convolution that only a batch norm reads waits for it; its bias would cancel in what is normalised.
+
+        Not if the batch norm has other uses: what they have in common depends on the biases.
+        """
         weight = self.masked_weight(call)
         users = [Call(user) for user in call.node.users]
         if weight is None or len(users) != 1 or self._norm(users[0]) is None or isinstance(call["padding"], str):
+            return None
+        if self._program.uses[users[0]["running_mean"]] > 1:
             return None
         x = self._computed(call["input"])
         stride, padding, dilation = (_pair(call[name]) for name in ("stride", "padding", "dilation"))
@@ -207,6 +217,8 @@ class StaticRun(MaskedRun):
         nodes = [call["self"], call["other"]]
         if call.get("alpha") != 1 or not all(isinstance(node, fx.Node) for node in nodes) or nodes[0] is nodes[1]:
             return None
+        if _is_in_place(call) and not isinstance(self._values[nodes[0]], Pending):
+            return None  # views of what it writes into would not see it
         for one, other in (nodes, nodes[::-1]):
             value = self._values[one]
             if isinstance(value, Pending) and value.top is None and value.residual is None:

@@ -40,17 +40,24 @@ def sliced_tensors(
 
     With `shared`, parameters that stay whole are the model's own, for a network that only lives for a moment.
     """
+    require_match(model, graph)
     stays = [(units[lane] | (lane < 0)) for lane in graph.lanes]
     tensors = {tensor.name: tensor for tensor in graph.tensors}
-    replaced: dict[int, torch.Tensor] = {}
-    for name, value in named_tensors(model):
-        if name not in tensors or tensors[name].shape != tuple(value.shape):
+    return {id(value): _sliced(value, tensors[name], stays, shared) for name, value in named_tensors(model)}
+
+
+def require_match(model: nn.Module, graph: ChannelGraph) -> None:
+    """Refuse a graph that was traced from another network."""
+    known = {tensor.name: tensor.shape for tensor in graph.tensors}
+    found = {name: tuple(value.shape) for name, value in named_tensors(model)}
+    parameters = [tensor.name for tensor in graph.tensors if tensor.is_parameter]
+    for name in [*found, *parameters]:
+        if known.get(name) != found.get(name):
+            here = f"has shape {found[name]}" if name in found else "is missing"
             raise GraphMismatch(
-                f"{name} has shape {tuple(value.shape)} in this network, but the graph knows "
-                f"{tensors[name].shape if name in tensors else 'no such tensor'}. Trace this network again."
+                f"{name} {here} in this network, but the graph knows "
+                f"{known.get(name, 'no such tensor')}. Trace this network again."
             )
-        replaced[id(value)] = _sliced(value, tensors[name], stays, shared)
-    return replaced
 
 
 def _sliced(value: torch.Tensor, tensor: Tensor, stays: list[NDArray[np.bool_]], shared: bool) -> torch.Tensor:
