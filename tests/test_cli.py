@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -56,3 +57,22 @@ def test_help_does_not_pay_for_torch() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.rstrip().endswith("False")
+
+
+def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(tmp_path: Path) -> None:
+    command = ["prune", "digits_resnet", "--data", "digits", "--prune-macs", "0.5", "--evaluations", "12", "--json"]
+    command += ["--epochs", "1", "--calibration", "64", "--run", str(tmp_path), "--device", "cpu"]
+    (code, out, err), (_, again, _) = run(*command), run(*command)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["after"]["macs"] <= 0.5 * found["before"]["macs"]
+    assert json.loads(again) == found
+    code, _, err = run(*command, "--seed", "1")
+    assert code == 1
+    assert "RunMismatch" in err
+
+
+def test_prune_without_a_limit_says_what_to_give(tmp_path: Path) -> None:
+    code, _, err = run("prune", "digits_resnet", "--data", "digits", "--run", str(tmp_path))
+    assert code == 1
+    assert "without limits" in err

@@ -17,8 +17,8 @@ FLOORS = [
     {"data"},
     {"graph", "estimate", "train", "zoo"},
     {"artefact", "export", "report", "bench"},
-    {"pipeline", "request"},
-    {"cli"},
+    {"plan", "request", "pipeline", "job"},
+    {"commands", "cli"},
 ]
 TORCHLESS = {"errors", "lanes", "structure", "channels", "space", "folder", "cost", "search", "table", "records"}
 

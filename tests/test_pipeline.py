@@ -12,7 +12,8 @@ import torch
 import aacp
 from aacp import pipeline
 from aacp.folder import RunFolder
-from aacp.pipeline import Plan, prune, targets
+from aacp.pipeline import prune
+from aacp.plan import Plan, targets
 from aacp.train.recipe import DIGITS
 
 RECIPE = replace(DIGITS.scaled(2), distillation=0.5)

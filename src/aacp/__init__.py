@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from aacp.graph.surgery import shrink as shrink
     from aacp.graph.tracing import trace as trace
     from aacp.graph.tracing import verify as verify
+    from aacp.pipeline import Pruned as Pruned
+    from aacp.pipeline import prune as prune
+    from aacp.plan import Plan as Plan
     from aacp.search.evolution import Evolution as Evolution
     from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
     from aacp.search.guided import Guidance as Guidance
@@ -104,6 +107,8 @@ _PLACES = {
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
     "PSAE": "aacp.estimate.psae",
+    "Plan": "aacp.plan",
+    "Pruned": "aacp.pipeline",
     "Ranking": "aacp.estimate.ranking",
     "Recipe": "aacp.train.recipe",
     "RunFolder": "aacp.folder",
@@ -128,6 +133,7 @@ _PLACES = {
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
+    "prune": "aacp.pipeline",
     "ranking": "aacp.estimate.ranking",
     "recalibrate": "aacp.estimate.recalibration",
     "rescale": "aacp.search.rescaling",

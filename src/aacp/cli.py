@@ -12,6 +12,7 @@ import click
 
 from aacp import __version__
 from aacp.bench.commands import bench
+from aacp.commands.prune import prune
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 
@@ -136,6 +137,7 @@ def train(
 
 
 main.add_command(bench)
+main.add_command(prune)
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,47 +21,22 @@ from aacp.cost.budget import Budget, Limit
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
-from aacp.errors import InvalidOption, UntraceableModel
-from aacp.estimate.importance import Importance
+from aacp.errors import UntraceableModel
 from aacp.estimate.inheritance import inherit
 from aacp.estimate.psae import PSAE
 from aacp.estimate.recalibration import recalibrate
 from aacp.folder import RunFolder
 from aacp.graph.tracing import prepare, trace
-from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Measured, Reached, Target
+from aacp.plan import Plan
+from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Measured, Reached
 from aacp.request import ask
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
-from aacp.space import PruningStep, SearchSpace
+from aacp.space import SearchSpace
 from aacp.structure import Structure
 from aacp.train.loop import finetune, train_from_scratch
-from aacp.train.recipe import FINETUNE, Recipe
 
 COSTS = {"macs": macs, "params": params, "activation_bytes": activation_bytes}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked of a run, apart from the network and the data."""
-
-    limits: tuple[Target, ...]
-    pruning_step: PruningStep = 1 / 8
-    method: str = "default"
-    evaluations: int = 200
-    recipe: Recipe | None = FINETUNE  # None: the network is not trained
-    from_scratch: bool = False
-    importance: Importance = "l1"
-    calibration_images: int = 4096
-    frozen: tuple[str, ...] = ()
-    scope: str = "all"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.limits:
-            raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
-        for target in self.limits:
-            if target.cost not in COSTS:
-                raise InvalidOption(f"There is no cost {target.cost!r}. Choose from {', '.join(COSTS)}.")
 
 
 @dataclass(frozen=True)
@@ -75,11 +49,17 @@ class Pruned:
     evaluation: Evaluation
     folder: RunFolder
 
+    def __str__(self) -> str:
+        before, after = self.evaluation.before, self.evaluation.after
+        lines = [f"{name}: {_change(getattr(before, name), getattr(after, name))}" for name in COSTS]
+        lines += [
+            f"{part} score: {getattr(before, part):.4f} -> {getattr(after, part):.4f}" for part in ("test", "holdout")
+        ]
+        return "\n".join([*lines, f"kept: {list(self.choice.counts)}", f"folder: {self.folder.path}"])
 
-def targets(budget: Mapping[str, float], at_most: Mapping[str, float] | None = None) -> tuple[Target, ...]:
-    """Limits from rates (shares to remove) and from values not to be exceeded, by the names of costs."""
-    rates = tuple(Target(cost, pruning_rate=rate) for cost, rate in budget.items())
-    return rates + tuple(Target(cost, at_most=value) for cost, value in (at_most or {}).items())
+
+def _change(before: float, after: float) -> str:
+    return f"{before:,} -> {after:,} ({after / before - 1:+.1%})"
 
 
 def prune(

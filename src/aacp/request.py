@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,9 @@ from aacp.data.splits import Data
 from aacp.errors import RunMismatch
 from aacp.folder import RunFolder
 from aacp.graph.program import named_tensors
+from aacp.plan import Plan
 from aacp.records import RUN, Request
 from aacp.train.seeding import digest
-
-if TYPE_CHECKING:
-    from aacp.pipeline import Plan
 
 CIRCUMSTANCES = ("command", "versions", "hardware", "started")  # may differ from call to call
 

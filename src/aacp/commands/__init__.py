@@ -1,0 +1,1 @@
+"""The commands that need more options than a page holds; `aacp.cli` puts them together."""
