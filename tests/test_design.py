@@ -13,14 +13,26 @@ SOURCE = Path(aacp.__file__).parent
 FLOORS = [
     {"errors", "lanes"},
     {"structure", "channels", "space", "folder"},
-    {"cost", "search", "table"},
+    {"cost", "search", "table", "records"},
     {"data"},
     {"graph", "estimate", "train", "zoo"},
     {"artefact", "export", "report", "bench"},
     {"pipeline"},
     {"cli"},
 ]
-TORCHLESS = {"errors", "lanes", "structure", "channels", "space", "folder", "cost", "search", "table"}
+TORCHLESS = {
+    "errors",
+    "lanes",
+    "structure",
+    "channels",
+    "space",
+    "folder",
+    "cost",
+    "search",
+    "table",
+    "records",
+    "report",
+}
 
 
 def room(module: str) -> str:

@@ -1,0 +1,238 @@
+"""Records: the small JSON files of a run folder as values, for those who write them and those who read them.
+
+Each class is a file or a part of one, field by field (docs/formats.md). Units live in names, rates mean *removed*, and
+scores are higher where they are better. What a newer version adds to a file is passed over.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from aacp.cost.budget import TOLERANCE, Limit
+from aacp.errors import RunMismatch
+from aacp.structure import Structure
+
+RUN, GRAPH, STRUCTURE, EVALUATION, EXPORT = (
+    f"{name}.json" for name in ("run", "graph", "structure", "evaluation", "export")
+)
+TRAINING, LOG = "training", "log.jsonl"
+
+AnyRecord = TypeVar("AnyRecord", bound="Record")
+
+
+class Record:
+    """A value that goes into a file as JSON and comes back, or is refused by the name of what is wrong."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(cast(Any, self))
+
+    @classmethod
+    def from_json(cls: type[AnyRecord], data: Any) -> AnyRecord:
+        record = _read(cls, data, "")
+        assert isinstance(record, cls)
+        return record
+
+
+# -- run.json ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Target(Record):
+    """A limit as it was asked for: one of the two numbers is given."""
+
+    cost: str
+    pruning_rate: float | None = None  # share to remove
+    at_most: float | None = None  # in the unit of the cost
+
+    def __str__(self) -> str:
+        if self.pruning_rate is not None:
+            return f"{self.cost} -{100 * self.pruning_rate:g} %"
+        return f"{self.cost} <= {self.at_most:g}" if self.at_most is not None else self.cost
+
+
+@dataclass(frozen=True)
+class Request(Record):
+    """run.json: what was asked of a run, and where and with what it began."""
+
+    command: str
+    model: str
+    data: str
+    limits: tuple[Target, ...]
+    pruning_step: Any  # of SearchSpace: a number, a list, or numbers by name
+    method: str
+    evaluations: int
+    recipe: dict[str, Any] | None  # Recipe.to_json; None: nothing is trained
+    seed: int
+    versions: dict[str, str]
+    hardware: str
+    started: str  # ISO 8601, with the offset from UTC
+    metric: str = "accuracy"
+
+
+# -- structure.json ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reached(Record):
+    """A limit, and what the chosen structure makes of it; values are in the unit of the cost."""
+
+    cost: str
+    unit: str
+    pruning_rate: float | None
+    at_most: float | None
+    full: float  # of the unpruned network
+    bound: float  # the most it may be
+    reached: float
+
+    @classmethod
+    def of(cls, limit: Limit, structure: Structure) -> Reached:
+        value, cost = float(limit.cost(np.asarray(structure))), limit.cost
+        return cls(cost.name, cost.unit, limit.pruning_rate, limit.at_most, float(cost.full), limit.bound, value)
+
+    @property
+    def holds(self) -> bool:
+        return self.reached <= self.bound + TOLERANCE * abs(self.bound)
+
+    @property
+    def slack(self) -> float:
+        """What is left of the bound, as a share of the unpruned cost (of the bound, for an `at_most`): Limit.slack."""
+        whole = self.full if self.pruning_rate is not None else self.bound
+        return (self.bound - self.reached) / whole if whole else 0.0
+
+
+@dataclass(frozen=True)
+class Choice(Record):
+    """structure.json: the structure a search ended with."""
+
+    counts: tuple[int, ...]  # one per free group, in the graph's order
+    score: float  # estimated, before training
+    limits: tuple[Reached, ...]
+
+
+# -- training/log.jsonl -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Epoch(Record):
+    """What one epoch did: a line of the log."""
+
+    epoch: int  # counted from 1
+    lr: float  # of its last step
+    loss: float  # mean over its steps
+    accuracy: float | None  # on the batches as they were trained on
+    holdout: float | None  # score on held-out data afterwards, if there is any
+    seconds: float  # of training, without scoring
+    images_per_second: float
+
+
+# -- evaluation.json --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured(Record):
+    """What one network scores and costs."""
+
+    test: float | None  # score on test data
+    holdout: float | None  # score on held-out data
+    macs: int
+    params: int
+    activation_bytes: int
+    file_bytes: int | None = None  # of its weights as safetensors
+
+
+@dataclass(frozen=True)
+class Evaluation(Record):
+    """evaluation.json: the unpruned network and the pruned one side by side."""
+
+    before: Measured
+    after: Measured
+
+
+# -- export.json ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Latency(Record):
+    """How long one batch takes: the median, and the quartiles around it."""
+
+    seconds: float
+    low_seconds: float
+    high_seconds: float
+
+
+@dataclass(frozen=True)
+class Timing(Record):
+    """Both networks timed in the same way, in turn."""
+
+    runtime: str  # with its version and threads: "ONNX Runtime 1.20, 1 thread"
+    device: str
+    batch_size: int
+    repeats: int
+    before: Latency
+    after: Latency
+
+
+@dataclass(frozen=True)
+class Exported(Record):
+    """export.json: the ONNX files, how far they are from torch, and how fast."""
+
+    opset: int
+    largest_difference: float  # of any output from torch's
+    before_bytes: int  # original.onnx
+    after_bytes: int  # pruned.onnx
+    timings: tuple[Timing, ...] = ()
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+_WORDS = {str: "text", int: "a whole number", float: "a number"}
+
+
+def _read(kind: Any, value: Any, place: str) -> Any:
+    """A value of JSON as `kind`, a type of the fields above; `place` leads to it."""
+    if kind is Any:
+        return value
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return _record(kind, value, place)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _read(inner[0], value, place)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_read(inner[0], item, f"{place}[{index}]") for index, item in enumerate(value))
+    if origin is dict and isinstance(value, Mapping):
+        return {key: _read(inner[1], item, f"{place}.{key}") for key, item in value.items()}
+    if kind in _WORDS and _is(kind, value):
+        return float(value) if kind is float else value
+    raise _refusal(place, _WORDS.get(kind, "a list" if origin is tuple else "an object"), value)
+
+
+def _record(kind: type[Record], value: Any, place: str) -> Record:
+    if not isinstance(value, Mapping):
+        raise _refusal(place, "an object", value)
+    hints, found = get_type_hints(kind), dict[str, Any]()
+    for field in fields(cast(Any, kind)):
+        name = f"{place}.{field.name}".lstrip(".")
+        if field.name in value:
+            found[field.name] = _read(hints[field.name], value[field.name], name)
+        elif field.default is MISSING:
+            raise RunMismatch(f"{name} is missing. Write the file again, with the version of aacp that reads it.")
+    return kind(**found)
+
+
+def _is(kind: type, value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is float:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, kind)
+
+
+def _refusal(place: str, wanted: str, value: Any) -> RunMismatch:
+    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:37]}..."
+    return RunMismatch(f"{place or 'the file'} should be {wanted}, but is {shown}. Write the file again.")
