@@ -20,7 +20,19 @@ FLOORS = [
     {"plan", "request", "pipeline", "job"},
     {"commands", "cli"},
 ]
-TORCHLESS = {"errors", "lanes", "structure", "channels", "space", "folder", "cost", "search", "table", "records"}
+TORCHLESS = {
+    "errors",
+    "lanes",
+    "structure",
+    "channels",
+    "space",
+    "folder",
+    "cost",
+    "search",
+    "table",
+    "records",
+    "report",
+}
 
 
 def room(module: str) -> str:

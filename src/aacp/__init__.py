@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aacp.errors import InvalidStructure as InvalidStructure
     from aacp.errors import InvalidWeights as InvalidWeights
     from aacp.errors import NothingToPrune as NothingToPrune
+    from aacp.errors import NothingToReport as NothingToReport
     from aacp.errors import RunLocked as RunLocked
     from aacp.errors import RunMismatch as RunMismatch
     from aacp.errors import UnknownData as UnknownData
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from aacp.pipeline import Pruned as Pruned
     from aacp.pipeline import prune as prune
     from aacp.plan import Plan as Plan
+    from aacp.report.page import write_report as write_report
     from aacp.search.evolution import Evolution as Evolution
     from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
     from aacp.search.guided import Guidance as Guidance
@@ -106,6 +108,7 @@ _PLACES = {
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
     "NothingToPrune": "aacp.errors",
+    "NothingToReport": "aacp.errors",
     "PSAE": "aacp.estimate.psae",
     "Plan": "aacp.plan",
     "Pruned": "aacp.pipeline",
@@ -145,6 +148,7 @@ _PLACES = {
     "trace": "aacp.graph.tracing",
     "train_from_scratch": "aacp.train.loop",
     "verify": "aacp.graph.tracing",
+    "write_report": "aacp.report.page",
 }
 
 __all__ = sorted(_PLACES)

@@ -136,6 +136,18 @@ def train(
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))
 
 
+@main.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="RUN [RUN ...]")
+@click.option("--out", type=click.Path(), help="File to write; by default report.html in the folder that holds it all.")
+@click.option("--json", "as_json", is_flag=True, help="Print where the page is for a machine to read.")
+def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
+    """Write one page about one run folder, or about several side by side; it needs no network to be read."""
+    from aacp.report.page import write_report
+
+    page = write_report(runs, out)
+    click.echo(json.dumps({"report": str(page)}) if as_json else f"report: {page}")
+
+
 main.add_command(bench)
 main.add_command(prune)
 

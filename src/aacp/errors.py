@@ -15,6 +15,7 @@ AACPError
 ├── InvalidScore       a score function fails, or what it returns is no number
 ├── RunMismatch        a run folder or saved search belongs to another question
 ├── RunLocked          another process is writing to the run folder
+├── NothingToReport    a run folder is not there, or has nothing to show
 ├── Diverged           a loss stopped being a number
 ├── WorkerFailed       one of several processes fails, or ends before its work does
 └── InvalidStructure   counts or indices that the graph or space does not allow
@@ -85,6 +86,10 @@ class RunMismatch(AACPError):
 
 class RunLocked(AACPError):
     """Another process is writing to the run folder."""
+
+
+class NothingToReport(AACPError):
+    """A run folder is not there, or has nothing to show."""
 
 
 class Diverged(AACPError, ArithmeticError):

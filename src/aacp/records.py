@@ -49,11 +49,7 @@ class Target(Record):
     cost: str
     pruning_rate: float | None = None  # share to remove
     at_most: float | None = None  # in the unit of the cost
-
-    def __str__(self) -> str:
-        if self.pruning_rate is not None:
-            return f"{self.cost} -{100 * self.pruning_rate:g} %"
-        return f"{self.cost} <= {self.at_most:g}" if self.at_most is not None else self.cost
+    unit: str = ""
 
 
 @dataclass(frozen=True)

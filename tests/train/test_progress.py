@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from aacp.errors import InvalidOption
+from aacp.records import Epoch
 from aacp.train.loop import fit
 from aacp.train.progress import described
 from aacp.train.recipe import Recipe
-from aacp.train.session import Epoch
 from train.small_data import network, pictures
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1)

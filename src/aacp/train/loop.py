@@ -17,6 +17,7 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
+from aacp.records import Epoch
 from aacp.train.checkpoint import RUN, Checkpoint, check_same_question
 from aacp.train.devices import collective_errors, make_fabric
 from aacp.train.loaded import Loaded
@@ -25,7 +26,7 @@ from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.resident import Resident
 from aacp.train.scoring import scoring_batches
 from aacp.train.seeding import digest, global_seed
-from aacp.train.session import Epoch, Session
+from aacp.train.session import Session
 from aacp.train.sources import parts_of, source_of
 from aacp.train.teaching import Loss
 

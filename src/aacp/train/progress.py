@@ -13,9 +13,9 @@ from lightning_fabric import Fabric
 
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
+from aacp.records import Epoch
 from aacp.train.checkpoint import LOG
 from aacp.train.recipe import Recipe
-from aacp.train.session import Epoch
 
 Listener = Callable[[Epoch], None]
 

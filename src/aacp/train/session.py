@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from aacp.data.batches import Batches, batch_size_of, call
 from aacp.data.scores import Score
 from aacp.errors import Diverged, InvalidData, InvalidOption
+from aacp.records import Epoch
 from aacp.train.averaging import Average
 from aacp.train.loaded import Loaded, check_labels
 from aacp.train.recipe import Recipe
@@ -24,22 +24,6 @@ from aacp.train.step import CapturedStep, Step, sgd
 from aacp.train.teaching import Loss, Objective, Teacher, channels_last
 
 CHECKED_EVERY = 100  # steps; reading a loss makes the device wait
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch did: a line of the log."""
-
-    epoch: int  # counted from 1
-    lr: float  # of its last step
-    loss: float  # mean over its steps
-    accuracy: float | None  # on the batches as they were trained on
-    holdout: float | None  # score on held-out data afterwards, if there is any
-    seconds: float  # of training, without scoring
-    images_per_second: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Session:

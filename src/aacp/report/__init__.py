@@ -1,0 +1,1 @@
+"""One self-contained page from run folders: what was asked, what was found, what it is worth."""

@@ -1,0 +1,147 @@
+"""Kept channels: what each group keeps of its width, in network order (the paper's Fig. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from aacp.channels import ChannelGraph, ChannelGroup
+from aacp.report.chart import BLUE, GREY, PALE, SHADES, axis, hover, layout, words
+from aacp.report.html import Figure
+from aacp.report.numbers import percent
+from aacp.report.run import Run
+
+NAMED = 30  # groups that can be named one by one below a chart as wide as a phone
+
+
+def kept_counts(graph: ChannelGraph, counts: Sequence[int] | None) -> list[int]:
+    """Units each group keeps, frozen ones all; without counts, everything is kept."""
+    free = iter(graph.full if counts is None else counts)
+    return [group.width if group.frozen is not None else next(free) for group in graph.groups]
+
+
+def layers_of(group: ChannelGroup, graph: ChannelGraph) -> list[str]:
+    """The layers that make the group's channels."""
+    names = {layer.name for layer in graph.layers}
+    makers = dict.fromkeys(member.partition(".weight[0]")[0] for member in group.members if ".weight[0]" in member)
+    return [name for name in makers if name in names] or [group.name]
+
+
+def channels_figure(run: Run) -> Figure | None:
+    """Bars of kept over full; before a search, of the widths themselves."""
+    if run.graph is None or not run.graph.groups:
+        return None
+    graph, is_chosen = run.graph, run.choice is not None
+    kept = kept_counts(graph, run.choice.counts if run.choice else None)
+    heights = [
+        100 * count / group.width if is_chosen else count * group.unit_channels
+        for group, count in zip(graph.groups, kept, strict=True)
+    ]
+    texts = [_hover(group, count, graph) for group, count in zip(graph.groups, kept, strict=True)]
+    traces = [
+        _bars(name, [i for i, group in enumerate(graph.groups) if (group.frozen is not None) == is_frozen], style)
+        for name, is_frozen, style in _KINDS
+    ]
+    for trace in traces:
+        trace["y"], trace["hovertext"] = [heights[i] for i in trace["x"]], [texts[i] for i in trace["x"]]
+    title = "kept of each group, %" if is_chosen else "channels"
+    y = axis(title, {"range": [0, 104], "dtick": 25} if is_chosen else {"rangemode": "tozero"})
+    return Figure(
+        "channels",
+        _caption(graph, kept, is_chosen),
+        ([_whole(len(kept))] if is_chosen else []) + [trace for trace in traces if trace["x"]],
+        layout(_names(graph), y, {"barmode": "overlay", "bargap": 0.25}),
+        400,
+    )
+
+
+_KINDS: tuple[tuple[str, bool, dict[str, Any]], ...] = (
+    ("kept", False, {"color": BLUE}),
+    ("frozen", True, {"color": GREY, "pattern": {"shape": "/", "size": 5, "solidity": 0.35}}),
+)
+
+
+def _bars(name: str, places: list[int], style: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "bar", "name": name, "x": places, "hoverinfo": "text", "marker": style}
+
+
+def _whole(groups: int) -> dict[str, Any]:
+    """What there was: a pale bar behind each."""
+    bars = _bars("unpruned", list(range(groups)), {"color": PALE})
+    return {**bars, "y": [100] * groups, "hoverinfo": "skip"}
+
+
+def _caption(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool) -> str:
+    frozen = len(graph.groups) - len(graph.free)
+    hatched = f" Hatched: the {frozen} that may not be pruned." if frozen else ""
+    if not is_chosen:
+        return f"Channels of each group, in network order.{hatched}"
+    full = sum(group.width * group.unit_channels for group in graph.groups)
+    left = sum(count * group.unit_channels for count, group in zip(kept, graph.groups, strict=True))
+    return (
+        f"What each group of coupled channels keeps, in network order: {left:,} of {full:,} channels, "
+        f"{percent(left / full)}.{hatched}"
+    )
+
+
+def _hover(group: ChannelGroup, count: int, graph: ChannelGraph) -> str:
+    unit = group.unit_channels
+    lines = [group.name, f"{count * unit} of {group.width * unit} channels ({percent(count / group.width)})"]
+    names = layers_of(group, graph)
+    shown = [", ".join(names[start : start + 3]) for start in range(0, min(len(names), 12), 3)]
+    lines += [f"layers: {shown[0]}", *shown[1:]]
+    if len(names) > 12:
+        lines.append(f"and {len(names) - 12} more")
+    return hover(*lines, *([f"frozen: {group.frozen}"] if group.frozen is not None else []))
+
+
+def _names(graph: ChannelGraph) -> dict[str, Any]:
+    """The axis of groups: each by its name, or, where there are too many, each stage once."""
+    groups = graph.groups
+    if len(groups) <= NAMED:
+        places, texts = list(range(len(groups))), [_short(group.name) for group in groups]
+    else:
+        places, texts = _stages([group.name for group in groups])
+    ticks = {"tickmode": "array", "tickvals": places, "ticktext": [words(text) for text in texts], "tickangle": -90}
+    return axis("", {**ticks, "range": [-0.6, len(groups) - 0.4], "showgrid": False, "tickfont": {"size": 10}})
+
+
+def _stages(names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Where each stage begins: by the shortest part of the names that tells at least three apart."""
+    runs: list[tuple[int, str]] = []
+    for depth in (1, 2, 3):
+        keys = [(".".join(name.split(".")[:depth]), place) for place, name in enumerate(names)]
+        runs = [(next(members)[1], key) for key, members in groupby(keys, key=lambda pair: pair[0])]
+        if len(runs) >= 3:
+            break
+    thinned = runs[:: -(-len(runs) // NAMED)]
+    return [place for place, _ in thinned], [_short(key) for _, key in thinned]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}"
+
+
+def channels_of_runs(runs: Sequence[Run]) -> Figure | None:
+    """A row for each run of one network, shaded by what each group keeps."""
+    chosen = [run for run in runs if run.graph is not None and run.choice is not None]
+    graphs = [run.graph for run in chosen if run.graph is not None]
+    if len(chosen) < 2 or any(graph.groups != graphs[0].groups for graph in graphs):
+        return None
+    rows, texts = [], []
+    for run in chosen:
+        assert run.choice is not None
+        kept = list(zip(graphs[0].groups, kept_counts(graphs[0], run.choice.counts), strict=True))
+        rows.append([100 * count / group.width for group, count in kept])
+        texts.append([f"{words(run.name)}<br>{_hover(group, count, graphs[0])}" for group, count in kept])
+    bar = {"title": {"text": "kept, %"}, "thickness": 10, "outlinewidth": 0}
+    trace = {"type": "heatmap", "z": rows, "hovertext": texts, "hoverinfo": "text", "xgap": 1, "ygap": 1}
+    y = axis("", {"tickvals": list(range(len(chosen))), "ticktext": [words(_short(run.name)) for run in chosen]})
+    return Figure(
+        "channels-of-runs",
+        "What each run keeps of each group, in network order; the darker, the more.",
+        [{**trace, "colorscale": SHADES, "zmin": 0, "zmax": 100, "colorbar": bar}],
+        layout(_names(graphs[0]), {**y, "autorange": "reversed", "showgrid": False}),
+        200 + 26 * len(chosen),
+    )

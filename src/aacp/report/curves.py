@@ -1,0 +1,159 @@
+"""Curves: how the search went, what accuracy costs, how training went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from aacp.cost.analytic import Cost
+from aacp.records import Epoch, Reached
+from aacp.report.chart import AMBER, BLUE, GREY, Trace, axis, hover, layout, line, points, vertical
+from aacp.report.headline import cost_name
+from aacp.report.html import Figure
+from aacp.report.numbers import change, duration, quantity, score
+from aacp.report.run import Run
+from aacp.search.history import Candidate, History
+
+TRIED = {"color": GREY, "size": 6, "opacity": 0.55}
+CHOSEN = {"color": AMBER, "size": 13, "symbol": "diamond", "line": {"width": 1.5, "color": "#ffffff"}}
+
+
+def scale(metric: str) -> float:
+    """Accuracies are drawn in percent."""
+    return 100.0 if metric == "accuracy" else 1.0
+
+
+def score_title(metric: str, what: str = "estimated") -> str:
+    return f"{what} {metric}{', %' if metric == 'accuracy' else ''}"
+
+
+def candidate_hovers(history: History, costs: Sequence[Cost], metric: str) -> list[str]:
+    """What each candidate is: number, generation, score and costs."""
+    counts = [list(candidate.structure) for candidate in history]
+    priced = [(cost, np.asarray(cost(np.array(counts)))) for cost in costs] if counts else []
+    return [
+        hover(
+            f"number {candidate.number}: {score(candidate.score, metric)}",
+            f"generation {candidate.generation}",
+            *(_priced(cost, float(values[row])) for cost, values in priced),
+        )
+        for row, candidate in enumerate(history)
+    ]
+
+
+def _priced(cost: Cost, value: float) -> str:
+    return f"{quantity(value, cost.unit)} {_noun(cost.name)} ({change(cost.full, value)})"
+
+
+def _noun(cost: str) -> str:
+    return "of activations" if cost == "activation_bytes" else cost_name(cost)
+
+
+def search_figure(run: Run) -> Figure | None:
+    """Every candidate's score by number, and the best so far."""
+    if not len(run.history):
+        return None
+    numbers = [candidate.number for candidate in run.history]
+    scores = [scale(run.metric) * candidate.score for candidate in run.history]
+    traces = [
+        points("tried", numbers, scores, candidate_hovers(run.history, run.costs, run.metric), TRIED),
+        {**line("best so far", numbers, list(accumulate(scores, max)), {"color": BLUE, "width": 2, "shape": "hv"})}
+        | {"hoverinfo": "skip"},
+    ]
+    best, chosen = run.history.best, chosen_candidate(run)
+    assert best is not None
+    traces += [_chosen(run, chosen, chosen.number)] if chosen is not None else []
+    caption = (
+        f"The search: {len(run.history)} structures, scored before any training. The best of them reached "
+        f"{score(best.score, run.metric)} as number {best.number}."
+    )
+    if chosen is not None and chosen.number != best.number:
+        caption += f" Number {chosen.number} was chosen: the method trusts it more than its single score."
+    return Figure("search", caption, traces, layout(axis("number of the structure"), axis(score_title(run.metric))))
+
+
+def chosen_candidate(run: Run) -> Candidate | None:
+    return None if run.choice is None else run.history.find(run.choice.counts)
+
+
+def _chosen(run: Run, candidate: Candidate, x: float) -> Trace:
+    text = candidate_hovers(History([candidate]), run.costs, run.metric)
+    return points("chosen", [x], [scale(run.metric) * candidate.score], text, CHOSEN)
+
+
+def cost_figures(run: Run) -> list[Figure]:
+    """Score against each cost, with the front of everything evaluated."""
+    if not len(run.history):
+        return []
+    limits = run.choice.limits if run.choice else ()
+    return [_cost_figure(run, cost, [limit for limit in limits if limit.cost == cost.name]) for cost in run.costs]
+
+
+def _cost_figure(run: Run, cost: Cost, limits: Sequence[Reached]) -> Figure:
+    traces = against(run.history, cost, run.costs, run.metric)
+    chosen = chosen_candidate(run)
+    if chosen is not None:
+        traces.append(_chosen(run, chosen, float(cost(np.asarray(chosen.structure)))))
+    name = cost_name(cost.name)
+    marked = " Diamond: the chosen one." if chosen is not None else ""
+    marked += " Dotted: the limit." if limits else ""
+    return Figure(
+        f"cost-{cost.name}",
+        f"Estimated {run.metric} against {name}. The line joins what nothing tried beats at the same cost.{marked}",
+        traces,
+        layout(
+            _cost_axis(name, cost),
+            axis(score_title(run.metric)),
+            {"shapes": [vertical(x.bound) for x in limits], "showlegend": False},
+        ),
+        300,
+    )
+
+
+def _cost_axis(name: str, cost: Cost) -> dict[str, object]:
+    return axis(name, {"tickformat": "~s", "ticksuffix": "B" if cost.unit == "bytes" else "", "nticks": 5})
+
+
+def against(history: History, cost: Cost, costs: Sequence[Cost], metric: str) -> list[Trace]:
+    """Dots for all that was evaluated, and a line along the best of each cost."""
+    values = np.asarray(cost(np.array([list(candidate.structure) for candidate in history])), dtype=float).tolist()
+    scores = [scale(metric) * candidate.score for candidate in history]
+    front = sorted((float(cost(np.asarray(c.structure))), scale(metric) * c.score) for c in history.pareto([cost]))
+    style = {"color": BLUE, "width": 2, "shape": "hv"}
+    best = line("Pareto front", [x for x, _ in front], [y for _, y in front], style)
+    marks = {"mode": "lines+markers", "marker": {"size": 6, "color": BLUE}, "hoverinfo": "skip"}
+    return [points("tried", values, scores, candidate_hovers(history, costs, metric), TRIED), {**best, **marks}]
+
+
+def training_figure(run: Run) -> Figure | None:
+    """Accuracy, loss and learning rate over the epochs, one above the other."""
+    epochs = run.epochs
+    if not epochs:
+        return None
+    times = [epoch.epoch for epoch in epochs]
+    traces = _accuracies(epochs, run.metric)
+    traces.append(line("loss", times, [epoch.loss for epoch in epochs], {"color": AMBER, "width": 2}, "2"))
+    traces.append(line("learning rate", times, [epoch.lr for epoch in epochs], {"color": GREY, "width": 2}, "3"))
+    panels = {"yaxis2": axis("loss", {"domain": [0.27, 0.51]}), "yaxis3": axis("lr", {"domain": [0, 0.19]})}
+    top = axis(f"{run.metric}{', %' if run.metric == 'accuracy' else ''}", {"domain": [0.59, 1]})
+    last = epochs[-1]
+    seen = "" if last.holdout is None else f"; {score(last.holdout, run.metric)} on held-out data at the end"
+    time = duration(sum(epoch.seconds for epoch in epochs))
+    caption = f"Training: {last.epoch} epochs in {time}, last loss {last.loss:.4g}{seen}."
+    x = axis("epoch", {"anchor": "y3"})
+    return Figure("training", caption, traces, layout(x, top, {**panels, "hovermode": "x unified"}), 460)
+
+
+def _accuracies(epochs: Sequence[Epoch], metric: str) -> list[Trace]:
+    found = []
+    for name, field, style in (
+        ("held-out", "holdout", {"color": BLUE, "width": 2}),
+        ("batches trained on", "accuracy", {"color": GREY, "width": 1.5, "dash": "dot"}),
+    ):
+        known = [(epoch.epoch, getattr(epoch, field)) for epoch in epochs if getattr(epoch, field) is not None]
+        if known:
+            values = [round(scale(metric) * value, 6) for _, value in known]
+            found.append(line(name, [time for time, _ in known], values, style))
+    return found

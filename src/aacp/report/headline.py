@@ -1,0 +1,168 @@
+"""What a run achieved, in a sentence; and what is not better, as plainly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aacp.records import Measured, Reached, Target, Timing
+from aacp.report.numbers import MINUS, duration, gain, percent, quantity, score
+from aacp.report.run import Run
+
+NAMES = {"cifar10": "CIFAR-10", "digits": "the digits"}
+COSTS = {
+    "macs": "MACs",
+    "params": "parameters",
+    "activation_bytes": "bytes of activations",
+    "latency": "latency",
+}
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A sentence beside the headline."""
+
+    text: str
+    is_good: bool
+
+
+def subject(run: Run) -> str:
+    """What was pruned, and on what."""
+    if run.request is None:
+        return run.name if run.graph is None else run.graph.model
+    name, _, rest = run.request.data.partition(":")
+    data = NAMES.get(name) or (rest if name == "imagefolder" else run.request.data)
+    return f"{run.request.model} on {data}"
+
+
+def headline(run: Run) -> str:
+    """One sentence: the network, what it lost, and how good it still is."""
+    return f"{subject(run)}: {', '.join(_achievements(run))}"
+
+
+def _achievements(run: Run) -> list[str]:
+    before, after = run.before, run.after
+    if before is not None and after is not None:
+        return [fewer(before.macs, after.macs, "MACs"), fewer(before.params, after.params, "parameters"), _right(run)]
+    if run.history.best is not None:
+        best = score(run.history.best.score, run.metric, 1)
+        return [f"{len(run.history)} structures tried so far, the best estimated at {best}"]
+    if run.graph is not None:
+        free = f"{len(run.graph.free)} of {len(run.graph.groups)} groups of channels"
+        return [f"traced, not searched yet; {free} may be pruned"]
+    return ["nothing has come out yet"] if not run.epochs else [f"{len(run.epochs)} epochs of training"]
+
+
+def fewer(before: float, after: float, noun: str) -> str:
+    """50 to 25: "50 % fewer"."""
+    if before == after or not before:
+        return f"no fewer {noun}"
+    return f"{percent(abs(1 - after / before))} {'fewer' if after < before else 'more'} {noun}"
+
+
+def _right(run: Run) -> str:
+    """The accuracy after and before, on the same data."""
+    suffix = " right" if run.metric == "accuracy" else f" {run.metric}"
+    found = compared(run)
+    if found is None:
+        if run.choice is None:
+            return "not scored yet"
+        return f"estimated at {score(run.choice.score, run.metric, 1)}{suffix} before training"
+    before, after = found
+    digits = 1 if score(before, run.metric, 1) != score(after, run.metric, 1) or before == after else 2
+    if before == after:
+        return f"{score(after, run.metric, digits)}{suffix} as before"
+    return f"{score(after, run.metric, digits)} instead of {score(before, run.metric, digits)}{suffix}"
+
+
+def compared(run: Run) -> tuple[float, float] | None:
+    """The scores before and after that count: on test data, or else on held-out data."""
+    if run.evaluation is None:
+        return None
+    before, after = run.evaluation.before, run.evaluation.after
+    for pair in ((before.test, after.test), (before.holdout, after.holdout)):
+        if pair[0] is not None and pair[1] is not None:
+            return pair[0], pair[1]
+    return None
+
+
+def remarks(run: Run) -> list[Remark]:
+    """What the headline does not say: accuracy lost, limits missed, what is slower; and what is faster."""
+    found = _about_score(run)
+    found += [Remark(_missed(limit), False) for limit in (run.choice.limits if run.choice else ()) if not limit.holds]
+    if run.before is not None and run.after is not None:
+        found += _about_growth(run.before, run.after)
+    return found + [_about_time(timing) for timing in (run.exported.timings if run.exported else ())]
+
+
+def _about_score(run: Run) -> list[Remark]:
+    pair = compared(run)
+    if pair is None or pair[1] >= pair[0]:
+        return []
+    words = gain(*pair, run.metric).lstrip(f"+{MINUS}")
+    on_test = run.evaluation is not None and run.evaluation.after.test is not None
+    where = "test data" if on_test else "held-out data"
+    return [Remark(f"{run.metric.capitalize()} lost: {words} on {where}.", False)]
+
+
+def _missed(limit: Reached) -> str:
+    reached, bound = quantity(limit.reached, limit.unit), quantity(limit.bound, limit.unit)
+    return f"Limit missed: {cost_name(limit.cost)} came to {reached}, where {bound} was the most."
+
+
+def _about_growth(before: Measured, after: Measured) -> list[Remark]:
+    """Only what got worse: the headline tells the rest."""
+    grown = [
+        (name, getattr(before, field), getattr(after, field))
+        for field, name in COSTS.items()
+        if hasattr(before, field) and getattr(after, field) > getattr(before, field)
+    ]
+    return [Remark(f"Not smaller: {fewer(old, new, name)} than before.", False) for name, old, new in grown]
+
+
+def _about_time(timing: Timing) -> Remark:
+    """Faster or slower only where the quartiles of the two do not meet."""
+    before, after, where = timing.before, timing.after, f"in {timing.runtime} on {timing.device}"
+    numbers = f"{duration(after.seconds)} instead of {duration(before.seconds)} for a batch of {timing.batch_size}"
+    if after.high_seconds < before.low_seconds:
+        return Remark(f"{before.seconds / after.seconds:.2f} times as fast {where}: {numbers}.", True)
+    if after.low_seconds > before.high_seconds:
+        return Remark(f"Slower {where}: {numbers}.", False)
+    return Remark(f"Not measurably faster {where}: {numbers}.", False)
+
+
+def cost_name(cost: str) -> str:
+    return COSTS.get(cost, cost.replace("_", " "))
+
+
+def asked(limits: Sequence[Target]) -> str:
+    """Limits as they were asked for, in short."""
+    words = []
+    for limit in limits:
+        name = cost_name(limit.cost)
+        if limit.pruning_rate is not None:
+            words.append(f"{name} {MINUS}{percent(limit.pruning_rate)}")
+        elif limit.at_most is not None:
+            words.append(f"{name} \N{LESS-THAN OR EQUAL TO} {quantity(limit.at_most, limit.unit)}")
+    return ", ".join(words) or "no limit"
+
+
+def headline_of(runs: Sequence[Run]) -> str:
+    """One sentence for several runs: how far they reach."""
+    subjects = list(dict.fromkeys(subject(run) for run in runs))
+    whole = f"{len(runs)} runs of {subjects[0]}" if len(subjects) == 1 else f"{len(runs)} runs"
+    pairs = [(run.before, run.after) for run in runs if run.before and run.after]
+    cuts = [1 - after.macs / before.macs for before, after in pairs if before.macs]
+    parts = [f"{_range([percent(cut) for cut in sorted(cuts)])} fewer MACs"] if cuts and min(cuts) > 0 else []
+    scores = [pair for run in runs if (pair := compared(run)) is not None]
+    if scores and len({run.metric for run in runs}) == 1:
+        metric = runs[0].metric
+        after = _range([score(value, metric, 1) for value in sorted(value for _, value in scores)])
+        unpruned = {before for before, _ in scores}
+        instead = f", {score(unpruned.pop(), metric, 1)} before pruning" if len(unpruned) == 1 else ""
+        parts.append(f"{after}{' right' if metric == 'accuracy' else ' ' + metric}{instead}")
+    return f"{whole}: {', '.join(parts)}" if parts else whole
+
+
+def _range(texts: Sequence[str]) -> str:
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"

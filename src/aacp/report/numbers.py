@@ -1,0 +1,74 @@
+"""Numbers as people read them: with a unit, few digits, and a true minus sign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NBSP = "\N{NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
+
+
+def plain(value: float, digits: int) -> str:
+    """So many digits behind the point, without a hyphen and without the sign of a zero."""
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not float(text.replace(",", "")) else text.replace("-", MINUS)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """0.5 is "50 %": a round number needs no zeros."""
+    text = plain(100 * share, digits)
+    return f"{text.removesuffix('.' + '0' * digits)}{NBSP}%"
+
+
+def signed(text: str) -> str:
+    return text if text.startswith(MINUS) or not text.strip(f"0. %{NBSP}") else f"+{text}"
+
+
+def count(value: float) -> str:
+    """126,561,536 is "126.6 M"."""
+    return f"{value:,.0f}" if abs(value) < 1e4 else _scaled(value, [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")])
+
+
+def size(value: float) -> str:
+    return _scaled(value, [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes")])
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that gives a number above 1."""
+    return _scaled(seconds, [(60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")], 3)
+
+
+def change(before: float, after: float) -> str:
+    """What became of a cost, relative to what it was."""
+    if before == after:
+        return "unchanged"
+    return f"{signed(plain(100 * (after / before - 1), 1))}{NBSP}%" if before else "from nothing"
+
+
+def score(value: float, metric: str, digits: int = 2) -> str:
+    """An accuracy in percent, any other metric as the number it is."""
+    return f"{plain(100 * value, digits)}{NBSP}%" if metric == "accuracy" else plain(value, digits + 2)
+
+
+def gain(before: float, after: float, metric: str) -> str:
+    """How a score differs: an accuracy in points."""
+    if metric == "accuracy":
+        return f"{signed(plain(100 * (after - before), 2))}{NBSP}points"
+    return signed(plain(after - before, 4))
+
+
+def quantity(value: float, unit: str) -> str:
+    """A cost in its own unit."""
+    if unit in ("s", "seconds"):
+        return duration(value)
+    if unit == "bytes":
+        return size(value)
+    return count(value) if abs(value) >= 1e3 or value == int(value) else f"{value:.4g}{NBSP}{unit}".rstrip(NBSP)
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]], digits: int = 4) -> str:
+    """So many digits in the largest unit that the value fills."""
+    unit, name = next(((unit, name) for unit, name in units if abs(value) >= unit), units[-1])
+    text = f"{value / unit:.{digits}g}" if abs(value / unit) < 999.5 else f"{value / unit:,.0f}"
+    return f"{text}{NBSP}{name}"

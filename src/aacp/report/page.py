@@ -1,0 +1,117 @@
+"""The page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from aacp import __version__
+from aacp.errors import NothingToReport
+from aacp.folder import RunFolder
+from aacp.report.headline import headline, headline_of, remarks
+from aacp.report.html import Markup, details, escaped, joined, tag
+from aacp.report.run import Run, read_run
+from aacp.report.sections import sections
+from aacp.report.sweep import comparison
+
+FILE = "report.html"
+AnyPath = str | os.PathLike[str]
+
+
+def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = None) -> Path:
+    """Write the page about one run folder or several, and say where it is.
+
+    By default it lies in the folder, or in the one that holds all of them.
+    """
+    given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    places = list(dict.fromkeys(Path(folder) for folder in given))
+    if not places:
+        raise NothingToReport("A report needs a run folder, but none was given. Give one or more.")
+    page = page_of([read_run(place) for place in places])
+    target = _default(places) if path is None else Path(path)
+    target = target / FILE if target.is_dir() else target
+    RunFolder(target.parent).write_text(target.name, page)
+    return target
+
+
+def _default(places: Sequence[Path]) -> Path:
+    if len(places) == 1:
+        return places[0] / FILE
+    return Path(os.path.commonpath([place.resolve().parent for place in places])) / FILE
+
+
+def page_of(runs: Sequence[Run]) -> str:
+    """The whole page as text."""
+    shown = [run for run in runs if not run.is_empty]
+    if not shown:
+        names = ", ".join(run.name for run in runs)
+        words = " ".join(f"{trouble.rstrip('.')}." for run in runs for trouble in run.troubles)
+        raise NothingToReport(f"There is nothing to show in {names}. {words or 'Give the folder of a run.'}")
+    body = sections(shown[0], "run0-") if len(shown) == 1 else _several(shown)
+    title = headline(shown[0]) if len(shown) == 1 else headline_of(shown)
+    empty = [f"{run.name} holds nothing that could be shown." for run in runs if run.is_empty]
+    troubles = [*empty, *(f"{run.name}: {trouble}" for run in runs for trouble in run.troubles)]
+    return _document(title, joined([_header(title, shown), _troubles(troubles), body]))
+
+
+def _header(title: str, runs: Sequence[Run]) -> Markup:
+    name, _, achieved = title.partition(": ")
+    heading = tag("h1", tag("span", f"{name}: " if achieved else name), achieved)
+    return tag("header", heading, _remarks(runs[0]) if len(runs) == 1 else "")
+
+
+def _remarks(run: Run) -> Markup:
+    kinds = {True: {"class": "good"}, False: {"class": "bad"}}
+    marked = [tag("li", remark.text, attributes=kinds[remark.is_good]) for remark in remarks(run)]
+    return tag("ul", *marked, attributes={"class": "remarks"}) if marked else Markup()
+
+
+def _troubles(troubles: Sequence[str]) -> Markup:
+    if not troubles:
+        return Markup()
+    items = tag("ul", *(tag("li", trouble) for trouble in troubles))
+    return tag("aside", tag("p", "Not everything could be read."), items, attributes={"class": "troubles"})
+
+
+def _several(runs: Sequence[Run]) -> Markup:
+    """The comparison, then each run behind its name; its figures are drawn when it is opened."""
+    each = [_folded(run, f"run{place}") for place, run in enumerate(runs)]
+    return joined([comparison(runs), tag("section", tag("h2", "Each run"), *each)])
+
+
+def _folded(run: Run, identity: str) -> Markup:
+    summary = joined([tag("strong", run.name), " ", headline(run)])
+    inside = details(summary, _remarks(run), sections(run, f"{identity}-"))
+    return tag("div", inside, attributes={"id": identity, "class": "run"})
+
+
+def _document(title: str, body: Markup) -> str:
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+    here = Path(__file__).parent
+    style, script = ((here / name).read_text() for name in ("page.css", "page.js"))
+    # The page itself forbids the network: whatever asked for it would end as an error in the console.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+    return f"""<!doctype html>
+<html lang="en-GB">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="aacp {__version__}">
+<title>{escaped(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<footer>Made by aacp {__version__}. This file needs nothing else: keep it, send it, print it.</footer>
+<noscript>The figures are drawn by a script, which is switched off here. The tables say the same.</noscript>
+<script>{get_plotlyjs()}</script>
+<script>{script}</script>
+</body>
+</html>
+"""

@@ -1,0 +1,156 @@
+"""Run: what a run folder holds, as far as it can be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from aacp.channels import ChannelGraph
+from aacp.cost.analytic import Cost, activation_bytes, macs, params
+from aacp.errors import NothingToReport, RunMismatch
+from aacp.folder import RunFolder
+from aacp.records import (
+    EVALUATION,
+    EXPORT,
+    GRAPH,
+    LOG,
+    RUN,
+    STRUCTURE,
+    TRAINING,
+    Choice,
+    Epoch,
+    Evaluation,
+    Exported,
+    Measured,
+    Request,
+)
+from aacp.search.history import Candidate, History
+from aacp.search.loop import HISTORY
+from aacp.structure import Structure
+
+Anything = TypeVar("Anything")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run as the report sees it: None or nothing for what is not there, and words for what cannot be read."""
+
+    name: str
+    request: Request | None = None
+    graph: ChannelGraph | None = None
+    history: History = field(default_factory=History)
+    choice: Choice | None = None
+    epochs: tuple[Epoch, ...] = ()
+    evaluation: Evaluation | None = None
+    exported: Exported | None = None
+    troubles: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        parts = (self.request, self.graph, self.choice, self.evaluation, self.exported)
+        return not len(self.history) and not self.epochs and all(part is None for part in parts)
+
+    @cached_property
+    def costs(self) -> tuple[Cost, ...]:
+        """What every structure of the history can be priced with."""
+        return () if self.graph is None else (macs(self.graph), params(self.graph), activation_bytes(self.graph))
+
+    @property
+    def before(self) -> Measured | None:
+        """The unpruned network: as evaluated, or else what its graph says."""
+        if self.evaluation is not None:
+            return self.evaluation.before
+        return None if self.graph is None else self._priced(self.graph.full)
+
+    @property
+    def after(self) -> Measured | None:
+        """The pruned network: as evaluated, or else what the chosen structure costs."""
+        if self.evaluation is not None:
+            return self.evaluation.after
+        return None if self.graph is None or self.choice is None else self._priced(Structure(self.choice.counts))
+
+    def _priced(self, structure: Structure) -> Measured:
+        return Measured(None, None, *(int(cost(np.asarray(structure))) for cost in self.costs))
+
+    @property
+    def metric(self) -> str:
+        return "accuracy" if self.request is None else self.request.metric
+
+
+def read_run(path: str | Path) -> Run:
+    """What a folder holds; a file that cannot be read is told in `troubles`, and the rest is read all the same."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise NothingToReport(f"There is no folder {folder}. Give the folder that a run was kept in.")
+    return _Reader(folder).run()
+
+
+class _Reader:
+    """Reads the files of one folder, and takes down what is wrong with them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.troubles = path, list[str]()
+
+    def run(self) -> Run:
+        graph = self._attempt(GRAPH, self._graph)
+        return Run(
+            self.path.resolve().name,
+            self._attempt(RUN, lambda: self._json(RUN, Request.from_json)),
+            graph,
+            self._attempt(HISTORY, lambda: self._history(graph)) or History(),
+            self._attempt(STRUCTURE, lambda: self._choice(graph)),
+            self._attempt(f"{TRAINING}/{LOG}", self._epochs) or (),
+            self._attempt(EVALUATION, lambda: self._json(EVALUATION, Evaluation.from_json)),
+            self._attempt(EXPORT, lambda: self._json(EXPORT, Exported.from_json)),
+            tuple(self.troubles),
+        )
+
+    def _attempt(self, name: str, read: Callable[[], Anything]) -> Anything | None:
+        try:
+            return read()
+        except Exception as error:  # a file may be wrong in any way, and the others can be shown all the same
+            words = str(error) or type(error).__name__
+            self.troubles.append(f"{name} is left out, since it cannot be read: {words}")
+            return None
+
+    def _json(self, name: str, parse: Callable[[Any], Anything]) -> Anything | None:
+        data = RunFolder(self.path).read_json(name)
+        return None if data is None else parse(data)
+
+    def _graph(self) -> ChannelGraph | None:
+        graph = self._json(GRAPH, ChannelGraph.from_json)
+        if graph is not None:
+            _check(graph, graph.full)
+            macs(graph), params(graph), activation_bytes(graph)  # pricing shows whether its parts fit each other
+        return graph
+
+    def _history(self, graph: ChannelGraph | None) -> History:
+        records = [Candidate.from_json(record) for record in RunFolder(self.path).read_log(HISTORY)]
+        for candidate in records:
+            _check(graph, candidate.structure)
+        return History(candidate for candidate in records if math.isfinite(candidate.score))
+
+    def _choice(self, graph: ChannelGraph | None) -> Choice | None:
+        choice = self._json(STRUCTURE, Choice.from_json)
+        if choice is not None:
+            _check(graph, Structure(choice.counts))
+        return choice
+
+    def _epochs(self) -> tuple[Epoch, ...]:
+        if not (self.path / TRAINING).is_dir():
+            return ()
+        return tuple(Epoch.from_json(record) for record in RunFolder(self.path / TRAINING).read_log(LOG))
+
+
+def _check(graph: ChannelGraph | None, structure: Structure) -> None:
+    """Refuse a structure of another graph."""
+    if graph is not None:
+        graph.lane_sizes(np.asarray(structure))
+    elif not len(structure):
+        raise RunMismatch("it has a structure without counts. Search again.")

@@ -1,0 +1,30 @@
+"""docs/formats.md lists the fields that the records have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from aacp.records import Choice, Epoch, Exported, Latency, Measured, Reached, Request, Target, Timing
+
+TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"),
+    [
+        ("run.json", (Request, Target)),
+        ("structure.json", (Choice, Reached)),
+        ("training/log.jsonl", (Epoch,)),
+        ("evaluation.json", (Measured,)),
+        ("export.json", (Exported, Timing, Latency)),
+    ],
+)
+def test_the_document_lists_every_field(heading: str, kinds: tuple[type, ...]) -> None:
+    section = re.split(r"^##", TEXT.partition(f"### `{heading}`")[2], flags=re.MULTILINE)[0]
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", section))))
+    for kind in kinds:
+        assert {field.name for field in fields(kind)} <= words, kind.__name__
