@@ -73,7 +73,7 @@ def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) ->
         ("resnet20", 16),
         ("torchvision:mobilenet_v2", 32),
         ("timm:convnext_atto", 32),
-        ("torchvision:regnet_x_400mf", 32),
+        ("timm:resnext26ts", 32),
     ],
 )
 def test_networks_of_the_zoo_run_sliced_and_masked_as_they_do_shrunk(name: str, pixels: int) -> None:
@@ -160,7 +160,7 @@ def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, option
     agree(model, graph, Batches.of(images[:6], batch_size=4), images[6:], tried, DOUBLE)
 
 
-@pytest.mark.parametrize("split", [[9], [1] * 9, [1, 6, 2]], ids=str)
+@pytest.mark.parametrize("split", [[9], [1, 6, 2]], ids=str)
 @pytest.mark.parametrize("one_pass", [False, True], ids=["two passes", "one pass"])
 def test_neither_split_nor_number_of_passes_tells_the_executions_apart(split: list[int], one_pass: bool) -> None:
     model = nn.Sequential(unit(3, 8), unit(8, 8), conv(8, 5, 1)).eval()
