@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from aacp.folder import RunFolder
 from aacp.graph.tracing import prepare, trace
 from aacp.plan import Plan
 from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Measured, Reached
+from aacp.report.page import FILE, write_report
 from aacp.request import ask
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
@@ -48,6 +50,10 @@ class Pruned:
     choice: Choice
     evaluation: Evaluation
     folder: RunFolder
+
+    @property
+    def report(self) -> Path:
+        return self.folder.path / FILE
 
     def __str__(self) -> str:
         before, after = self.evaluation.before, self.evaluation.after
@@ -108,7 +114,9 @@ class _Run:
         graph = self.traced()
         choice = self.searched(graph)
         network = self.trained(graph, choice)
-        return Pruned(network, graph, choice, self.evaluated(graph, choice, network), self.folder)
+        evaluation = self.evaluated(graph, choice, network)
+        self.reported()
+        return Pruned(network, graph, choice, evaluation, self.folder)
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
@@ -174,6 +182,13 @@ class _Run:
         evaluation = Evaluation(before, after)
         self.folder.write_json(EVALUATION, evaluation.to_json())
         return evaluation
+
+    def reported(self) -> None:
+        """The page is drawn anew each time: it costs a second, and shows what is there."""
+        try:
+            write_report([self.folder.path])
+        except ImportError:  # machines for training alone may do without plotly
+            self._say("no report, since plotly is not installed; aacp report draws it where it is")
 
     # -- what stages need ---------------------------------------------------------------------------------------------
 
