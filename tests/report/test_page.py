@@ -68,7 +68,7 @@ def test_names_from_files_never_become_markup(made: Made, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kept", "words", "headings"),
     [
-        ({"graph.json"}, "traced, not searched yet", ["Before and after", "Channels", "Left alone, and why"]),
+        ({"graph.json"}, "traced, not searched yet", ["What it costs", "Channels", "Left alone, and why"]),
         ({"run.json"}, "nothing has come out yet", ["How to reproduce"]),
         ({"history.jsonl"}, "60 structures tried so far", ["Search"]),
         ({"structure.json"}, "MACs: 50 % fewer", ["Limits"]),
@@ -79,7 +79,7 @@ def test_names_from_files_never_become_markup(made: Made, tmp_path: Path) -> Non
         (
             {"graph.json", "history.jsonl"},
             "60 structures tried so far",
-            ["Before and after", "Channels", "Search", "Accuracy against cost", "Left alone, and why"],
+            ["What it costs", "Channels", "Search", "Accuracy against cost", "Left alone, and why"],
         ),
         (
             {"graph.json", "structure.json"},
