@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -163,3 +165,63 @@ def _epochs(count: int, final: float) -> tuple[Epoch, ...]:
         lr = recipe.lr_at(number * 390 - 1, 390)
         found.append(Epoch(number, lr, round(loss, 6), round(0.99 - loss / 8, 6), round(holdout, 6), 1.9, 26_100.0))
     return tuple(found)
+
+
+# -- variations -------------------------------------------------------------------------------------------------------
+
+
+def copy_of(made: Made, path: Path, **changes: Any) -> Made:
+    """The same run in another folder, with some of its records replaced."""
+    shutil.copytree(made.path, path)
+    other = replace(made, path=path, **changes)
+    write_run(other)
+    return other
+
+
+def asking(made: Made, macs_rate: float, params_rate: float | None) -> Request:
+    """What was asked, with other rates."""
+    limits = [Target("macs", macs_rate), *([] if params_rate is None else [Target("params", params_rate)])]
+    return replace(made.request, limits=tuple(limits))
+
+
+def scoring(made: Made, test: float | None, holdout: float | None = None) -> Evaluation:
+    return replace(made.evaluation, after=replace(made.evaluation.after, test=test, holdout=holdout))
+
+
+def sweep_of(made: Made, folder: Path) -> list[Made]:
+    """Four runs over two rates."""
+    cells = {(0.3, None): 0.93, (0.3, 0.5): 0.925, (0.6, None): 0.915, (0.6, 0.5): 0.911}
+    folder.mkdir()
+    return [
+        copy_of(made, folder / f"m{m}-p{p}", request=asking(made, m, p), evaluation=scoring(made, test, test))
+        for (m, p), test in cells.items()
+    ]
+
+
+ATTACK = """</script><script>document.title='touched'</script><img src=x onerror="document.title='touched'">"'&%{y}"""
+
+
+def nasty(made: Made, path: Path) -> Made:
+    """A run in which every name that comes from outside tries to be markup."""
+    groups = [
+        replace(group, name=f"{i}{ATTACK}", frozen=group.frozen and ATTACK) for i, group in enumerate(made.graph.groups)
+    ]
+    words = {
+        "command": ATTACK,
+        "model": ATTACK,
+        "data": ATTACK,
+        "method": ATTACK,
+        "hardware": ATTACK,
+        "started": ATTACK,
+    }
+    request = replace(made.request, **words, versions={ATTACK: ATTACK}, recipe={ATTACK: ATTACK}, pruning_step=ATTACK)
+    timings = tuple(replace(timing, runtime=ATTACK, device=ATTACK) for timing in made.exported.timings)
+    limits = tuple(replace(limit, cost=ATTACK, unit=ATTACK) for limit in made.choice.limits)
+    return copy_of(
+        made,
+        path,
+        graph=replace(made.graph, groups=tuple(groups), notes=(ATTACK,), model=ATTACK),
+        request=request,
+        exported=replace(made.exported, timings=timings),
+        choice=replace(made.choice, limits=limits),
+    )

@@ -34,47 +34,46 @@ def channels_figure(run: Run) -> Figure | None:
         return None
     graph, is_chosen = run.graph, run.choice is not None
     kept = kept_counts(graph, run.choice.counts if run.choice else None)
-    heights = [
-        100 * count / group.width if is_chosen else count * group.unit_channels
-        for group, count in zip(graph.groups, kept, strict=True)
-    ]
-    texts = [_hover(group, count, graph) for group, count in zip(graph.groups, kept, strict=True)]
-    traces = [
-        _bars(name, [i for i, group in enumerate(graph.groups) if (group.frozen is not None) == is_frozen], style)
-        for name, is_frozen, style in _KINDS
-    ]
-    for trace in traces:
-        trace["y"], trace["hovertext"] = [heights[i] for i in trace["x"]], [texts[i] for i in trace["x"]]
+    bars = [bar for bar in (_bars(graph, kept, is_chosen, is_frozen) for is_frozen in (False, True)) if bar["x"]]
     title = "kept of each group, %" if is_chosen else "channels"
     y = axis(title, {"range": [0, 104], "dtick": 25} if is_chosen else {"rangemode": "tozero"})
     return Figure(
         "channels",
         _caption(graph, kept, is_chosen),
-        ([_whole(len(kept))] if is_chosen else []) + [trace for trace in traces if trace["x"]],
+        [*([_whole(len(kept))] if is_chosen else []), *bars],
         layout(_names(graph), y, {"barmode": "overlay", "bargap": 0.25}),
         400,
     )
 
 
-_KINDS: tuple[tuple[str, bool, dict[str, Any]], ...] = (
-    ("kept", False, {"color": BLUE}),
-    ("frozen", True, {"color": GREY, "pattern": {"shape": "/", "size": 5, "solidity": 0.35}}),
-)
+HATCHED = {"color": GREY, "pattern": {"shape": "/", "size": 5, "solidity": 0.35}}
 
 
-def _bars(name: str, places: list[int], style: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "bar", "name": name, "x": places, "hoverinfo": "text", "marker": style}
+def _bars(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool, is_frozen: bool) -> dict[str, Any]:
+    """The groups that may be pruned, or those that may not."""
+    pairs = list(zip(graph.groups, kept, strict=True))
+    heights = [100 * count / g.width if is_chosen else count * g.unit_channels for g, count in pairs]
+    places = [place for place, group in enumerate(graph.groups) if (group.frozen is not None) == is_frozen]
+    return {
+        "type": "bar",
+        "name": "frozen" if is_frozen else "kept" if is_chosen else "free",
+        "x": places,
+        "y": [heights[place] for place in places],
+        "hovertext": [_hover(*pairs[place], graph) for place in places],
+        "hoverinfo": "text",
+        "marker": HATCHED if is_frozen else {"color": BLUE},
+    }
 
 
 def _whole(groups: int) -> dict[str, Any]:
     """What there was: a pale bar behind each."""
-    bars = _bars("unpruned", list(range(groups)), {"color": PALE})
-    return {**bars, "y": [100] * groups, "hoverinfo": "skip"}
+    bars = {"type": "bar", "name": "unpruned", "x": list(range(groups)), "y": [100] * groups}
+    return {**bars, "hoverinfo": "skip", "marker": {"color": PALE}}
 
 
 def _caption(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool) -> str:
     frozen = len(graph.groups) - len(graph.free)
-    hatched = f" Hatched: the {frozen} that may not be pruned." if frozen else ""
+    hatched = " Hatched: what may not be pruned." if frozen else ""
     if not is_chosen:
         return f"Channels of each group, in network order.{hatched}"
     full = sum(group.width * group.unit_channels for group in graph.groups)

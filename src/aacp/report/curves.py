@@ -120,11 +120,20 @@ def against(history: History, cost: Cost, costs: Sequence[Cost], metric: str) ->
     """Dots for all that was evaluated, and a line along the best of each cost."""
     values = np.asarray(cost(np.array([list(candidate.structure) for candidate in history])), dtype=float).tolist()
     scores = [scale(metric) * candidate.score for candidate in history]
-    front = sorted((float(cost(np.asarray(c.structure))), scale(metric) * c.score) for c in history.pareto([cost]))
+    front = _front(values, scores)
     style = {"color": BLUE, "width": 2, "shape": "hv"}
     best = line("Pareto front", [x for x, _ in front], [y for _, y in front], style)
     marks = {"mode": "lines+markers", "marker": {"size": 6, "color": BLUE}, "hoverinfo": "skip"}
     return [points("tried", values, scores, candidate_hovers(history, costs, metric), TRIED), {**best, **marks}]
+
+
+def _front(costs: Sequence[float], scores: Sequence[float]) -> list[tuple[float, float]]:
+    """What nothing beats, cheapest first; by sorting, since a sweep may have evaluated tens of thousands."""
+    found: list[tuple[float, float]] = []
+    for cost, value in sorted(zip(costs, scores, strict=True), key=lambda pair: (pair[0], -pair[1])):
+        if not found or value > found[-1][1]:
+            found.append((cost, value))
+    return found
 
 
 def training_figure(run: Run) -> Figure | None:

@@ -68,11 +68,11 @@ def _right(run: Run) -> str:
         if run.choice is None:
             return "not scored yet"
         return f"estimated at {score(run.choice.score, run.metric, 1)}{suffix} before training"
-    before, after = found
-    digits = 1 if score(before, run.metric, 1) != score(after, run.metric, 1) or before == after else 2
-    if before == after:
-        return f"{score(after, run.metric, digits)}{suffix} as before"
-    return f"{score(after, run.metric, digits)} instead of {score(before, run.metric, digits)}{suffix}"
+    short, exact = ([score(value, run.metric, digits) for value in found] for digits in (1, 2))
+    if exact[0] == exact[1]:
+        return f"{short[1]}{suffix} as before"
+    before, after = short if short[0] != short[1] else exact
+    return f"{after} instead of {before}{suffix}"
 
 
 def compared(run: Run) -> tuple[float, float] | None:
@@ -97,7 +97,7 @@ def remarks(run: Run) -> list[Remark]:
 
 def _about_score(run: Run) -> list[Remark]:
     pair = compared(run)
-    if pair is None or pair[1] >= pair[0]:
+    if pair is None or pair[1] >= pair[0] or score(pair[0], run.metric) == score(pair[1], run.metric):
         return []
     words = gain(*pair, run.metric).lstrip(f"+{MINUS}")
     on_test = run.evaluation is not None and run.evaluation.after.test is not None

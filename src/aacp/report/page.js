@@ -18,7 +18,7 @@
     Plotly.newPlot(place, data, layout, { responsive: true, displayModeBar: false });
   }
 
-  const isSeen = (place) => place.offsetParent !== null;
+  const isSeen = (place) => !place.closest("details:not([open])");
   const drawSeen = () => document.querySelectorAll(".plot").forEach((place) => isSeen(place) && draw(place));
   const resize = (width) => document.querySelectorAll(".plot[data-drawn]").forEach((place) =>
     isSeen(place) && Plotly.relayout(place, width ? { width } : { width: null, autosize: true }));

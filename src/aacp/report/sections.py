@@ -20,7 +20,7 @@ def sections(run: Run, prefix: str) -> Markup:
     """Everything about one run; `prefix` keeps the names of its figures apart from other runs'."""
     return joined(
         [
-            section("Before and after", _before_and_after(run)),
+            section("Before and after" if run.after or run.exported else "What it costs", _before_and_after(run)),
             section("Limits", _limits(run)),
             section("Channels", _drawn(channels_figure(run), prefix), _channel_table(run)),
             section("Search", _drawn(search_figure(run), prefix)),
@@ -48,6 +48,8 @@ def _before_and_after(run: Run) -> Markup:
     rows = [*_scores(run), *_costs(run), *_exports(run)]
     if not rows:
         return Markup()
+    if run.after is None and run.exported is None:
+        return table("The unpruned network.", ("", "unpruned"), [row[:2] for row in rows])
     spread = " Times are medians of one batch, with quartiles." if run.exported and run.exported.timings else ""
     caption = f"The unpruned network and the pruned one.{spread}"
     return table(caption, ("", "before", "after", "change"), rows)

@@ -1,0 +1,88 @@
+"""The headline says what was achieved, and as plainly what was not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aacp.records import Choice, Evaluation, Exported, Latency, Measured, Reached, Request, Target, Timing
+from aacp.report.headline import asked, headline, remarks, subject
+from aacp.report.run import Run
+
+REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, None, 0, {}, "", "")
+BEFORE = Measured(0.934, 0.94, 1000, 500, 100)
+AFTER = Measured(0.937, 0.93, 499, 260, 80)
+RUN = Run("r56", REQUEST, evaluation=Evaluation(BEFORE, AFTER))
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-")
+
+
+def told(run: Run) -> list[tuple[str, bool]]:
+    return [(plain(remark.text), remark.is_good) for remark in remarks(run)]
+
+
+def with_after(after: Measured) -> Run:
+    return replace(RUN, evaluation=Evaluation(BEFORE, after))
+
+
+def test_one_sentence_says_what_was_achieved() -> None:
+    assert plain(headline(RUN)) == (
+        "resnet56 on CIFAR-10: 50.1 % fewer MACs, 48 % fewer parameters, 93.7 % instead of 93.4 % right"
+    )
+    assert told(RUN) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "sentence", "remark"),
+    [
+        (replace(AFTER, test=0.921), "92.1 % instead of 93.4 % right", "Accuracy lost: 1.30 points on test data."),
+        (replace(AFTER, test=0.93399), "93.4 % right as before", None),
+        (replace(AFTER, test=0.9343), "93.43 % instead of 93.40 % right", None),
+        (replace(AFTER, test=0.934), "93.4 % right as before", None),
+        (replace(AFTER, test=None), "93.0 % instead of 94.0 % right", "Accuracy lost: 1.00 points on held-out data."),
+        (replace(AFTER, test=None, holdout=None), "not scored yet", None),
+        (replace(AFTER, macs=1000), "no fewer MACs", None),
+        (replace(AFTER, params=600), "20 % more parameters", "Not smaller: 20 % more parameters than before."),
+    ],
+)
+def test_what_is_not_better_is_said_as_plainly(after: Measured, sentence: str, remark: str | None) -> None:
+    assert sentence in plain(headline(with_after(after)))
+    assert told(with_after(after)) == ([] if remark is None else [(remark, False)])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spread", "words", "is_good"),
+    [
+        (0.001, 0.0001, "2.00 times as fast in ORT on a CPU: 1 ms instead of 2 ms for a batch of 8.", True),
+        (0.0019, 0.0001, "Not measurably faster in ORT on a CPU: 1.9 ms instead of 2 ms for a batch of 8.", False),
+        (0.003, 0.0001, "Slower in ORT on a CPU: 3 ms instead of 2 ms for a batch of 8.", False),
+    ],
+)
+def test_faster_is_only_what_is_faster_beyond_the_spread(
+    seconds: float, spread: float, words: str, is_good: bool
+) -> None:
+    before, after = (Latency(time, time - spread, time + spread) for time in (0.002, seconds))
+    exported = Exported(18, 0.0, 10, 5, (Timing("ORT", "a CPU", 8, 100, before, after),))
+    assert told(replace(RUN, exported=exported)) == [(words, is_good)]
+
+
+def test_a_limit_that_was_missed_is_told_with_both_numbers() -> None:
+    missed = Reached("latency", "s", None, 0.0018, 0.004, 0.0018, 0.002)
+    met = Reached("macs", "MACs", 0.5, None, 1000, 500, 499)
+    run = replace(RUN, choice=Choice((1,), 0.9, (missed, met)))
+    assert told(run) == [("Limit missed: latency came to 2 ms, where 1.8 ms was the most.", False)]
+
+
+def test_another_metric_is_a_number_with_its_name() -> None:
+    run = replace(RUN, request=replace(REQUEST, metric="iou", data="imagefolder:/data/roads"))
+    assert plain(headline(run)).endswith("0.937 instead of 0.934 iou")
+    assert subject(run) == "resnet56 on /data/roads"
+
+
+def test_limits_in_short() -> None:
+    limits = (Target("macs", 0.5), Target("latency", at_most=1.8e-3, unit="s"))
+    assert plain(asked(limits)) == "MACs -50 %, latency ≤ 1.8 ms"
+    assert asked(()) == "no limit"

@@ -1,0 +1,196 @@
+"""What stands in the page is what stands in the files, and nothing else gets in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import aacp
+from aacp.cli import main
+from aacp.errors import NothingToReport
+from aacp.report.page import write_report
+from report.pages import Page
+from report.runs import ATTACK, Made, asking, copy_of, nasty, scoring, sweep_of
+
+
+def files_of(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*")}
+
+
+def test_the_numbers_of_the_page_are_those_of_the_files(made: Made, tmp_path: Path) -> None:
+    page = Page(write_report(made.path, tmp_path / "page.html"))
+    data = json.loads((made.path / "evaluation.json").read_text())
+    before, after = data["before"], data["after"]
+    points = 100 * (after["test"] - before["test"])
+    assert page.row("Accuracy, test") == [
+        f"{100 * before['test']:.2f} %",
+        f"{100 * after['test']:.2f} %",
+        f"+{points:.2f} points",
+    ]
+    assert page.row("MACs")[:2] == [f"{before['macs'] / 1e6:.4g} M", f"{after['macs'] / 1e6:.4g} M"]
+    cut = 1 - after["params"] / before["params"]
+    assert page.row("Parameters")[2] == f"\N{MINUS SIGN}{100 * cut:.1f} %"
+    assert page.row("Weights as a file")[1] == f"{after['file_bytes'] / 1e3:.4g} kB"
+    timing = json.loads((made.path / "export.json").read_text())["timings"][0]["after"]
+    low, middle, high = (f"{1e3 * timing[key]:.3g}" for key in ("low_seconds", "seconds", "high_seconds"))
+    assert page.row("ONNX Runtime 1.20")[1] == f"{middle} ms {low}\N{EN DASH}{high}"
+    for word in (made.request.command, made.request.hardware, "torch 2.11.0", "seed 7", "network output"):
+        assert word.lower() in page.text.lower()
+
+
+def test_every_limit_stands_with_target_reached_and_slack(made: Made, tmp_path: Path) -> None:
+    page = Page(write_report(made.path, tmp_path / "page.html"))
+    limit = made.choice.limits[0]
+    cells = page.row("MACs: 50 % fewer")
+    assert cells[:2] == [f"{limit.full / 1e6:.4g} M", f"{limit.full / 2e6:.4g} M"]
+    removed, slack = 100 * (1 - limit.reached / limit.full), 100 * (0.5 - limit.reached / limit.full)
+    assert cells[2] == f"{limit.reached / 1e6:.4g} M \N{MINUS SIGN}{removed:.2f} %"
+    assert cells[3:] == [f"{slack:.2f} %", "met"]
+
+
+def test_names_from_files_never_become_markup(made: Made, tmp_path: Path) -> None:
+    harmless = Page(write_report(copy_of(made, tmp_path / "plain", graph=replace(made.graph, notes=("a note",))).path))
+    hostile = Page(write_report(nasty(made, tmp_path / "<b>nasty").path))
+    assert hostile.elements == harmless.elements
+    assert " ".join(ATTACK.split()) in hostile.text
+    for figure in hostile.figures.values():
+        for trace in figure["data"]:
+            # plotly reads tags in hover texts; ours are the only ones.
+            assert "<img" not in json.dumps(trace)
+            assert "<script" not in json.dumps(trace)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words", "headings"),
+    [
+        ({"graph.json"}, "traced, not searched yet", ["What it costs", "Channels", "Left alone, and why"]),
+        ({"run.json"}, "nothing has come out yet", ["How to reproduce"]),
+        ({"history.jsonl"}, "60 structures tried so far", ["Search"]),
+        ({"structure.json"}, "MACs: 50 % fewer", ["Limits"]),
+        ({"evaluation.json"}, "92.0 % instead of 91.7 % right", ["Before and after"]),
+        ({"export.json"}, "1.70 times as fast", ["Before and after"]),
+        ({"training"}, "30 epochs of training", ["Training"]),
+        ({"run.json", "training"}, "30 epochs of training", ["Training", "How to reproduce"]),
+        (
+            {"graph.json", "history.jsonl"},
+            "60 structures tried so far",
+            ["What it costs", "Channels", "Search", "Accuracy against cost", "Left alone, and why"],
+        ),
+        (
+            {"graph.json", "structure.json"},
+            "right before training",
+            ["Before and after", "Limits", "Channels", "Left alone, and why"],
+        ),
+    ],
+    ids=lambda value: "+".join(sorted(value)) if isinstance(value, set) else "",
+)
+def test_a_partial_folder_shows_what_it_has(
+    made: Made, tmp_path: Path, kept: set[str], words: str, headings: list[str]
+) -> None:
+    run = copy_of(made, tmp_path / "partial").path
+    for file in run.iterdir():
+        if file.name not in kept:
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    before = files_of(run)
+    page = Page(write_report(run))
+    assert files_of(run) == before | {"report.html"}
+    assert words in page.text
+    assert page.headings == headings
+    assert "Not everything could be read" not in page.text
+
+
+FILES = "run.json graph.json structure.json evaluation.json export.json history.jsonl training/log.jsonl".split()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("content", [b"{\n", b"\xff\xfe\x00\n", b"[]\n", b'{"format": 1}\n', b"3\n", b"null\n"])
+def test_a_broken_file_is_named_and_the_rest_is_shown(made: Made, tmp_path: Path, name: str, content: bytes) -> None:
+    run = copy_of(made, tmp_path / "broken").path
+    (run / name).write_bytes(content)
+    page = Page(write_report(run))
+    # A file that says null says nothing, and is as good as none; a log line that says it is broken.
+    assert (f"{name} is left out" in page.text) == (content != b"null\n" or name.endswith("jsonl"))
+    assert len(page.figures) >= 1
+
+
+def test_what_belongs_to_another_graph_is_left_out(made: Made, tmp_path: Path) -> None:
+    choice = replace(made.choice, counts=(*made.choice.counts, 3))
+    run = copy_of(made, tmp_path / "other", choice=choice).path
+    with (run / "history.jsonl").open("a") as file:
+        file.write('{"number": 99, "generation": 9, "counts": [1, 2], "score": 0.5}\n')
+    page = Page(write_report(run))
+    assert "structure.json is left out" in page.text
+    assert "history.jsonl is left out" in page.text
+
+
+def test_with_nothing_to_show_the_error_says_why(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(NothingToReport, match="There is no folder"):
+        write_report(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(NothingToReport, match="Give one or more"):
+        write_report([])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NothingToReport, match=r"nothing to show in empty\. Give the folder of a run"):
+        write_report(tmp_path / "empty")
+    (tmp_path / "empty" / "run.json").write_text("{")
+    with pytest.raises(NothingToReport, match=r"run\.json is left out, since it cannot be read"):
+        write_report(tmp_path / "empty")
+    assert "empty holds nothing" in Page(write_report([tmp_path / "empty", made.path], tmp_path / "page.html")).text
+
+
+def test_the_page_lies_with_the_run_or_above_all_runs_or_where_it_was_asked_for(made: Made, tmp_path: Path) -> None:
+    first, second = (copy_of(made, tmp_path / name).path for name in ("a", "b"))
+    assert aacp.write_report(str(first)) == first / "report.html"
+    assert aacp.write_report([first, second]) == tmp_path / "report.html"
+    assert aacp.write_report(first, tmp_path / "new" / "page.html") == tmp_path / "new" / "page.html"
+    assert aacp.write_report(first, second) == second / "report.html"
+
+
+def test_two_rates_become_shades_and_a_table_of_all_runs(made: Made, tmp_path: Path) -> None:
+    runs = sweep_of(made, tmp_path / "sweep")
+    page = Page(write_report([run.path for run in runs]))
+    shades = page.figures["all-rates"]["data"][0]
+    assert shades["z"] == [pytest.approx([93.0, 91.5]), pytest.approx([92.5, 91.1])]
+    layout = page.figures["all-rates"]["layout"]
+    assert [text.split("\xa0")[0] for text in layout["xaxis"]["ticktext"]] == ["30", "60"]
+    assert [text.split("\xa0")[0] for text in layout["yaxis"]["ticktext"]] == ["0", "50"]  # no limit is rate 0
+    for run in runs:
+        assert page.row(run.path.name)[3].startswith(f"{100 * (run.evaluation.after.test or 0):.2f} % test")
+    assert page.text.startswith("4 runs of resnet20 on CIFAR-10")
+
+
+def test_one_rate_becomes_a_line_through_the_mean_of_its_seeds(made: Made, tmp_path: Path) -> None:
+    scores = [(0.3, 0.93), (0.5, 0.92), (0.5, 0.90)]
+    runs = [
+        copy_of(made, tmp_path / f"run{place}", request=asking(made, rate, 0.3), evaluation=scoring(made, test))
+        for place, (rate, test) in enumerate(scores)
+    ]
+    page = Page(write_report([run.path for run in runs]))
+    mean, dots, unpruned = page.figures["all-rates"]["data"]
+    assert (mean["x"], mean["y"]) == ([30.0, 50.0], pytest.approx([93.0, 91.0]))
+    assert dots["y"] == pytest.approx([93.0, 92.0, 90.0])
+    assert set(unpruned["y"]) == {100 * made.evaluation.before.test}  # type: ignore[operator]
+
+
+def test_runs_that_cannot_be_compared_still_share_a_page(made: Made, tmp_path: Path) -> None:
+    other = copy_of(made, tmp_path / "other", request=replace(made.request, model="vgg16", metric="iou"))
+    shutil.rmtree(other.path / "training")
+    (other.path / "evaluation.json").unlink()
+    page = Page(write_report([made.path, other.path], tmp_path / "page.html"))
+    assert "all-rates" not in page.figures
+    assert page.text.startswith("2 runs")
+    assert page.row("other")[3].endswith("estimated")
+
+
+def test_the_command_prints_where_the_page_is(made: Made, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["report", str(made.path), "--out", str(tmp_path / "p.html"), "--json"])
+    assert json.loads(result.stdout) == {"report": str(tmp_path / "p.html")}
+    result = CliRunner().invoke(main, ["report", str(tmp_path / "nowhere")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("NothingToReport: There is no folder")
+    assert CliRunner().invoke(main, ["report"]).exit_code == 2
