@@ -1,0 +1,105 @@
+"""Shapes: what a cut network keeps, read off its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.errors import GraphMismatch
+from aacp.graph.exported import ExportedNetwork
+from aacp.graph.program import named_tensors
+from aacp.structure import Structure
+
+
+def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and tensor attributes, each once, by the names they have in the uncut network."""
+    named = dict(named_tensors(network))
+    if not isinstance(network, ExportedNetwork):
+        return named
+    return {network.names.get(name.removeprefix("body."), name): tensor for name, tensor in named.items()}
+
+
+def stored_tensors(network: nn.Module) -> set[str]:
+    """The names of those that belong to the network's state: parameters, and buffers that it wants saved."""
+    state = {id(value) for value in network.state_dict(keep_vars=True).values()}
+    return {name for name, tensor in tensors_of(network).items() if id(tensor) in state}
+
+
+def expected_shapes(graph: ChannelGraph, structure: Structure) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of the network that a structure describes."""
+    sizes = graph.lane_sizes(structure)
+    return {
+        tensor.name: tuple(
+            int(size if lane is None else sizes[lane]) for size, lane in zip(tensor.shape, tensor.lanes, strict=True)
+        )
+        for tensor in graph.tensors
+    }
+
+
+def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
+    """The structure of a network that was cut along a graph."""
+    _require_names(network, graph)
+    lanes, sizes = _observed(tensors_of(network), graph)
+    # The kept size of a lane is linear in the counts: solve for what each group keeps beyond its first channel.
+    ones = np.ones(len(graph.free), dtype=np.int64)
+    open_groups = np.flatnonzero(np.asarray(graph.full) > 1)
+    base = graph.lane_sizes(ones)[lanes]
+    steps = graph.lane_sizes(ones + np.eye(len(ones), dtype=np.int64)[open_groups])[:, lanes].T - base[:, None]
+    more, _, rank, _ = np.linalg.lstsq(steps.astype(float), (sizes - base).astype(float), rcond=None)
+    if rank < len(open_groups):
+        raise GraphMismatch(
+            f"The shapes of this {type(network).__name__} do not say how many channels each of {len(open_groups)} "
+            "groups keeps. Say it: kept=..., as it was given to shrink."
+        )
+    counts = ones.copy()
+    counts[open_groups] += np.rint(more).astype(np.int64)
+    structure = Structure(np.clip(counts, 1, np.asarray(graph.full)).tolist())
+    require_fit(network, graph, structure)
+    return structure
+
+
+def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -> None:
+    """Refuse a network that is not the graph's, cut to the structure."""
+    _require_names(network, graph)
+    found, expected = tensors_of(network), expected_shapes(graph, structure)
+    for name in sorted(stored_tensors(network) & set(expected)):
+        if tuple(found[name].shape) != expected[name]:
+            raise GraphMismatch(
+                f"{name} has shape {tuple(found[name].shape)} in this network, but the graph, cut to "
+                f"{_short(structure)}, gives it {expected[name]}. Give the graph and what was kept when it was cut."
+            )
+
+
+def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
+    if isinstance(network, ExportedNetwork):  # it drops what it does not use, and has constants of its own
+        return
+    parameters = {tensor.name for tensor in graph.tensors if tensor.is_parameter}
+    missing = sorted(parameters - set(tensors_of(network)))
+    unknown = sorted(stored_tensors(network) - {tensor.name for tensor in graph.tensors})
+    if missing or unknown:
+        what = f"has no {missing[0]}, but its graph does" if missing else f"has {unknown[0]}, but its graph does not"
+        raise GraphMismatch(
+            f"This {type(network).__name__} {what}. Give the network as shrink returned it, without wrappers around "
+            "it, and the graph it was cut along."
+        )
+
+
+def _observed(found: Mapping[str, torch.Tensor], graph: ChannelGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each lane that a parameter lies along, and its size in the network."""
+    sizes: dict[int, int] = {}
+    for tensor in graph.tensors:
+        if tensor.is_parameter and tensor.name in found and found[tensor.name].dim() == len(tensor.shape):
+            for lane, size in zip(tensor.lanes, found[tensor.name].shape, strict=True):
+                if lane is not None:
+                    sizes[lane] = int(size)
+    return np.array(list(sizes), dtype=np.int64), np.array(list(sizes.values()), dtype=np.int64)
+
+
+def _short(structure: Structure) -> str:
+    text = str(list(structure))
+    return text if len(text) <= 60 else text[:57] + "..."
