@@ -13,14 +13,14 @@ SOURCE = Path(aacp.__file__).parent
 FLOORS = [
     {"errors", "lanes"},
     {"structure", "channels", "space", "folder"},
-    {"cost", "search", "table"},
+    {"cost", "search", "table", "timing", "header"},
     {"data"},
     {"graph", "estimate", "train", "zoo"},
-    {"artefact", "export", "report", "bench"},
+    {"artefact", "runtimes", "export", "report", "bench"},
     {"pipeline"},
     {"cli"},
 ]
-TORCHLESS = {"errors", "lanes", "structure", "channels", "space", "folder", "cost", "search", "table"}
+TORCHLESS = set().union(*FLOORS[:3])
 
 
 def room(module: str) -> str:

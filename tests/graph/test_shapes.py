@@ -25,6 +25,17 @@ def test_the_counts_that_a_network_was_cut_to_are_read_off_its_shapes(name: str)
         assert list(structure_of(aacp.shrink(model, graph, counts), graph)) == counts
 
 
+def test_padding_that_no_weight_shows_is_read_off_the_numbers_in_the_shortcuts() -> None:
+    model = aacp.build_model("digits_resnet")
+    graph = aacp.trace(model, torch.randn(1, 1, 8, 8))
+    counts = [5, 6, 7, 1, 8, 9, 3, 16]
+    smaller = aacp.shrink(model, graph, counts)
+    assert list(structure_of(smaller, graph)) == counts
+    smaller.get_submodule("layer3.0.shortcut").before, expected = 4, r"layer3.0.shortcut.before is 4 .* makes it 3"
+    with pytest.raises(aacp.GraphMismatch, match=expected):
+        require_fit(smaller, graph, aacp.Structure(counts))
+
+
 def test_an_uncut_network_keeps_everything() -> None:
     model = BY_NAME["resnet_basic"].build()
     graph = aacp.trace(model, BY_NAME["resnet_basic"].example())

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch
 from aacp.graph.exported import ExportedNetwork
 from aacp.graph.program import named_tensors
+from aacp.graph.slicing import size_in
 from aacp.structure import Structure
 
 
@@ -44,7 +42,8 @@ def expected_shapes(graph: ChannelGraph, structure: Structure) -> dict[str, tupl
 def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
     """The structure of a network that was cut along a graph."""
     _require_names(network, graph)
-    lanes, sizes = _observed(tensors_of(network), graph)
+    observed = _along_sizes(network, graph) | _along_parameters(network, graph)
+    lanes, sizes = (np.array(list(part), dtype=np.int64) for part in (observed.keys(), observed.values()))
     # The kept size of a lane is linear in the counts: solve for what each group keeps beyond its first channel.
     ones = np.ones(len(graph.free), dtype=np.int64)
     open_groups = np.flatnonzero(np.asarray(graph.full) > 1)
@@ -73,6 +72,14 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
                 f"{name} has shape {tuple(found[name].shape)} in this network, but the graph, cut to "
                 f"{_short(structure)}, gives it {expected[name]}. Give the graph and what was kept when it was cut."
             )
+    lanes = graph.lane_sizes(structure)
+    for size in graph.sizes:
+        number, wanted = size_in(network, size), int(lanes[size.lane]) * size.times // size.over
+        if number != wanted:
+            raise GraphMismatch(
+                f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in this network, but the graph, cut to "
+                f"{_short(structure)}, makes it {wanted}. Give the graph and what was kept when it was cut."
+            )
 
 
 def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
@@ -89,15 +96,25 @@ def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
         )
 
 
-def _observed(found: Mapping[str, torch.Tensor], graph: ChannelGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each lane that a parameter lies along, and its size in the network."""
+def _along_parameters(network: nn.Module, graph: ChannelGraph) -> dict[int, int]:
+    """The size in the network of each lane that a parameter lies along."""
+    found = tensors_of(network)
     sizes: dict[int, int] = {}
     for tensor in graph.tensors:
         if tensor.is_parameter and tensor.name in found and found[tensor.name].dim() == len(tensor.shape):
-            for lane, size in zip(tensor.lanes, found[tensor.name].shape, strict=True):
-                if lane is not None:
-                    sizes[lane] = int(size)
-    return np.array(list(sizes), dtype=np.int64), np.array(list(sizes.values()), dtype=np.int64)
+            pairs = zip(tensor.lanes, found[tensor.name].shape, strict=True)
+            sizes |= {lane: int(size) for lane, size in pairs if lane is not None}
+    return sizes
+
+
+def _along_sizes(network: nn.Module, graph: ChannelGraph) -> dict[int, int]:
+    """The same for lanes that a number in a module follows: shortcuts padded with zeros show in no parameter."""
+    sizes = {}
+    for size in graph.sizes:
+        kept, rest = divmod(size_in(network, size) * size.over, size.times)
+        if not rest and size.times >= size.over:  # otherwise the number was rounded
+            sizes[size.lane] = kept
+    return sizes
 
 
 def _short(structure: Structure) -> str:
