@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
+import aacp
 from aacp.channels import ChannelGraph
 from aacp.cli import main
 
@@ -41,6 +43,8 @@ def test_trace_prints_json_that_reads_back() -> None:
         (("trace", "timm:test_resnet", "--input", "1xy"), 2, "not a shape"),
         (("trace", "timm:test_resnet", "--input", "0x3x8x8"), 2, "below 1"),
         (("trace",), 2, "Missing argument"),
+        (("export", "nowhere"), 1, "BrokenArtefact: There is no file nowhere"),
+        (("export", "nowhere", "--batch", "0"), 2, "not in the range"),
     ],
 )
 def test_mistakes_end_in_one_line_and_a_code(arguments: tuple[str, ...], code: int, message: str) -> None:
@@ -49,6 +53,20 @@ def test_mistakes_end_in_one_line_and_a_code(arguments: tuple[str, ...], code: i
     assert message in err
     assert out == ""
     assert "Traceback" not in err
+
+
+def test_export_writes_a_checked_file_and_says_so(tmp_path: Path) -> None:
+    model, x = aacp.build_model("digits_resnet"), torch.randn(1, 1, 8, 8)
+    graph = aacp.trace(model, x)
+    aacp.save(model, graph, tmp_path / "whole", example=x)
+    code, out, err = run("export", str(tmp_path / "whole"), "--model", "digits_resnet", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["path"] == str(tmp_path / "whole.onnx")
+    assert (tmp_path / "whole.onnx").stat().st_size == json.loads(out)["file_bytes"]
+    code, out, err = run("export", str(tmp_path / "whole"))
+    assert (code, out) == (1, "")
+    assert "BrokenArtefact: " in err
+    assert "does not say how to build its network" in err
 
 
 def test_help_does_not_pay_for_torch() -> None:

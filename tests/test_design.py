@@ -13,26 +13,14 @@ SOURCE = Path(aacp.__file__).parent
 FLOORS = [
     {"errors", "lanes"},
     {"structure", "channels", "space", "folder"},
-    {"cost", "search", "table", "records"},
+    {"cost", "search", "table", "records", "timing", "header"},
     {"data"},
     {"graph", "estimate", "train", "zoo"},
-    {"artefact", "export", "report", "bench"},
+    {"artefact", "runtimes", "export", "report", "bench"},
     {"plan", "request", "pipeline", "job"},
     {"commands", "cli"},
 ]
-TORCHLESS = {
-    "errors",
-    "lanes",
-    "structure",
-    "channels",
-    "space",
-    "folder",
-    "cost",
-    "search",
-    "table",
-    "records",
-    "report",
-}
+TORCHLESS = {"report"}.union(*FLOORS[:3])
 
 
 def room(module: str) -> str:

@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aacp.artefact import load as load
+    from aacp.artefact import save as save
     from aacp.channels import ChannelGraph as ChannelGraph
     from aacp.channels import ChannelGroup as ChannelGroup
     from aacp.channels import Layer as Layer
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
     from aacp.data.scores import accuracy as accuracy
     from aacp.data.splits import Data as Data
     from aacp.errors import AACPError as AACPError
+    from aacp.errors import BrokenArtefact as BrokenArtefact
     from aacp.errors import CorruptPicture as CorruptPicture
     from aacp.errors import Diverged as Diverged
+    from aacp.errors import ExportFailed as ExportFailed
     from aacp.errors import GraphMismatch as GraphMismatch
     from aacp.errors import InfeasibleBudget as InfeasibleBudget
     from aacp.errors import InvalidData as InvalidData
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from aacp.errors import InvalidScore as InvalidScore
     from aacp.errors import InvalidStructure as InvalidStructure
     from aacp.errors import InvalidWeights as InvalidWeights
+    from aacp.errors import MissingPackage as MissingPackage
     from aacp.errors import NothingToPrune as NothingToPrune
     from aacp.errors import NothingToReport as NothingToReport
     from aacp.errors import RunLocked as RunLocked
@@ -48,14 +53,18 @@ if TYPE_CHECKING:
     from aacp.estimate.ranking import Ranking as Ranking
     from aacp.estimate.ranking import ranking as ranking
     from aacp.estimate.recalibration import recalibrate as recalibrate
+    from aacp.export import Exported as Exported
+    from aacp.export import export_onnx as export_onnx
     from aacp.folder import RunFolder as RunFolder
     from aacp.graph.surgery import shrink as shrink
     from aacp.graph.tracing import trace as trace
     from aacp.graph.tracing import verify as verify
+    from aacp.header import Artefact as Artefact
     from aacp.pipeline import Pruned as Pruned
     from aacp.pipeline import prune as prune
     from aacp.plan import Plan as Plan
     from aacp.report.page import write_report as write_report
+    from aacp.runtimes import time_networks as time_networks
     from aacp.search.evolution import Evolution as Evolution
     from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
     from aacp.search.guided import Guidance as Guidance
@@ -67,6 +76,10 @@ if TYPE_CHECKING:
     from aacp.search.rescaling import rescale as rescale
     from aacp.space import SearchSpace as SearchSpace
     from aacp.structure import Structure as Structure
+    from aacp.timing import Spread as Spread
+    from aacp.timing import Timing as Timing
+    from aacp.timing import interleaved as interleaved
+    from aacp.timing import speedup as speedup
     from aacp.train.launching import run_in_processes as run_in_processes
     from aacp.train.loop import Trained as Trained
     from aacp.train.loop import finetune as finetune
@@ -81,7 +94,9 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AACPError": "aacp.errors",
+    "Artefact": "aacp.header",
     "Batches": "aacp.data.batches",
+    "BrokenArtefact": "aacp.errors",
     "Budget": "aacp.cost.budget",
     "Candidate": "aacp.search.history",
     "ChannelGraph": "aacp.channels",
@@ -91,6 +106,8 @@ _PLACES = {
     "Data": "aacp.data.splits",
     "Diverged": "aacp.errors",
     "Evolution": "aacp.search.evolution",
+    "ExportFailed": "aacp.errors",
+    "Exported": "aacp.export",
     "GraphMismatch": "aacp.errors",
     "Guidance": "aacp.search.guided",
     "GuidedEvolution": "aacp.search.guided",
@@ -107,6 +124,7 @@ _PLACES = {
     "InvalidWeights": "aacp.errors",
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
+    "MissingPackage": "aacp.errors",
     "NothingToPrune": "aacp.errors",
     "NothingToReport": "aacp.errors",
     "PSAE": "aacp.estimate.psae",
@@ -118,7 +136,9 @@ _PLACES = {
     "RunLocked": "aacp.errors",
     "RunMismatch": "aacp.errors",
     "SearchSpace": "aacp.space",
+    "Spread": "aacp.timing",
     "Structure": "aacp.structure",
+    "Timing": "aacp.timing",
     "Trained": "aacp.train.loop",
     "UnknownData": "aacp.errors",
     "UnknownModel": "aacp.errors",
@@ -129,9 +149,12 @@ _PLACES = {
     "build_model": "aacp.zoo.models",
     "cost_of": "aacp.cost.budget",
     "example_input": "aacp.zoo.models",
+    "export_onnx": "aacp.export",
     "finetune": "aacp.train.loop",
     "fit": "aacp.train.loop",
     "inherit": "aacp.estimate.inheritance",
+    "interleaved": "aacp.timing",
+    "load": "aacp.artefact",
     "load_data": "aacp.zoo.data",
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
@@ -142,9 +165,12 @@ _PLACES = {
     "rescale": "aacp.search.rescaling",
     "run_in_processes": "aacp.train.launching",
     "run_search": "aacp.search.loop",
+    "save": "aacp.artefact",
     "search_on": "aacp.estimate.distributed",
     "searcher": "aacp.search.methods",
     "shrink": "aacp.graph.surgery",
+    "speedup": "aacp.timing",
+    "time_networks": "aacp.runtimes",
     "trace": "aacp.graph.tracing",
     "train_from_scratch": "aacp.train.loop",
     "verify": "aacp.graph.tracing",

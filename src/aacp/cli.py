@@ -148,6 +148,30 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
     click.echo(json.dumps({"report": str(page)}) if as_json else f"report: {page}")
 
 
+@main.command()
+@click.argument("path", metavar="RUN_OR_FILE", type=click.Path())
+@click.option("--model", help="MODEL that was pruned, where the file does not name it.")
+@click.option("--input", "shape", type=Shape(), help="Shape of the example, where the file does not say it.")
+@click.option("--out", type=click.Path(), help="File to write; by default the same name with .onnx at its end.")
+@click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
+@click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; otherwise any size will do.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written for a machine to read.")
+def export(
+    path: str,
+    model: str | None,
+    shape: tuple[int, ...] | None,
+    out: str | None,
+    opset: int,
+    batch: int | None,
+    as_json: bool,
+) -> None:
+    """Write the pruned network of a run folder or of a .safetensors file as ONNX, compared with torch."""
+    from aacp.export import export_artefact
+
+    found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch)
+    click.echo(json.dumps(found.to_json()) if as_json else str(found))
+
+
 main.add_command(bench)
 main.add_command(prune)
 

@@ -10,6 +10,9 @@ AACPError
 │   ├── InvalidExample     the network does not run on the example
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
 ├── GraphMismatch      a graph and a network do not belong together
+├── BrokenArtefact     a file of a pruned network cannot be read, or does not fit the network
+├── ExportFailed       a network cannot be exported, or its export computes something else
+├── MissingPackage     an optional package is not installed
 ├── InvalidData        data that is empty, or does not fit the network or the task
 │   └── CorruptPicture     a file cannot be read as a picture
 ├── InvalidScore       a score function fails, or what it returns is no number
@@ -62,6 +65,18 @@ class NothingToPrune(UntraceableModel):
 
 class GraphMismatch(AACPError):
     """A graph and a network do not belong together."""
+
+
+class BrokenArtefact(AACPError):
+    """A file of a pruned network cannot be read, or does not fit the network."""
+
+
+class ExportFailed(AACPError):
+    """A network cannot be exported, or its export computes something else."""
+
+
+class MissingPackage(AACPError, ImportError):
+    """An optional package is not installed."""
 
 
 class InvalidData(AACPError, ValueError):

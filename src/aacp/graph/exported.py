@@ -21,12 +21,13 @@ from aacp.graph.slicing import sliced_tensors
 
 
 class ExportedNetwork(nn.Module):
-    """A graph of operators that is called like the module it came from."""
+    """A graph of operators that is called like the module it came from, and knows what its tensors are called there."""
 
-    def __init__(self, body: fx.GraphModule, output_spec: pytree.TreeSpec) -> None:
+    def __init__(self, body: fx.GraphModule, output_spec: pytree.TreeSpec, names: dict[str, str]) -> None:
         super().__init__()
         self.body = body
         self.output_spec = output_spec
+        self.names = names
 
     def forward(self, *arguments: Any) -> Any:
         tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
@@ -54,7 +55,7 @@ def cut_exported(
     for use in p.sizes:
         _rewrite(values[use.node], use, stays)
     body.output([values.get(leaf, leaf) for leaf in p.program.result_leaves])
-    return ExportedNetwork(fx.GraphModule(holder, body), p.program.output_spec)
+    return ExportedNetwork(fx.GraphModule(holder, body), p.program.output_spec, p.program.tensors)
 
 
 def _tensor(

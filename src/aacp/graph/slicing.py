@@ -12,7 +12,7 @@ from torch import nn
 
 from aacp.channels import ChannelGraph, HardCodedSize, Tensor
 from aacp.errors import GraphMismatch
-from aacp.graph.closures import with_closure
+from aacp.graph.closures import closure_of, with_closure
 from aacp.graph.program import copy_module, named_tensors
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 
@@ -78,6 +78,21 @@ def _set_size(model: nn.Module, size: HardCodedSize, value: int) -> None:
     module = model.get_submodule(size.module)
     name, *rest = size.path
     vars(module)[str(name)] = _with_number(vars(module)[str(name)], tuple(rest), value)
+
+
+def size_in(model: nn.Module, size: HardCodedSize) -> int:
+    """The number at the end of a path."""
+    name, *path = size.path
+    holder = vars(model.get_submodule(size.module))[str(name)]
+    while path:
+        key = path.pop(0)
+        if key == CLOSURE and isinstance(holder, types.FunctionType):
+            holder = closure_of(holder)[str(path.pop(0))]
+        elif is_settings(holder):
+            holder = getattr(holder, str(key))
+        else:
+            holder = holder[key]
+    return int(holder)
 
 
 def _with_number(holder: Any, path: tuple[str | int, ...], value: int) -> Any:

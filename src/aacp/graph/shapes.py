@@ -1,0 +1,122 @@
+"""Shapes: what a cut network keeps, read off its tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.errors import GraphMismatch
+from aacp.graph.exported import ExportedNetwork
+from aacp.graph.program import named_tensors
+from aacp.graph.slicing import size_in
+from aacp.structure import Structure
+
+
+def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and tensor attributes, each once, by the names they have in the uncut network."""
+    named = dict(named_tensors(network))
+    if not isinstance(network, ExportedNetwork):
+        return named
+    return {network.names.get(name.removeprefix("body."), name): tensor for name, tensor in named.items()}
+
+
+def stored_tensors(network: nn.Module) -> set[str]:
+    """The names of those that belong to the network's state: parameters, and buffers that it wants saved."""
+    state = {id(value) for value in network.state_dict(keep_vars=True).values()}
+    return {name for name, tensor in tensors_of(network).items() if id(tensor) in state}
+
+
+def expected_shapes(graph: ChannelGraph, structure: Structure) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of the network that a structure describes."""
+    sizes = graph.lane_sizes(structure)
+    return {
+        tensor.name: tuple(
+            int(size if lane is None else sizes[lane]) for size, lane in zip(tensor.shape, tensor.lanes, strict=True)
+        )
+        for tensor in graph.tensors
+    }
+
+
+def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
+    """The structure of a network that was cut along a graph."""
+    _require_names(network, graph)
+    observed = _along_sizes(network, graph) | _along_parameters(network, graph)
+    lanes, sizes = (np.array(list(part), dtype=np.int64) for part in (observed.keys(), observed.values()))
+    # The kept size of a lane is linear in the counts: solve for what each group keeps beyond its first channel.
+    ones = np.ones(len(graph.free), dtype=np.int64)
+    open_groups = np.flatnonzero(np.asarray(graph.full) > 1)
+    base = graph.lane_sizes(ones)[lanes]
+    steps = graph.lane_sizes(ones + np.eye(len(ones), dtype=np.int64)[open_groups])[:, lanes].T - base[:, None]
+    more, _, rank, _ = np.linalg.lstsq(steps.astype(float), (sizes - base).astype(float), rcond=None)
+    if rank < len(open_groups):
+        raise GraphMismatch(
+            f"The shapes of this {type(network).__name__} do not say how many channels each of {len(open_groups)} "
+            "groups keeps. Say it: kept=..., as it was given to shrink."
+        )
+    counts = ones.copy()
+    counts[open_groups] += np.rint(more).astype(np.int64)
+    structure = Structure(np.clip(counts, 1, np.asarray(graph.full)).tolist())
+    require_fit(network, graph, structure)
+    return structure
+
+
+def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -> None:
+    """Refuse a network that is not the graph's, cut to the structure."""
+    _require_names(network, graph)
+    found, expected = tensors_of(network), expected_shapes(graph, structure)
+    for name in sorted(stored_tensors(network) & set(expected)):
+        if tuple(found[name].shape) != expected[name]:
+            raise GraphMismatch(
+                f"{name} has shape {tuple(found[name].shape)} in this network, but the graph, cut to "
+                f"{_short(structure)}, gives it {expected[name]}. Give the graph and what was kept when it was cut."
+            )
+    lanes = graph.lane_sizes(structure)
+    for size in graph.sizes:
+        number, wanted = size_in(network, size), int(lanes[size.lane]) * size.times // size.over
+        if number != wanted:
+            raise GraphMismatch(
+                f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in this network, but the graph, cut to "
+                f"{_short(structure)}, makes it {wanted}. Give the graph and what was kept when it was cut."
+            )
+
+
+def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
+    if isinstance(network, ExportedNetwork):  # it drops what it does not use, and has constants of its own
+        return
+    parameters = {tensor.name for tensor in graph.tensors if tensor.is_parameter}
+    missing = sorted(parameters - set(tensors_of(network)))
+    unknown = sorted(stored_tensors(network) - {tensor.name for tensor in graph.tensors})
+    if missing or unknown:
+        what = f"has no {missing[0]}, but its graph does" if missing else f"has {unknown[0]}, but its graph does not"
+        raise GraphMismatch(
+            f"This {type(network).__name__} {what}. Give the network as shrink returned it, without wrappers around "
+            "it, and the graph it was cut along."
+        )
+
+
+def _along_parameters(network: nn.Module, graph: ChannelGraph) -> dict[int, int]:
+    """The size in the network of each lane that a parameter lies along."""
+    found = tensors_of(network)
+    sizes: dict[int, int] = {}
+    for tensor in graph.tensors:
+        if tensor.is_parameter and tensor.name in found and found[tensor.name].dim() == len(tensor.shape):
+            pairs = zip(tensor.lanes, found[tensor.name].shape, strict=True)
+            sizes |= {lane: int(size) for lane, size in pairs if lane is not None}
+    return sizes
+
+
+def _along_sizes(network: nn.Module, graph: ChannelGraph) -> dict[int, int]:
+    """The same for lanes that a number in a module follows: shortcuts padded with zeros show in no parameter."""
+    sizes = {}
+    for size in graph.sizes:
+        kept, rest = divmod(size_in(network, size) * size.over, size.times)
+        if not rest and size.times >= size.over:  # otherwise the number was rounded
+            sizes[size.lane] = kept
+    return sizes
+
+
+def _short(structure: Structure) -> str:
+    text = str(list(structure))
+    return text if len(text) <= 60 else text[:57] + "..."
