@@ -19,6 +19,7 @@ from aacp.train.recipe import DIGITS
 
 def main() -> None:
     begun, folder = time.perf_counter(), Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
+    torch.set_num_threads(1)  # so small a network gains nothing from more
     data = aacp.load_data("digits")
     print(data)
 

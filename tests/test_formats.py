@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aacp.records import Choice, Epoch, Exported, Latency, Measured, Reached, Request, Target, Timing
+from aacp.records import BeforeAfter, Choice, Epoch, Export, Latency, Measured, Reached, Request, Target
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
 
@@ -20,7 +20,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
         ("structure.json", (Choice, Reached)),
         ("training/log.jsonl", (Epoch,)),
         ("evaluation.json", (Measured,)),
-        ("export.json", (Exported, Timing, Latency)),
+        ("export.json", (Export, BeforeAfter, Latency)),
     ],
 )
 def test_the_document_lists_every_field(heading: str, kinds: tuple[type, ...]) -> None:

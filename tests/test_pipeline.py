@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import aacp
 from aacp import pipeline
@@ -36,11 +42,11 @@ def model(data: aacp.Data) -> torch.nn.Module:
 
 @pytest.fixture(scope="module")
 def whole(model: torch.nn.Module, data: aacp.Data, tmp_path_factory: pytest.TempPathFactory) -> pipeline.Pruned:
-    return prune(model, data, PLAN, tmp_path_factory.mktemp("whole"))
+    return prune(model, data, PLAN, tmp_path_factory.mktemp("whole"), name="digits_resnet")
 
 
 def weights(folder: RunFolder) -> bytes:
-    return (folder.path / "training" / "weights.safetensors").read_bytes()
+    return (folder.path / "pruned.safetensors").read_bytes()
 
 
 def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: pipeline.Pruned) -> None:
@@ -69,7 +75,7 @@ class Stopped(Exception):
     """What a test stops a run with."""
 
 
-@pytest.mark.parametrize("stage", ["traced", "searched", "trained", "evaluated"])
+@pytest.mark.parametrize("stage", ["searched", "trained", "saved", "exported"])
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: pipeline.Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,17 +85,49 @@ def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     with monkeypatch.context() as patch:
         patch.setattr(pipeline._Run, stage, stop)
         with pytest.raises(Stopped):
-            prune(model, data, PLAN, tmp_path)
-    again = prune(model, data, PLAN, tmp_path)
+            prune(model, data, PLAN, tmp_path, name="digits_resnet")
+    again = prune(model, data, PLAN, tmp_path, name="digits_resnet")
     assert again.choice == whole.choice
     assert again.evaluation == whole.evaluation
     assert weights(again.folder) == weights(whole.folder)
 
 
+def test_what_is_delivered_loads_by_name_and_in_onnx_runtime(data, whole: pipeline.Pruned) -> None:
+    loaded = aacp.load(whole.folder.path)
+    inputs = next(aacp.Batches.of(data.test).inputs())
+    with torch.no_grad():
+        expected = whole.network(inputs)
+        assert torch.equal(loaded(inputs), expected)
+    session = onnxruntime.InferenceSession(whole.folder.path / "pruned.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    assert abs(found - expected.numpy()).max() < 1e-4 * abs(expected).max()
+
+
+def test_the_report_shows_what_was_reached(whole: pipeline.Pruned) -> None:
+    page = whole.report.read_text()
+    assert f"{100 * whole.evaluation.after.test:.2f}" in page
+    assert "ONNX Runtime" in page
+
+
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(whole, model, tmp_path: Path) -> None:
+    base, once, killed = tmp_path / "base.safetensors", tmp_path / "once", tmp_path / "killed"
+    save_file(model.state_dict(), base)
+    command = [sys.executable, "-m", "aacp.cli", "prune", "digits_resnet", "--weights", str(base), "--data", "digits"]
+    command += ["--prune-macs", "0.5", "--evaluations", "12", "--epochs", "2", "--calibration", "128"]
+    command += ["--device", "cpu", "--run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, str(once)], check=True, capture_output=True, env=environment)
+    for seconds in (3.5, 5.5):
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run([*command, str(killed)], capture_output=True, env=environment, timeout=seconds)  # SIGKILL
+    subprocess.run([*command, str(killed)], check=True, capture_output=True, env=environment)
+    assert (killed / "pruned.safetensors").read_bytes() == (once / "pruned.safetensors").read_bytes()
+
+
 def test_a_finished_run_does_nothing_again(model, data, whole: pipeline.Pruned, monkeypatch) -> None:
     for stage in ("trace", "run_search", "prepare"):
         monkeypatch.setattr(pipeline, stage, None)
-    again = prune(model, data, PLAN, whole.folder.path)
+    again = prune(model, data, PLAN, whole.folder.path, name="digits_resnet")
     assert again.choice == whole.choice
     for one, other in zip(again.network.parameters(), whole.network.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -107,12 +145,12 @@ def test_a_finished_run_does_nothing_again(model, data, whole: pipeline.Pruned, 
 )
 def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, change, words) -> None:
     with pytest.raises(aacp.RunMismatch, match=words):
-        prune(model, data, replace(PLAN, **change), whole.folder.path)
+        prune(model, data, replace(PLAN, **change), whole.folder.path, name="digits_resnet")
 
 
 def test_other_weights_are_another_question(data, whole) -> None:
     with pytest.raises(aacp.RunMismatch, match="weights"):
-        prune(aacp.build_model("digits_resnet"), data, PLAN, whole.folder.path)
+        prune(aacp.build_model("digits_resnet"), data, PLAN, whole.folder.path, name="digits_resnet")
 
 
 def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:

@@ -10,17 +10,17 @@ import pytest
 from aacp.cost.budget import Limit, cost_of
 from aacp.errors import RunMismatch
 from aacp.records import (
+    BeforeAfter,
     Choice,
     Epoch,
     Evaluation,
-    Exported,
+    Export,
     Latency,
     Measured,
     Reached,
     Record,
     Request,
     Target,
-    Timing,
 )
 from aacp.space import SearchSpace
 from aacp.structure import Structure
@@ -36,7 +36,7 @@ RECORDS: list[Record] = [
     Choice((3, 5), 0.91, (Reached("macs", "MACs", 0.5, None, 100.0, 50.0, 49.0),)),
     Epoch(1, 0.1, 2.3, None, 0.5, 1.5, 100.0),
     Evaluation(BEFORE, AFTER),
-    Exported(18, 1e-6, 4000, 2000, (Timing("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),)),
+    Export(18, 1e-6, 4000, 2000, (BeforeAfter("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),)),
 ]  # fmt: skip
 
 

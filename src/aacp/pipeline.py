@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from aacp.cost.budget import Budget, Limit
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
+from aacp.delivery import ARTEFACT, export_both, save_network, weight_bytes
 from aacp.errors import UntraceableModel
 from aacp.estimate.inheritance import inherit
 from aacp.estimate.psae import PSAE
@@ -114,7 +115,9 @@ class _Run:
         graph = self.traced()
         choice = self.searched(graph)
         network = self.trained(graph, choice)
+        self.saved(graph, choice, network)
         evaluation = self.evaluated(graph, choice, network)
+        self.exported(network)
         self.reported()
         return Pruned(network, graph, choice, evaluation, self.folder)
 
@@ -169,6 +172,13 @@ class _Run:
             )  # fmt: skip
         return network.eval()
 
+    def saved(self, graph: ChannelGraph, choice: Choice, network: nn.Module) -> None:
+        save_network(self.folder, network, graph, Structure(choice.counts), self.name, self._example())
+
+    def exported(self, network: nn.Module) -> None:
+        if export_both(self.folder, self.model, network, self._example()) is None:
+            self._say("no ONNX files: install them with pip install 'aacp[onnx]'")
+
     def evaluated(self, graph: ChannelGraph, choice: Choice, network: nn.Module) -> Evaluation:
         known = self.folder.read_json(EVALUATION)
         if known is not None:
@@ -179,7 +189,8 @@ class _Run:
             self._measured(each, graph, structure)
             for each, structure in zip((self.model, network), structures, strict=True)
         )
-        evaluation = Evaluation(before, after)
+        size = (self.folder.path / ARTEFACT).stat().st_size
+        evaluation = Evaluation(replace(before, file_bytes=weight_bytes(self.model)), replace(after, file_bytes=size))
         self.folder.write_json(EVALUATION, evaluation.to_json())
         return evaluation
 

@@ -169,7 +169,7 @@ class Latency(Record):
 
 
 @dataclass(frozen=True)
-class Timing(Record):
+class BeforeAfter(Record):
     """Both networks timed in the same way, in turn."""
 
     runtime: str  # with its version and threads: "ONNX Runtime 1.20, 1 thread"
@@ -181,14 +181,14 @@ class Timing(Record):
 
 
 @dataclass(frozen=True)
-class Exported(Record):
+class Export(Record):
     """export.json: the ONNX files, how far they are from torch, and how fast."""
 
     opset: int
     largest_difference: float  # of any output from torch's
     before_bytes: int  # original.onnx
     after_bytes: int  # pruned.onnx
-    timings: tuple[Timing, ...] = ()
+    timings: tuple[BeforeAfter, ...] = ()
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -26,16 +26,16 @@ from aacp.records import (
     RUN,
     STRUCTURE,
     TRAINING,
+    BeforeAfter,
     Choice,
     Epoch,
     Evaluation,
-    Exported,
+    Export,
     Latency,
     Measured,
     Reached,
     Request,
     Target,
-    Timing,
 )
 from aacp.search.guided import GuidedEvolution
 from aacp.search.loop import run_search
@@ -70,7 +70,7 @@ class Made:
     request: Request
     choice: Choice
     evaluation: Evaluation
-    exported: Exported
+    exported: Export
     epochs: tuple[Epoch, ...]
 
 
@@ -144,13 +144,13 @@ def _measured(graph: ChannelGraph, structure: Structure, test: float) -> Measure
     return Measured(test, round(test + 0.0061, 4), *costs, 4 * costs[1] + 2048)
 
 
-def _exported(speed: float) -> Exported:
-    def timing(runtime: str, seconds: float) -> Timing:
+def _exported(speed: float) -> Export:
+    def timing(runtime: str, seconds: float) -> BeforeAfter:
         times = [Latency(t, 0.98 * t, 1.03 * t) for t in (seconds, seconds / speed)]
-        return Timing(runtime, "Xeon 8468", 1, 200, times[0], times[1])
+        return BeforeAfter(runtime, "Xeon 8468", 1, 200, times[0], times[1])
 
     timings = (timing("ONNX Runtime 1.20, 1 thread", 1.83e-3), timing("PyTorch 2.11, 1 thread", 4.41e-3))
-    return Exported(18, 2.4e-6, 1_094_232, 512_444, timings)
+    return Export(18, 2.4e-6, 1_094_232, 512_444, timings)
 
 
 def _epochs(count: int, final: float) -> tuple[Epoch, ...]:

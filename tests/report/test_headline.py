@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aacp.records import Choice, Evaluation, Exported, Latency, Measured, Reached, Request, Target, Timing
+from aacp.records import BeforeAfter, Choice, Evaluation, Export, Latency, Measured, Reached, Request, Target
 from aacp.report.headline import asked, headline, remarks, subject
 from aacp.report.run import Run
 
@@ -65,7 +65,7 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
     seconds: float, spread: float, words: str, is_good: bool
 ) -> None:
     before, after = (Latency(time, time - spread, time + spread) for time in (0.002, seconds))
-    exported = Exported(18, 0.0, 10, 5, (Timing("ORT", "a CPU", 8, 100, before, after),))
+    exported = Export(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, before, after),))
     assert told(replace(RUN, exported=exported)) == [(words, is_good)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aacp.records import Measured, Reached, Target, Timing
+from aacp.records import BeforeAfter, Measured, Reached, Target
 from aacp.report.numbers import MINUS, duration, gain, percent, quantity, score
 from aacp.report.run import Run
 
@@ -120,7 +120,7 @@ def _about_growth(before: Measured, after: Measured) -> list[Remark]:
     return [Remark(f"Not smaller: {fewer(old, new, name)} than before.", False) for name, old, new in grown]
 
 
-def _about_time(timing: Timing) -> Remark:
+def _about_time(timing: BeforeAfter) -> Remark:
     """Faster or slower only where the quartiles of the two do not meet."""
     before, after, where = timing.before, timing.after, f"in {timing.runtime} on {timing.device}"
     numbers = f"{duration(after.seconds)} instead of {duration(before.seconds)} for a batch of {timing.batch_size}"

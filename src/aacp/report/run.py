@@ -26,7 +26,7 @@ from aacp.records import (
     Choice,
     Epoch,
     Evaluation,
-    Exported,
+    Export,
     Measured,
     Request,
 )
@@ -48,7 +48,7 @@ class Run:
     choice: Choice | None = None
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
-    exported: Exported | None = None
+    exported: Export | None = None
     troubles: tuple[str, ...] = ()
 
     @property
@@ -107,7 +107,7 @@ class _Reader:
             self._attempt(STRUCTURE, lambda: self._choice(graph)),
             self._attempt(f"{TRAINING}/{LOG}", self._epochs) or (),
             self._attempt(EVALUATION, lambda: self._json(EVALUATION, Evaluation.from_json)),
-            self._attempt(EXPORT, lambda: self._json(EXPORT, Exported.from_json)),
+            self._attempt(EXPORT, lambda: self._json(EXPORT, Export.from_json)),
             tuple(self.troubles),
         )
 

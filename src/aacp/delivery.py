@@ -1,0 +1,74 @@
+"""Delivery: the pruned network as files, and how it compares as such with the original: size, exactness, time."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as serialised
+from torch import nn
+
+from aacp.artefact import save
+from aacp.channels import ChannelGraph
+from aacp.export import export_onnx
+from aacp.folder import RunFolder
+from aacp.graph.program import named_tensors
+from aacp.records import EXPORT, BeforeAfter, Export, Latency
+from aacp.runtimes import time_networks
+from aacp.structure import Structure
+from aacp.timing import Timing
+
+ARTEFACT = "pruned.safetensors"
+ONNX = {"original": "original.onnx", "pruned": "pruned.onnx"}
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+THREADS = min(2, os.cpu_count() or 1)
+
+
+def save_network(
+    folder: RunFolder, network: nn.Module, graph: ChannelGraph, structure: Structure, model: str, example: Any
+) -> Path:
+    """The pruned network as safetensors, unless it is there."""
+    path = folder.path / ARTEFACT
+    if not path.exists():
+        name = model if ":" in model or model.islower() else None  # a class is no name that builds a network
+        save(network.cpu(), graph, path, model=name, example=example, metadata={"structure": list(structure)})
+    return path
+
+
+def weight_bytes(network: nn.Module) -> int:
+    """What the weights of a network take as safetensors."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network)}
+    return len(serialised(tensors))
+
+
+def export_both(folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any) -> Export | None:
+    """Both networks as ONNX, compared with torch and timed in turns in both runtimes; None where ONNX is missing."""
+    known = folder.read_json(EXPORT)
+    if known is not None:
+        return Export.from_json(known)
+    if not all(map(find_spec, PACKAGES)):
+        return None
+    networks = {"original": original, "pruned": pruned}
+    files = {name: export_onnx(networks[name], folder.path / ONNX[name], example) for name in networks}
+    in_torch = time_networks(networks, example, threads=THREADS, batch=1)
+    in_onnx = time_networks({name: found.path for name, found in files.items()}, example, threads=THREADS, batch=1)
+    timings = (_compared(f"torch {torch.__version__}", in_torch), _compared("ONNX Runtime", in_onnx))
+    differences = [found.largest_difference or 0.0 for found in files.values()]
+    before, after = files["original"], files["pruned"]
+    exported = Export(before.opset, max(differences), before.file_bytes, after.file_bytes, timings)
+    folder.write_json(EXPORT, exported.to_json())
+    return exported
+
+
+def _compared(runtime: str, timed: dict[str, Timing]) -> BeforeAfter:
+    before, after = (_latency(timed[name]) for name in ("original", "pruned"))
+    repeats = len(timed["pruned"].seconds)
+    return BeforeAfter(f"{runtime}, {THREADS} threads", "CPU", 1, repeats, before, after)
+
+
+def _latency(timed: Timing) -> Latency:
+    spread = timed.spread
+    return Latency(spread.median, spread.lower, spread.upper)
