@@ -135,6 +135,8 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
             f"{path} holds a pruned {graph.model}, but a {type(network).__name__} was given. "
             "Give a fresh network of the original class."
         )
+    if any(tensor.is_meta for tensor in network.parameters()):
+        raise InvalidOption(f"The {graph.model} is on the meta device and has no data to fill. Build it on the CPU.")
     found = {name: tuple(tensor.shape) for name, tensor in tensors_of(network).items()}
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
     for name in dict.fromkeys([*known, *found]):
