@@ -65,7 +65,7 @@ def _ran(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: i
         if isinstance(module, DROPOUTS):
             module.eval()
     network.zero_grad()
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # which `torch.manual_seed` would do to every GPU as well
     found = outputs(network(*copy.deepcopy(arguments)))
     generator = torch.Generator().manual_seed(seed)
     drawn = [(value, torch.randn(value.shape, generator=generator, dtype=torch.float64)) for value in found]

@@ -17,17 +17,16 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
-from aacp.train.checkpoint import RUN, Checkpoint, check_same_question
+from aacp.train.checkpoint import RUN, Checkpoint, check_same_question, question
 from aacp.train.devices import collective_errors, make_fabric
-from aacp.train.loaded import Loaded
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
-from aacp.train.resident import Resident
 from aacp.train.scoring import scoring_batches
-from aacp.train.seeding import digest, global_seed
+from aacp.train.seeding import global_seed
 from aacp.train.session import Epoch, Session
 from aacp.train.sources import parts_of, source_of
 from aacp.train.teaching import Loss
+from aacp.train.widening import in_stead_of, multiple_of
 
 Networks = nn.Module | Sequence[nn.Module]
 
@@ -56,6 +55,7 @@ def fit(
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
     capture: bool | None = None,
+    widen: int | None = None,
     verbose: bool = False,
     tensorboard: bool = False,
 ) -> Trained:
@@ -63,8 +63,8 @@ def fit(
 
     `data` is Images, a data set, a loader, tensors (inputs, labels), or what `load_data` gives, whose hold-out is then
     scored after every epoch. With a folder, the same call takes up what an earlier one left there. `fabric` trains on
-    several devices; `capture` forces or forbids CUDA graphs, which are used where they can be. Ctrl-C loses the epoch
-    in hand.
+    several devices; `capture` forces or forbids CUDA graphs, which are used where they can be. `widen` is what widths
+    are rounded up to while the network is trained: 8 where that is faster, 1 never. Ctrl-C loses the epoch in hand.
     """
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
@@ -75,12 +75,16 @@ def fit(
         place = None if folder is None else RunFolder(folder)
         if place is not None and fabric.is_global_zero:
             cleaning.enter_context(place.lock())
-        asked = {} if place is None else _question(model, recipe, source, teacher)
+        asked = {} if place is None else question(model, recipe, source.identity(), teacher)
         cleaning.enter_context(_at_home_afterwards(model))
-        session = Session(model, source, recipe, fabric, teacher, loss, capture)
+        is_plain = loss is None and score is accuracy
+        multiple = multiple_of(widen, recipe, source, fabric, is_plain)
+        stand_in = cleaning.enter_context(in_stead_of(model, source, fabric, multiple, verbose))
+        session = Session(stand_in.trained, source, recipe, fabric, teacher, loss, capture)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
         log = cleaning.enter_context(report(recipe, place, fabric, verbose, tensorboard))
-        return Trained(tuple(_epochs(session, batches, score, place, asked, log)))
+        checkpoint = None if place is None else Checkpoint(place, *session.state, stand_in.growth)
+        return Trained(tuple(_epochs(session, batches, score, checkpoint, asked, log)))
 
 
 def finetune(
@@ -181,9 +185,13 @@ def check_teacher(recipe: Recipe, teacher: Any) -> None:
 
 
 def _epochs(
-    session: Session, batches: Batches | None, score: Score, place: RunFolder | None, asked: dict[str, Any], log: Report
+    session: Session,
+    batches: Batches | None,
+    score: Score,
+    checkpoint: Checkpoint | None,
+    asked: dict[str, Any],
+    log: Report,
 ) -> Iterator[Epoch]:
-    checkpoint = None if place is None else Checkpoint(place, session.model, session.optimiser, session.average)
     done = 0 if checkpoint is None else _take_up(checkpoint, asked, session.fabric)
     yield from log.past(done)
     for number in range(done, session.recipe.epochs):
@@ -208,22 +216,6 @@ def _take_up(checkpoint: Checkpoint, asked: dict[str, Any], fabric: Fabric) -> i
     if fabric.is_global_zero:
         checkpoint.folder.write_json(RUN, asked)
     return checkpoint.read()
-
-
-def _question(model: nn.Module, recipe: Recipe, source: Resident | Loaded, teacher: Networks | None) -> dict[str, Any]:
-    """What is asked, as far as it changes the answer."""
-    teachers = [] if teacher is None else [teacher] if isinstance(teacher, nn.Module) else list(teacher)
-    state = model.state_dict()
-    return {
-        "recipe": recipe.to_json(),
-        "data": source.identity(),
-        "model": {
-            "tensors": len(state),
-            "numbers": sum(tensor.numel() for tensor in state.values()),
-            "starting weights": digest(state.values()),
-        },
-        "teachers": [digest(network.state_dict().values()) for network in teachers],
-    }
 
 
 def _home(model: nn.Module) -> torch.device:
