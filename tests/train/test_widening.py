@@ -22,12 +22,13 @@ from aacp.graph.growing import Growth
 from aacp.train import widening
 from aacp.train.checkpoint import STATE, WEIGHTS
 from aacp.train.devices import make_fabric
+from aacp.train.folding import quickened
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import source_of
 from aacp.train.step import Step, sgd
-from aacp.train.widening import examples, growth_for, in_stead_of, multiple_of
+from aacp.train.widening import examples, growth_for, in_stead_of, multiple_of, repays
 from aacp.zoo.data import load_data
 from train.small_data import network, pictures, same, weights
 
@@ -179,7 +180,7 @@ def test_the_optimiser_decays_the_same_parameters() -> None:
 def test_it_is_the_wider_network_that_is_trained_and_what_is_new_in_it_stays_zero() -> None:
     model, fabric = odd_resnet(), make_fabric(device="cpu")
     source = source_of(digits(), RECIPE, fabric)
-    with in_stead_of(model, source, fabric, 8) as stand_in:
+    with in_stead_of(model, shown(digits()), fabric, 8) as stand_in:
         assert stand_in.growth is not None
         layers = [layer for layer in stand_in.trained.modules() if isinstance(layer, nn.Conv2d)]
         assert all(layer.out_channels % 8 == 0 for layer in layers)
@@ -192,6 +193,22 @@ def test_it_is_the_wider_network_that_is_trained_and_what_is_new_in_it_stays_zer
                 if "running" not in name:
                     own = stand_in.growth.narrowed(name, value)
                     assert torch.equal(stand_in.growth.widened(name, own), value), name
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_in_half_precision_and_captured_what_is_new_stays_zero_too() -> None:
+    model, fabric = odd_resnet(), make_fabric("bf16-mixed", "cuda")
+    recipe = replace(RECIPE, distillation=0.5)
+    source = source_of(digits(), recipe, fabric)
+    with in_stead_of(model, examples(source, fabric), fabric, 8) as stand_in:
+        assert stand_in.growth is not None
+        session = Session(stand_in.trained, source, recipe, fabric, quickened(odd_resnet(), examples(source, fabric)))
+        epochs = [session.run_epoch(number) for number in range(5)]
+        for name, value in stand_in.trained.named_parameters():
+            own = stand_in.growth.narrowed(name, value.detach())
+            assert torch.equal(stand_in.growth.widened(name, own), value), name
+    assert epochs[-1].loss < epochs[0].loss
 
 
 # -- what is left alone -----------------------------------------------------------------------------------------------
@@ -247,17 +264,17 @@ def test_any_source_shows_its_first_examples_and_leaves_torchs_generator_alone()
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_widths_are_rounded_where_it_is_faster_repaid_and_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_widths_are_rounded_where_it_is_faster_and_repaid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(widening, "half_type", lambda fabric: fabric.half)
     gpu, cpu = (SimpleNamespace(device=torch.device(kind), half=torch.bfloat16) for kind in ("cuda", "cpu"))
     single = SimpleNamespace(device=torch.device("cuda"), half=None)
     source = SimpleNamespace(steps=390)
 
-    def found(fabric: Any, epochs: int = 100, is_plain: bool = True, widen: int | None = None) -> int:
-        return multiple_of(widen, replace(RECIPE, epochs=epochs), source, fabric, is_plain)  # type: ignore[arg-type]
+    def found(fabric: Any, epochs: int = 100) -> bool:
+        return repays(replace(RECIPE, epochs=epochs), source, fabric)  # type: ignore[arg-type]
 
-    assert found(gpu) == 8
-    assert [found(cpu), found(single), found(gpu, epochs=3), found(gpu, is_plain=False)] == [1, 1, 1, 1]
-    assert (found(cpu, widen=16), found(gpu, widen=1)) == (16, 1)
+    assert [found(gpu), found(cpu), found(single), found(gpu, epochs=3)] == [True, False, False, False]
+    assert [multiple_of(None, True), multiple_of(None, False)] == [8, 1]
+    assert [multiple_of(16, False), multiple_of(1, True)] == [16, 1]
     with pytest.raises(InvalidOption, match="widen is 0"):
-        found(gpu, widen=0)
+        multiple_of(0, True)

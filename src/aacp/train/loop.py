@@ -17,8 +17,9 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
-from aacp.train.checkpoint import RUN, Checkpoint, check_same_question, question
+from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_question, question
 from aacp.train.devices import collective_errors, make_fabric
+from aacp.train.folding import quickened
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.scoring import scoring_batches
@@ -26,7 +27,7 @@ from aacp.train.seeding import global_seed
 from aacp.train.session import Epoch, Session
 from aacp.train.sources import parts_of, source_of
 from aacp.train.teaching import Loss
-from aacp.train.widening import in_stead_of, multiple_of
+from aacp.train.widening import examples, in_stead_of, multiple_of, repays
 
 Networks = nn.Module | Sequence[nn.Module]
 
@@ -77,10 +78,13 @@ def fit(
             cleaning.enter_context(place.lock())
         asked = {} if place is None else question(model, recipe, source.identity(), teacher)
         cleaning.enter_context(_at_home_afterwards(model))
-        is_plain = loss is None and score is accuracy
-        multiple = multiple_of(widen, recipe, source, fabric, is_plain)
-        stand_in = cleaning.enter_context(in_stead_of(model, source, fabric, multiple, verbose))
-        session = Session(stand_in.trained, source, recipe, fabric, teacher, loss, capture)
+        pays = repays(recipe, source, fabric) and not (place and (place.path / WEIGHTS).exists())  # then it is finished
+        # A loss or a score of the user's might know the network, and find it unchanged while another is trained.
+        multiple = multiple_of(widen, pays and loss is None and score is accuracy)
+        shown = examples(source, fabric) if pays or multiple > 1 else None
+        stand_in = cleaning.enter_context(in_stead_of(model, shown, fabric, multiple, verbose))
+        answering = quickened(teacher, shown) if pays and teacher is not None else teacher
+        session = Session(stand_in.trained, source, recipe, fabric, answering, loss, capture)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
         log = cleaning.enter_context(report(recipe, place, fabric, verbose, tensorboard))
         checkpoint = None if place is None else Checkpoint(place, *session.state, stand_in.growth)

@@ -42,26 +42,26 @@ class StandIn:
     growth: Growth | None = None
 
 
-def multiple_of(widen: int | None, recipe: Recipe, source: Resident | Loaded, fabric: Fabric, is_plain: bool) -> int:
-    """What widths are rounded up to, 1 to leave them alone: as asked, or 8 where that is of use and nobody can notice.
-
-    A loss or a score of the user's might know the network, and would find it unchanged while another is trained.
-    """
-    if widen is not None:
-        if widen < 1:
-            raise InvalidOption(f"widen is {widen}, but widths are multiples of 1 or more. Give 8, or 1 for none.")
-        return widen
+def repays(recipe: Recipe, source: Resident | Loaded, fabric: Fabric) -> bool:
+    """Whether a run would be faster with networks made for the hardware, and lasts long enough to look for them."""
     is_faster = fabric.device.type == "cuda" and half_type(fabric) is not None
-    return MULTIPLE if is_faster and is_plain and recipe.epochs * source.steps >= REPAID_AFTER else 1
+    return is_faster and recipe.epochs * source.steps >= REPAID_AFTER
+
+
+def multiple_of(widen: int | None, is_of_use: bool) -> int:
+    """What widths are rounded up to: as asked, or 8 where that is of use; 1 leaves them alone."""
+    if widen is not None and widen < 1:
+        raise InvalidOption(f"widen is {widen}, but widths are multiples of 1 or more. Give 8, or 1 for none.")
+    return widen if widen is not None else MULTIPLE if is_of_use else 1
 
 
 @contextmanager
 def in_stead_of(
-    model: nn.Module, source: Resident | Loaded, fabric: Fabric, multiple: int, verbose: bool = False
+    model: nn.Module, inputs: Any, fabric: Fabric, multiple: int, verbose: bool = False
 ) -> Iterator[StandIn]:
     """What to train for a model, which has its weights in the end, whatever that is."""
     # One process decides for all, as they must agree.
-    found = growth_for(model, examples(source, fabric), multiple) if fabric.is_global_zero and multiple > 1 else None
+    found = growth_for(model, inputs, multiple) if fabric.is_global_zero and multiple > 1 else None
     growth = fabric.broadcast(found)
     if isinstance(growth, str) and verbose and fabric.is_global_zero:
         sys.stderr.write(f"The network is trained in its own widths: {growth}.\n")
@@ -81,7 +81,7 @@ def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = T
         layer.out_channels % multiple for layer in model.modules() if isinstance(layer, nn.modules.conv._ConvNd)
     ):
         return f"they are multiples of {multiple}"
-    if any(map(_is_tied_to_others, model.modules())):
+    if any(map(is_tied_to_others, model.modules())):
         return "it is compiled or has hooks, which might know it"
     with torch.random.fork_rng(devices=[]):
         try:
@@ -95,7 +95,7 @@ def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = T
         return difference(twin, growth, arguments, learns=learns) or growth
 
 
-def _is_tied_to_others(module: nn.Module) -> bool:
+def is_tied_to_others(module: nn.Module) -> bool:
     """Whether something from outside would not be there in a copy, or would not know it."""
     hooks = [module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks]
     for parameter in module.parameters(recurse=False):
