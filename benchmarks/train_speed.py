@@ -23,9 +23,10 @@ from torch.nn import functional as F
 from aacp.data.images import Images
 from aacp.train.devices import make_fabric
 from aacp.train.folding import quickened
+from aacp.train.halves import Halves
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.resident import Resident
-from aacp.train.session import Session
+from aacp.train.session import Session, half_type
 from aacp.train.sources import source_of
 from aacp.train.step import CapturedStep
 from aacp.train.widening import MULTIPLE, examples, in_stead_of
@@ -39,6 +40,7 @@ WAYS = (
     "captured, not widened",
     "captured, teacher not folded",
     "captured, neither widened nor folded",
+    "captured, halves kept",
     "captured, teacher not beside",
     "captured, channels first",
     "captured, single precision",
@@ -81,6 +83,9 @@ def epochs_of(
         student.compile()
     on_gpu = fabric.device.type == "cuda"
     session = Session(student, source, recipe, fabric, teacher, capture=on_gpu and way != "eager step")
+    if way == "captured, halves kept" and isinstance(session.step, CapturedStep):
+        step, half = session.step.step, half_type(fabric)
+        step.halves = None if half is None else Halves(step.model, half)
     if way == "captured, teacher not beside" and isinstance(session.step, CapturedStep):
         session.step.step.side = None
     if way == "captured, channels first":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +14,6 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import aacp
 from aacp.errors import InvalidOption
 from aacp.graph.growing import Growth
 from aacp.train import widening
@@ -29,8 +26,7 @@ from aacp.train.session import Session
 from aacp.train.sources import source_of
 from aacp.train.step import Step, sgd
 from aacp.train.widening import examples, growth_for, in_stead_of, multiple_of, repays
-from aacp.zoo.data import load_data
-from train.small_data import network, pictures, same, weights
+from train.small_data import digits, farthest, in_double, network, odd_resnet, pictures, same, weights
 
 RECIPE = Recipe(
     epochs=3,
@@ -45,40 +41,9 @@ RECIPE = Recipe(
 CPU = torch.device("cpu")
 
 
-@cache
-def _odd_resnet(name: str, size: tuple[int, int, int]) -> nn.Module:
-    torch.manual_seed(0)
-    model = aacp.build_model(name).eval()
-    graph = aacp.trace(model, torch.randn(2, *size))
-    return aacp.inherit(model, graph, [max(1, group.width * 5 // 8 - 1) for group in graph.free]).train()
-
-
-def odd_resnet(name: str = "digits_resnet", size: tuple[int, int, int] = (1, 8, 8)) -> nn.Module:
-    """A ResNet of the zoo with padded shortcuts, cut to widths that are no multiples of anything."""
-    return copy.deepcopy(_odd_resnet(name, size))
-
-
-def digits(count: int = 64) -> Any:
-    images = load_data("digits").train
-    return replace(images, pixels=images.pixels[:count], labels=images.labels[:count])
-
-
-def in_double(count: int, size: tuple[int, int, int]) -> TensorDataset:
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(count, *size, generator=generator, dtype=torch.float64)
-    return TensorDataset(inputs, torch.randint(10, (count,), generator=generator))
-
-
 def shown(data: Any) -> Any:
     fabric = make_fabric(device="cpu")
     return examples(source_of(data, RECIPE, fabric), fabric)
-
-
-def farthest(one: nn.Module, other: nn.Module) -> float:
-    """The largest difference between two networks' weights and statistics."""
-    ours, theirs = one.state_dict(), other.state_dict()
-    assert ours.keys() == theirs.keys()
-    return max(float((ours[name].double() - theirs[name].double()).abs().max()) for name in ours)
 
 
 @pytest.mark.parametrize(("name", "size"), [("digits_resnet", (1, 8, 8)), ("resnet20", (3, 8, 8))])
