@@ -16,16 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from lightning_fabric import Fabric
 from torch import nn
 from torch.nn import functional as F
 
 from aacp.data.images import Images
 from aacp.train.devices import make_fabric
+from aacp.train.folding import quickened
+from aacp.train.halves import Halves
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.resident import Resident
-from aacp.train.session import Session
+from aacp.train.session import Session, half_type
 from aacp.train.sources import source_of
 from aacp.train.step import CapturedStep
+from aacp.train.widening import MULTIPLE, examples, in_stead_of
 from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
@@ -33,6 +37,10 @@ from halving import circumstances, pair
 WAYS = (
     "captured",
     "plain",
+    "captured, not widened",
+    "captured, teacher not folded",
+    "captured, neither widened nor folded",
+    "captured, halves kept",
     "captured, teacher not beside",
     "captured, channels first",
     "captured, single precision",
@@ -52,10 +60,32 @@ def seconds_of(
     assert isinstance(source, Resident)
     if way == "plain":
         return plain(student, teacher, source, recipe, fabric.device, epochs)
+    shown = examples(source, fabric)
+    is_single = way == "captured, single precision"  # for which nothing is widened or folded
+    if not (is_single or way.endswith("folded")):
+        (teacher,) = quickened(teacher, shown)
+    multiple = 1 if is_single or "widened" in way else MULTIPLE
+    with in_stead_of(student, shown, fabric, multiple, verbose=True) as stand_in:
+        return epochs_of(way, stand_in.trained, teacher, source, recipe, fabric, epochs)
+
+
+def epochs_of(
+    way: str,
+    student: nn.Module,
+    teacher: nn.Module,
+    source: Resident,
+    recipe: Recipe,
+    fabric: Fabric,
+    epochs: int,
+) -> list[float]:
+    """The seconds of each timed epoch of a session."""
     if way == "captured, compiled":
         student.compile()
     on_gpu = fabric.device.type == "cuda"
     session = Session(student, source, recipe, fabric, teacher, capture=on_gpu and way != "eager step")
+    if way == "captured, halves kept" and isinstance(session.step, CapturedStep):
+        step, half = session.step.step, half_type(fabric)
+        step.halves = None if half is None else Halves(step.model, half)
     if way == "captured, teacher not beside" and isinstance(session.step, CapturedStep):
         session.step.step.side = None
     if way == "captured, channels first":

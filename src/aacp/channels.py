@@ -136,7 +136,7 @@ class ChannelGraph:
         return np.array([i for i, group in enumerate(self.groups) if group.frozen is None], dtype=np.int64)
 
     @cached_property
-    def _counting(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def counting(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Matrix and offset that turn a structure into the kept size of every lane: sizes = matrix @ kept + offset."""
         matrix = np.zeros((len(self.lanes), len(self.groups)), dtype=np.int64)
         offset = np.zeros(len(self.lanes), dtype=np.int64)
@@ -166,7 +166,7 @@ class ChannelGraph:
                 "A structure keeps at least 1 channel of each group, and no more than there are, but got "
                 f"{_short(kept)}. graph.full is the most."
             )
-        matrix, offset = self._counting
+        matrix, offset = self.counting
         sizes: NDArray[np.int64] = kept @ matrix.T + offset
         return sizes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,13 @@ def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.M
 
 def resize(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> None:
     """Set every size a module shows, or has written into it, to what its sliced weights ask for."""
+    set_sizes(model, graph, [int((units[lane] | (lane < 0)).sum()) for lane in graph.lanes])
+
+
+def set_sizes(model: nn.Module, graph: ChannelGraph, lengths: Sequence[int]) -> None:
+    """Set every size a module shows, or has written into it, to what lanes of these lengths ask for."""
     for size in graph.sizes:
-        lane = graph.lanes[size.lane]
-        _set_size(model, size, int((units[lane] | (lane < 0)).sum()) * size.times // size.over)
+        _set_size(model, size, lengths[size.lane] * size.times // size.over)
     for module in model.modules():
         _match_attributes(module)
 

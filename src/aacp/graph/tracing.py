@@ -15,8 +15,10 @@ from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
+from aacp.graph.assembly import Assembled
 from aacp.graph.following import follow
 from aacp.graph.program import copy_module, detach_hooks, export, first_line, named_tensors, positional
+from aacp.graph.propagation import Propagation
 from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.graph.verification import Bench, enliven, outputs, settle, verified
 
@@ -72,12 +74,26 @@ def prepare(
     model: nn.Module, example: Any, form: str = "module", seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Bench:
     """Trace a copy of the model with lively weights, ready for verification."""
+    propagation, assembled, converted = followed(model, example, form, dtype)
+    twin = lively_twin(model, converted, seed, dtype)
+    in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
+    return Bench(twin, propagation, assembled, converted, dtype, in_double)
+
+
+def followed(
+    model: nn.Module, example: Any, form: str = "module", dtype: torch.dtype = torch.float32
+) -> tuple[Propagation, Assembled, tuple[Any, ...]]:
+    """What tracing finds before anything is verified, and the example as arguments of one type."""
     arguments = positional(model, example)
     # A copy for each use: networks that keep caches are not the same after they have run.
     run = run_example(_twin(model), arguments)
     converted = _converted(arguments, dtype)
     program = export(_twin(model, dtype), converted)
-    propagation, assembled = follow(program, run, model, form)
+    return *follow(program, run, model, form), converted
+
+
+def lively_twin(model: nn.Module, converted: tuple[Any, ...], seed: int, dtype: torch.dtype) -> nn.Module:
+    """A copy in evaluation mode with weights under which every channel shows in the output."""
     rehearsal, twin = _twin(model, dtype), _twin(model, dtype)
     enliven(rehearsal, seed)
     settle(rehearsal, converted)
@@ -85,8 +101,7 @@ def prepare(
     for name, value in named_tensors(twin):
         if name in settled and settled[name].shape == value.shape:
             value.data.copy_(settled[name])
-    in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
-    return Bench(twin, propagation, assembled, converted, dtype, in_double)
+    return twin
 
 
 def _require_module(model: nn.Module) -> None:

@@ -73,7 +73,7 @@ class Bench:
                 expected = MaskedRun(self.propagation, stays)(self.model, copy.deepcopy(inputs))
             except Exception as error:  # whatever the model's own code raises on sizes it does not expect
                 return first_line(error)
-        return _compare(expected, found)
+        return compare(expected, found)
 
 
 def outputs(value: Any) -> list[torch.Tensor]:
@@ -81,7 +81,7 @@ def outputs(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _compare(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | str:
+def compare(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | str:
     """The largest difference relative to how much its tensor varies, or in words what else is wrong."""
     if [tensor.shape for tensor in expected] != [tensor.shape for tensor in found]:
         return f"output shapes {[tuple(t.shape) for t in found]} instead of {[tuple(t.shape) for t in expected]}"

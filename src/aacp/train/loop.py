@@ -18,17 +18,17 @@ from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
 from aacp.records import Epoch
-from aacp.train.checkpoint import RUN, Checkpoint, check_same_question
+from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_question, question
 from aacp.train.devices import collective_errors, make_fabric
-from aacp.train.loaded import Loaded
+from aacp.train.folding import quickened
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
-from aacp.train.resident import Resident
 from aacp.train.scoring import scoring_batches
-from aacp.train.seeding import digest, global_seed
+from aacp.train.seeding import global_seed
 from aacp.train.session import Session
 from aacp.train.sources import parts_of, source_of
 from aacp.train.teaching import Loss
+from aacp.train.widening import examples, in_stead_of, multiple_of, repays
 
 Networks = nn.Module | Sequence[nn.Module]
 
@@ -57,6 +57,7 @@ def fit(
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
     capture: bool | None = None,
+    widen: int | None = None,
     verbose: bool = False,
     tensorboard: bool = False,
 ) -> Trained:
@@ -64,8 +65,8 @@ def fit(
 
     `data` is Images, a data set, a loader, tensors (inputs, labels), or what `load_data` gives, whose hold-out is then
     scored after every epoch. With a folder, the same call takes up what an earlier one left there. `fabric` trains on
-    several devices; `capture` forces or forbids CUDA graphs, which are used where they can be. Ctrl-C loses the epoch
-    in hand.
+    several devices; `capture` forces or forbids CUDA graphs, which are used where they can be. `widen` is what widths
+    are rounded up to while the network is trained: 8 where that is faster, 1 never. Ctrl-C loses the epoch in hand.
     """
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
@@ -76,12 +77,19 @@ def fit(
         place = None if folder is None else RunFolder(folder)
         if place is not None and fabric.is_global_zero:
             cleaning.enter_context(place.lock())
-        asked = {} if place is None else _question(model, recipe, source, teacher)
+        asked = {} if place is None else question(model, recipe, source.identity(), teacher)
         cleaning.enter_context(_at_home_afterwards(model))
-        session = Session(model, source, recipe, fabric, teacher, loss, capture)
+        pays = repays(recipe, source, fabric) and not (place and (place.path / WEIGHTS).exists())  # then it is finished
+        # A loss or a score of the user's might know the network, and find it unchanged while another is trained.
+        multiple = multiple_of(widen, pays and loss is None and score is accuracy)
+        shown = examples(source, fabric) if pays or multiple > 1 else None
+        stand_in = cleaning.enter_context(in_stead_of(model, shown, fabric, multiple, verbose))
+        answering = quickened(teacher, shown) if pays and teacher is not None else teacher
+        session = Session(stand_in.trained, source, recipe, fabric, answering, loss, capture)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
         log = cleaning.enter_context(report(recipe, place, fabric, verbose, tensorboard))
-        return Trained(tuple(_epochs(session, batches, score, place, asked, log)))
+        checkpoint = None if place is None else Checkpoint(place, *session.state, stand_in.growth)
+        return Trained(tuple(_epochs(session, batches, score, checkpoint, asked, log)))
 
 
 def finetune(
@@ -182,9 +190,13 @@ def check_teacher(recipe: Recipe, teacher: Any) -> None:
 
 
 def _epochs(
-    session: Session, batches: Batches | None, score: Score, place: RunFolder | None, asked: dict[str, Any], log: Report
+    session: Session,
+    batches: Batches | None,
+    score: Score,
+    checkpoint: Checkpoint | None,
+    asked: dict[str, Any],
+    log: Report,
 ) -> Iterator[Epoch]:
-    checkpoint = None if place is None else Checkpoint(place, session.model, session.optimiser, session.average)
     done = 0 if checkpoint is None else _take_up(checkpoint, asked, session.fabric)
     yield from log.past(done)
     for number in range(done, session.recipe.epochs):
@@ -209,22 +221,6 @@ def _take_up(checkpoint: Checkpoint, asked: dict[str, Any], fabric: Fabric) -> i
     if fabric.is_global_zero:
         checkpoint.folder.write_json(RUN, asked)
     return checkpoint.read()
-
-
-def _question(model: nn.Module, recipe: Recipe, source: Resident | Loaded, teacher: Networks | None) -> dict[str, Any]:
-    """What is asked, as far as it changes the answer."""
-    teachers = [] if teacher is None else [teacher] if isinstance(teacher, nn.Module) else list(teacher)
-    state = model.state_dict()
-    return {
-        "recipe": recipe.to_json(),
-        "data": source.identity(),
-        "model": {
-            "tensors": len(state),
-            "numbers": sum(tensor.numel() for tensor in state.values()),
-            "starting weights": digest(state.values()),
-        },
-        "teachers": [digest(network.state_dict().values()) for network in teachers],
-    }
 
 
 def _home(model: nn.Module) -> torch.device:

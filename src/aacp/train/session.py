@@ -58,6 +58,11 @@ class Session:
         if isinstance(source, Loaded) and has_batch_norm(model):
             source.least = 2
 
+    @property
+    def state(self) -> tuple[nn.Module, torch.optim.Optimizer, Average | None]:
+        """What an epoch changes."""
+        return self.model, self.optimiser, self.average
+
     def _captures(self, wanted: bool | None) -> bool:
         possible = (
             self.fabric.device.type == "cuda" and self.fabric.world_size == 1 and self.recipe.precision != "16-mixed"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from aacp.data.batches import call
 from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
+from aacp.train.halves import Halves
 from aacp.train.recipe import Recipe
 from aacp.train.teaching import Objective, Teacher
 
@@ -30,8 +31,9 @@ class Step:
         objective: Objective,
         teacher: Teacher | None,
         average: Average | None,
+        halves: Halves | None = None,
     ) -> None:
-        self.fabric, self.model, self.optimiser = fabric, model, optimiser
+        self.fabric, self.model, self.optimiser, self.halves = fabric, model, optimiser, halves
         self.objective, self.teacher, self.average = objective, teacher, average
         self.lr: Tensor = optimiser.param_groups[0]["lr"]  # a tensor that all groups share, so that a graph reads it
         # The teacher's small kernels leave most of a GPU idle; on a stream of their own they run beside the student's.
@@ -44,11 +46,13 @@ class Step:
     def update(self, inputs: Any, targets: Any) -> Tensor:
         self.optimiser.zero_grad(set_to_none=True)
         taught = self._ask(inputs)
-        outputs = call(self.model, inputs)
+        outputs = call(self.model, inputs) if self.halves is None else self.halves(inputs)
         if self.side is not None:
             torch.cuda.current_stream().wait_stream(self.side)
         loss = self.objective(outputs, targets, taught)
         self.fabric.backward(loss)
+        if self.halves is not None:
+            self.halves.hand_over()
         self.optimiser.step()
         if self.average is not None:
             self.average.update()
