@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 import aacp
-from aacp.plan import targets
 from aacp.train.recipe import DIGITS
 
 
@@ -29,12 +28,12 @@ def main() -> None:
     print(f"trained for {len(base.epochs)} epochs, last loss {base.last.loss:.3f}")
 
     plan = aacp.Plan(
-        targets({"macs": 0.5, "params": 1 / 3}),  # shares to remove; both limits will hold
         evaluations=60,
         recipe=replace(DIGITS.scaled(30), lr=0.03, distillation=0.5),
         calibration_images=1024,
     )
-    pruned = aacp.prune(model, data, plan, folder / "pruned", name="digits_resnet")
+    budget = {"macs": 0.5, "params": 1 / 3}  # shares to remove; both limits will hold
+    pruned = aacp.prune(model, data, budget, folder / "pruned", plan=plan, name="digits_resnet")
 
     print(f"\n{pruned}")
     print(f"\n{time.perf_counter() - begun:.0f} s in all. The report: {pruned.report}")

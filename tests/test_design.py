@@ -17,7 +17,7 @@ FLOORS = [
     {"data"},
     {"graph", "estimate", "train", "zoo"},
     {"artefact", "runtimes", "export", "report", "bench"},
-    {"plan", "request", "delivery", "pipeline", "job"},
+    {"pipeline"},
     {"commands", "cli"},
 ]
 TORCHLESS = {"report"}.union(*FLOORS[:3])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aacp.cost.analytic import activation_bytes as activation_bytes
     from aacp.cost.analytic import macs as macs
     from aacp.cost.analytic import params as params
+    from aacp.cost.analytic import weight_bytes as weight_bytes
     from aacp.cost.budget import Budget as Budget
     from aacp.cost.budget import Limit as Limit
     from aacp.cost.budget import cost_of as cost_of
@@ -60,9 +61,11 @@ if TYPE_CHECKING:
     from aacp.graph.tracing import trace as trace
     from aacp.graph.tracing import verify as verify
     from aacp.header import Artefact as Artefact
-    from aacp.pipeline import Pruned as Pruned
-    from aacp.pipeline import prune as prune
-    from aacp.plan import Plan as Plan
+    from aacp.pipeline.plan import Plan as Plan
+    from aacp.pipeline.pruning import Pruned as Pruned
+    from aacp.pipeline.pruning import prune as prune
+    from aacp.pipeline.sweep import Sweep as Sweep
+    from aacp.pipeline.sweep import sweep as sweep
     from aacp.report.page import write_report as write_report
     from aacp.runtimes import time_networks as time_networks
     from aacp.search.evolution import Evolution as Evolution
@@ -128,8 +131,8 @@ _PLACES = {
     "NothingToPrune": "aacp.errors",
     "NothingToReport": "aacp.errors",
     "PSAE": "aacp.estimate.psae",
-    "Plan": "aacp.plan",
-    "Pruned": "aacp.pipeline",
+    "Plan": "aacp.pipeline.plan",
+    "Pruned": "aacp.pipeline.pruning",
     "Ranking": "aacp.estimate.ranking",
     "Recipe": "aacp.train.recipe",
     "RunFolder": "aacp.folder",
@@ -138,6 +141,7 @@ _PLACES = {
     "SearchSpace": "aacp.space",
     "Spread": "aacp.timing",
     "Structure": "aacp.structure",
+    "Sweep": "aacp.pipeline.sweep",
     "Timing": "aacp.timing",
     "Trained": "aacp.train.loop",
     "UnknownData": "aacp.errors",
@@ -159,7 +163,7 @@ _PLACES = {
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
     "params": "aacp.cost.analytic",
-    "prune": "aacp.pipeline",
+    "prune": "aacp.pipeline.pruning",
     "ranking": "aacp.estimate.ranking",
     "recalibrate": "aacp.estimate.recalibration",
     "rescale": "aacp.search.rescaling",
@@ -170,10 +174,12 @@ _PLACES = {
     "searcher": "aacp.search.methods",
     "shrink": "aacp.graph.surgery",
     "speedup": "aacp.timing",
+    "sweep": "aacp.pipeline.sweep",
     "time_networks": "aacp.runtimes",
     "trace": "aacp.graph.tracing",
     "train_from_scratch": "aacp.train.loop",
     "verify": "aacp.graph.tracing",
+    "weight_bytes": "aacp.cost.analytic",
     "write_report": "aacp.report.page",
 }
 

@@ -12,7 +12,9 @@ import click
 
 from aacp import __version__
 from aacp.bench.commands import bench
-from aacp.commands.prune import prune
+from aacp.commands.finish import evaluate, finetune, scratch
+from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, JSON, SCOPE, resumable
+from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 
@@ -56,10 +58,8 @@ def main() -> None:
 @main.command()
 @click.argument("model")
 @click.option("--input", "shape", type=Shape(), help="Shape of the example, such as 1x3x224x224.")
-@click.option("--frozen", multiple=True, metavar="PATTERN", help="Layers to leave alone, such as 'head.*'. Repeatable.")
-@click.option(
-    "--scope", type=click.Choice(["all", "inner"]), default="all", help="inner: leave residual streams alone."
-)
+@FROZEN
+@SCOPE
 @click.option("--form", type=click.Choice(["module", "exported"]), default="module", help="What a cut network will be.")
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs for a machine to read.")
 def trace(
@@ -81,7 +81,7 @@ def trace(
 
 @main.command()
 @click.argument("model")
-@click.option("--data", required=True, help="digits, cifar10:PATH, imagefolder:PATH or package.module:function.")
+@click.option("--data", required=True, help=DATA_HELP)
 @click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Cut or stretch the recipe to so many, its milestones in proportion.")
 @click.option("--batch-size", type=int, help="Of all processes together, instead of the recipe's.")
@@ -92,10 +92,10 @@ def trace(
 @click.option("--teacher", help="MODEL to distil from; needs --teacher-weights.")
 @click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
 @click.option("--run", "folder", type=click.Path(), help="Folder of the run, runs/MODEL by default; it can be resumed.")
-@click.option("--device", help="cpu, cuda or cuda:1; by default the GPU if there is one.")
+@DEVICE
 @click.option("--processes", type=int, default=1, show_default=True, help="Processes on this machine, a GPU each.")
 @click.option("--tensorboard", is_flag=True, help="Write files for TensorBoard into the run folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
+@JSON
 def train(
     model: str,
     data: str,
@@ -128,11 +128,8 @@ def train(
     job = TrainingJob(
         model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True
     )
-    try:
+    with resumable(folder):
         found = job.run()
-    except KeyboardInterrupt:
-        click.echo(f"Interrupted. The same command goes on from the last finished epoch in {folder}.", err=True)
-        sys.exit(130)
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))
 
 
@@ -172,8 +169,8 @@ def export(
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
-main.add_command(bench)
-main.add_command(prune)
+for command in (prune, search, sweep, finetune, scratch, evaluate, bench):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

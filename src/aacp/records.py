@@ -75,6 +75,12 @@ class Request(Record):
     calibration_images: int = 4096
     frozen: tuple[str, ...] = ()
     scope: str = "all"
+    max_drop: float | None = None  # of the score; then `shrink` is cut as far as that allows
+    shrink: str = "macs"
+    probe_epochs: int = 0
+    known_from: tuple[str, ...] = ()  # folders of runs whose evaluations were taken over
+    weights_file: str = ""
+    metric_source: str = ""  # package.module:function, if it was named so
 
 
 # -- structure.json ---------------------------------------------------------------------------------------------------
@@ -116,6 +122,14 @@ class Choice(Record):
     score: float  # estimated, before training
     limits: tuple[Reached, ...]
 
+    def __str__(self) -> str:
+        lines = [
+            f"{limit.cost}: {limit.full:,.6g} -> {limit.reached:,.6g} ({limit.reached / limit.full - 1:+.1%}), "
+            f"at most {limit.bound:,.6g}"
+            for limit in self.limits
+        ]
+        return "\n".join([*lines, f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"])
+
 
 # -- training/log.jsonl -----------------------------------------------------------------------------------------------
 
@@ -146,6 +160,9 @@ class Measured(Record):
     params: int
     activation_bytes: int
     file_bytes: int | None = None  # of its weights as safetensors
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in asdict(self).items() if value is not None)
 
 
 @dataclass(frozen=True)

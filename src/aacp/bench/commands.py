@@ -8,10 +8,7 @@ from pathlib import Path
 
 import click
 
-from aacp.bench import compare as comparing
-from aacp.bench import fig3 as figure
-from aacp.bench import slack as slacking
-from aacp.bench.provenance import Provenance
+from aacp.bench import FAMILIES, ITERATIONS
 
 
 @click.group()
@@ -21,10 +18,12 @@ def bench() -> None:
 
 @bench.command()
 @click.option("--seeds", default=50, show_default=True, help="Runs of each reading.")
-@click.option("--iterations", default=figure.ITERATIONS, show_default=True, help="At most, in each run.")
+@click.option("--iterations", default=ITERATIONS, show_default=True, help="At most, in each run.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for fig3.html, fig3.json, fig3.md.")
 def fig3(seeds: int, iterations: int, out: Path | None) -> None:
     """Eq. 14 with IDE, DE and bee colonies: the curve of Fig. 3 as a table and a figure."""
+    from aacp.bench import fig3 as figure
+
     curves = figure.measure(seeds, iterations)
     text = _page(f"aacp bench fig3 --seeds {seeds} --iterations {iterations}", seeds, figure.table(curves))
     click.echo(text)
@@ -35,13 +34,13 @@ def fig3(seeds: int, iterations: int, out: Path | None) -> None:
 
 @bench.command()
 @click.option("--seeds", default=50, show_default=True, help="Problems of each family.")
-@click.option(
-    "--family", "chosen", multiple=True, type=click.Choice(comparing.FAMILIES), help="Only this one; repeatable."
-)
+@click.option("--family", "chosen", multiple=True, type=click.Choice(FAMILIES), help="Only this one; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for search_FAMILY.json and .md.")
 def search(seeds: int, chosen: tuple[str, ...], out: Path | None) -> None:
     """Searchers against each other, at equal evaluations, on problems whose best answer is known."""
-    for family in chosen or comparing.FAMILIES:
+    from aacp.bench import compare as comparing
+
+    for family in chosen or FAMILIES:
         comparison = comparing.measure(family, seeds)
         text = _page(f"aacp bench search --seeds {seeds} --family {family}", seeds, comparing.table(comparison))
         click.echo(text)
@@ -53,6 +52,8 @@ def search(seeds: int, chosen: tuple[str, ...], out: Path | None) -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for slack.json and slack.md.")
 def slack(out: Path | None) -> None:
     """What rescaling leaves of a budget, and how long a proposal takes."""
+    from aacp.bench import slack as slacking
+
     rows = slacking.slacks()
     text = _page("aacp bench slack", 1, f"{slacking.slack_table(rows)}\n\n{slacking.overhead_table()}")
     click.echo(text)
@@ -61,6 +62,8 @@ def slack(out: Path | None) -> None:
 
 
 def _page(command: str, seeds: int, body: str) -> str:
+    from aacp.bench.provenance import Provenance
+
     return f"{Provenance.of(command)}seeds: 0 to {seeds - 1}\n\n{body}\n"
 
 

@@ -11,7 +11,6 @@ from aacp.bench.problems import Problem, knapsack, pruning_problem
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 
-FAMILIES = ("additive", "neighbour", "random", "knapsack")
 NETWORKS = ("vgg16", "resnet56", "resnet110")
 MARKS = (50, 100, 200)
 SUBJECTS = ("default", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")

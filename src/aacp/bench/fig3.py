@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from aacp.bench import ITERATIONS
 from aacp.bench.problems import equation_14
 from aacp.search.bees import BeeColony, Colony, classical
 from aacp.search.evolution import FIG3, PAPER, Evolution, ImprovedDifferentialEvolution
 from aacp.search.searcher import Searcher
 
 WITHIN = 300  # iterations in which the paper's IDE finds the optimum
-ITERATIONS = 1000  # in which its DE and ABC do not
 
 
 @dataclass(frozen=True)

@@ -1,110 +1,136 @@
-"""aacp prune: the whole way from a trained network to a smaller one."""
+"""aacp prune, search, sweep: from a trained network to a smaller one, or as far as its structure."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
 from dataclasses import replace
 
 import click
 
-from aacp.train.recipe import DIGITS, FINETUNE, RECIPES, Recipe
+from aacp.commands.options import (
+    FROM,
+    JSON,
+    RUN,
+    SHORT,
+    Limits,
+    Searching,
+    Subjected,
+    Training,
+    limits,
+    resumable,
+    searching,
+    show,
+    subject,
+    training,
+)
 
-# The digits are few: they need less time, and their teacher knows little more than the labels.
-DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
+MAX_DROP = click.option(
+    "--max-drop",
+    type=float,
+    metavar="POINTS",
+    help="Make --shrink as small as so many points of accuracy allow (of another --metric, in its own unit).",
+)
 
 
 @click.command()
-@click.argument("model")
-@click.option("--weights", type=click.Path(), help="File of the trained weights; safetensors or torch.")
-@click.option("--data", required=True, help="digits, cifar10:PATH, imagefolder:PATH or package.module:function.")
-@click.option("--prune-macs", type=float, metavar="RATE", help="Share of the MACs to remove, such as 0.5.")
-@click.option("--prune-params", type=float, metavar="RATE", help="Share of the parameters to remove.")
-@click.option("--prune-memory", type=float, metavar="RATE", help="Share of the peak activation memory to remove.")
-@click.option("--max-macs", type=float, metavar="N", help="Most MACs to keep.")
-@click.option("--max-params", type=float, metavar="N", help="Most parameters to keep.")
-@click.option("--max-memory", type=float, metavar="BYTES", help="Most activation memory to keep.")
-@click.option("--step", type=float, default=0.125, show_default=True, help="Share of a width; from 1 on, channels.")
-@click.option("--method", default="default", show_default=True, help="Search method; see docs/search.md.")
-@click.option("--evaluations", type=int, default=200, show_default=True, help="Structures to estimate.")
-@click.option("--recipe", type=click.Choice(list(RECIPES)), help="By default our own for fine-tuning.")
-@click.option("--epochs", type=int, help="Cut or stretch the recipe to so many.")
+@subject
+@limits
+@searching
+@training
 @click.option("--scratch", is_flag=True, help="Train the structure from scratch instead of fine-tuning it.")
 @click.option("--no-training", is_flag=True, help="Stop at the inherited, recalibrated network.")
-@click.option("--importance", default="l1", show_default=True, help="l1, l2, bn or random.")
-@click.option("--calibration", type=int, default=4096, show_default=True, help="Images to recalibrate on.")
-@click.option("--metric", help="package.module:function of yours, of (network, batches), instead of accuracy.")
-@click.option("--frozen", multiple=True, metavar="PATTERN", help="Layers to leave alone, such as 'head.*'. Repeatable.")
-@click.option(
-    "--scope", type=click.Choice(["all", "inner"]), default="all", help="inner: leave residual streams alone."
-)
-@click.option("--run", "folder", type=click.Path(), help="Folder of the run, runs/MODEL by default; it can be resumed.")
-@click.option("--device", help="cpu, cuda or cuda:1; by default the GPU if there is one.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of search and training.")
-@click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
+@MAX_DROP
+@click.option("--shrink", type=click.Choice(list(SHORT)), default="macs", show_default=True, help="What to make small.")
+@click.option("--probe-epochs", type=int, default=0, help="Judge a drop after some fine-tuning, not by the estimate.")
+@FROM
+@RUN
+@JSON
 def prune(
-    model: str,
-    weights: str | None,
-    data: str,
-    prune_macs: float | None,
-    prune_params: float | None,
-    prune_memory: float | None,
-    max_macs: float | None,
-    max_params: float | None,
-    max_memory: float | None,
-    step: float,
-    method: str,
-    evaluations: int,
-    recipe: str | None,
-    epochs: int | None,
+    subjected: Subjected,
+    limited: Limits,
+    searched: Searching,
+    trained: Training,
     scratch: bool,
     no_training: bool,
-    importance: str,
-    calibration: int,
-    metric: str | None,
-    frozen: tuple[str, ...],
-    scope: str,
+    max_drop: float | None,
+    shrink: str,
+    probe_epochs: int,
+    known_from: tuple[str, ...],
     folder: str | None,
-    device: str | None,
-    seed: int,
     as_json: bool,
 ) -> None:
-    """Prune MODEL to a budget: trace, search, inherit, train, evaluate.
+    """Prune MODEL to a budget: trace, search, inherit, train, evaluate, export, report.
 
     Several limits may be given; all of them will hold. The same command again goes on where it was stopped.
     """
-    from aacp.plan import Plan, targets
+    recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed)
+    plan = searched.plan(recipe, scratch)
+    if max_drop is not None:
+        drop = max_drop if subjected.metric else max_drop / 100
+        plan = replace(plan, max_drop=drop, shrink=SHORT[shrink], probe_epochs=probe_epochs)
+    from aacp.pipeline.job import PruningJob
 
-    rates = {"macs": prune_macs, "params": prune_params, "activation_bytes": prune_memory}
-    limits = targets(rates, {"macs": max_macs, "params": max_params, "activation_bytes": max_memory})
-    plan = Plan(
-        limits,
-        pruning_step=step if step < 1 else int(step),
-        method=method,
-        evaluations=evaluations,
-        recipe=None if no_training else _recipe(recipe, data, scratch).changed(epochs, seed=seed),
-        from_scratch=scratch,
-        importance=importance,
-        calibration_images=calibration,
-        frozen=frozen,
-        scope=scope,
-        seed=seed,
-    )
-    from aacp.job import PruningJob
-
-    folder = folder or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}"
-    try:
-        pruned = PruningJob(model, data, folder, plan, weights, metric, device).run()
-    except KeyboardInterrupt:
-        click.echo(f"Interrupted. The same command goes on with what is in {folder}.", err=True)
-        sys.exit(130)
-    click.echo(json.dumps(pruned.evaluation.to_json()) if as_json else str(pruned))
+    place = subjected.folder(folder)
+    with resumable(place):
+        pruned = PruningJob(subjected.names(), limited.targets(), plan, place, known_from).run()
+    show(pruned, pruned.evaluation, as_json)
 
 
-def _recipe(name: str | None, data: str, scratch: bool) -> Recipe:
-    if name is not None:
-        return RECIPES[name]
-    if data == "digits":
-        return DIGITS if scratch else DIGITS_FINETUNE
-    return RECIPES["base"] if scratch else FINETUNE
+@click.command()
+@subject
+@limits
+@searching
+@FROM
+@RUN
+@JSON
+def search(
+    subjected: Subjected,
+    limited: Limits,
+    searched: Searching,
+    known_from: tuple[str, ...],
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Find the best structure of MODEL within a budget, and stop there.
+
+    aacp finetune, aacp scratch, or aacp prune with the same options go on from the folder.
+    """
+    from aacp.pipeline.job import PruningJob
+
+    place = subjected.folder(folder)
+    with resumable(place):
+        choice = PruningJob(subjected.names(), limited.targets(), searched.plan(None), place, known_from).search()
+    show(f"{choice}\nfolder: {place}", choice, as_json)
+
+
+@click.command()
+@subject
+@limits
+@searching
+@training
+@click.option("--train", is_flag=True, help="Train and export every network found, instead of stopping at estimates.")
+@FROM
+@RUN
+@JSON
+def sweep(
+    subjected: Subjected,
+    limited: Limits,
+    searched: Searching,
+    trained: Training,
+    train: bool,
+    known_from: tuple[str, ...],
+    folder: str | None,
+    as_json: bool,
+) -> None:
+    """Search under every combination of several rates, such as --prune-macs 0.3,0.5,0.7 --prune-params 0.2,0.4.
+
+    All searches share what they evaluate; a folder for each and one report on all of them are left in --run.
+    """
+    from aacp.pipeline.job import SweepJob
+
+    recipe = trained.chosen(subjected.data, scratch=False, seed=searched.seed) if train else None
+    place = folder or f"{subjected.folder(None)}-sweep"
+    job = SweepJob(subjected.names(), limited.budgets(), searched.plan(recipe), place, train, known_from)
+    with resumable(place):
+        found = job.run()
+    click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")

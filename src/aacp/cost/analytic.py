@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelGraph, Tensor
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,14 @@ def macs(graph: ChannelGraph) -> Cost:
 
 def params(graph: ChannelGraph) -> Cost:
     """Trainable and frozen parameters, shared ones once: what `sum(p.numel() for p in model.parameters())` counts."""
-    weights = [tensor for tensor in graph.tensors if tensor.is_parameter]
-    fixed = [int(np.prod([size for size, lane in zip(t.shape, t.lanes, strict=True) if lane is None])) for t in weights]
-    products = Products(fixed, [tuple(lane for lane in t.lanes if lane is not None) for t in weights])
-    return _cost("params", "parameters", graph, lambda kept: products(graph.lane_sizes(kept)).sum(axis=1))
+    numbers = _numbers([tensor for tensor in graph.tensors if tensor.is_parameter])
+    return _cost("params", "parameters", graph, lambda kept: numbers(graph.lane_sizes(kept)).sum(axis=1))
+
+
+def weight_bytes(graph: ChannelGraph) -> Cost:
+    """Bytes of all parameters and buffers in single precision: what a file of the weights holds, but for its header."""
+    numbers = _numbers(graph.tensors)
+    return _cost("weight_bytes", "bytes", graph, lambda kept: 4 * numbers(graph.lane_sizes(kept)).sum(axis=1))
 
 
 def activation_bytes(graph: ChannelGraph) -> Cost:
@@ -80,6 +84,12 @@ class Products:
         for factor in self._lanes.T:
             result = result * padded[:, factor]
         return result
+
+
+def _numbers(tensors: Sequence[Tensor]) -> Products:
+    """How many numbers each tensor holds."""
+    fixed = [int(np.prod([size for size, lane in zip(t.shape, t.lanes, strict=True) if lane is None])) for t in tensors]
+    return Products(fixed, [tuple(lane for lane in t.lanes if lane is not None) for t in tensors])
 
 
 def _cost(name: str, unit: str, graph: ChannelGraph, rows: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Cost:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.data.modes import evaluating
 from aacp.errors import InvalidOption
-from aacp.estimate.recalibration import evaluating
 from aacp.graph.program import named_tensors
 from aacp.graph.slicing import require_match
 from aacp.lanes import Lane

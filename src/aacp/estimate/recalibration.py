@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from aacp.data.batches import Batches, batch_size_of, free_memory
+from aacp.data.modes import evaluating
 from aacp.errors import InvalidData
 from aacp.estimate.lockstep import Lockstep, run
 from aacp.estimate.moments import Moments
@@ -88,18 +89,6 @@ def running_norms(model: nn.Module) -> dict[str, BatchNorm]:
 def has_untracked_norms(model: nn.Module) -> bool:
     """Whether there is a batch norm that always normalises by the batch at hand."""
     return any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules())
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; each module then returns to the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 @contextmanager

@@ -147,10 +147,7 @@ def fronts(runs: Sequence[Run]) -> list[Figure]:
     if any(run.graph != searched[0].graph for run in searched):
         return []
     metric, costs = searched[0].metric, searched[0].costs
-    whole = History()
-    for candidate in (candidate for run in searched for candidate in run.history):
-        if whole.find(candidate.structure) is None:
-            whole.add(candidate)
+    whole = History.merged(run.history for run in searched)
     return [
         Figure(
             f"front-{cost.name}",

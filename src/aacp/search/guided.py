@@ -67,13 +67,14 @@ class GuidedEvolution(Searcher[Guidance]):
 
     def _ranked(self, model: GaussianProcess | RidgeRegression) -> Genes:
         """Offspring of the best by the model, then of the most promising of these; the most promising first."""
-        observed = self._observed_counts()
-        parents = self.space.genes(observed[np.argsort(-model.fitted, kind="stable")[:PARENTS]])
+        own = model.fitted[: len(self._observed())]
+        observed = self._counts_of(self._observed())
+        parents = self.space.genes(observed[np.argsort(-own, kind="stable")[:PARENTS]])
         pool, gains = parents[:0], np.zeros(0)
         for fresh in FRESH:
             offspring = self._bred(parents, int(fresh * self.settings.offspring))
             offspring = offspring[self._unseen(offspring)]
-            gain = log_expected_improvement(*model.predict(self._widths(offspring)), float(model.fitted.max()))
+            gain = log_expected_improvement(*model.predict(self._widths(offspring)), float(own.max()))
             pool, gains = np.concatenate([pool, offspring]), np.concatenate([gains, gain])
             order = np.argsort(-gains, kind="stable")
             parents = np.concatenate([pool[order], parents])[:PARENTS]
@@ -108,18 +109,19 @@ class GuidedEvolution(Searcher[Guidance]):
         self._use_ridge = many and RidgeRegression(*self._data()).evidence > process.evidence
 
     def _model(self) -> GaussianProcess | RidgeRegression:
-        """A model of the best observations, in the order of `_observed`."""
+        """A model of the best observations, in the order of `_observed`, and of the lessons behind them."""
         return RidgeRegression(*self._data()) if self._use_ridge else GaussianProcess(*self._data(), self._kernel)
 
     def _data(self) -> tuple[Matrix, Matrix]:
         """Widths and scores of what the model is to explain."""
-        return self._observed_counts() / self._full, np.array([candidate.score for candidate in self._observed()])
+        told = [*self._observed(), *self._lessons]
+        return self._counts_of(told) / self._full, np.array([candidate.score for candidate in told])
 
     def _observed(self) -> list[Candidate]:
         return self.history.top(MEMORY)
 
-    def _observed_counts(self) -> NDArray[np.int64]:
-        return np.array([candidate.structure.counts for candidate in self._observed()], dtype=np.int64)
+    def _counts_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+        return np.array([candidate.structure.counts for candidate in candidates], dtype=np.int64)
 
     def _widths(self, genes: Genes) -> Matrix:
         """Widths as fractions of the full ones."""
@@ -130,7 +132,8 @@ class GuidedEvolution(Searcher[Guidance]):
         """The candidate with the largest quarter of its score plus three quarters of what the model thinks of it."""
         if not len(self.history):
             return None
-        observed, means = self._observed(), self._model().fitted
+        observed = self._observed()
+        means = self._model().fitted[: len(observed)]
         trust = [
             SCORE_TRUST * known.score + (1 - SCORE_TRUST) * mean for known, mean in zip(observed, means, strict=True)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,14 @@ class History:
         self._by_counts: dict[tuple[int, ...], Candidate] = {}
         for candidate in candidates:
             self.add(candidate)
+
+    @classmethod
+    def merged(cls, histories: Iterable[History]) -> History:
+        """The candidates of several searches, numbered through; of a structure that several evaluated, the first."""
+        found: dict[tuple[int, ...], Candidate] = {}
+        for candidate in (candidate for history in histories for candidate in history):
+            found.setdefault(candidate.structure.counts, candidate)
+        return cls(replace(candidate, number=number) for number, candidate in enumerate(found.values()))
 
     def add(self, candidate: Candidate) -> None:
         if self.find(candidate.structure) is not None:

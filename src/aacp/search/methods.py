@@ -12,6 +12,7 @@ from aacp.search.baselines import RandomSearch, UniformShrinkage
 from aacp.search.bees import BeeColony
 from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution
+from aacp.search.history import History
 from aacp.search.searcher import Searcher
 from aacp.search.sensitivity import SensitivityThreshold
 from aacp.search.tournament import Tournament
@@ -34,10 +35,15 @@ METHODS: dict[str, tuple[type[Searcher[Any]], Any]] = {
 
 
 def searcher(
-    name: str, space: SearchSpace, budget: Budget, seed: int = 0, start: Sequence[Structure] = ()
+    name: str,
+    space: SearchSpace,
+    budget: Budget,
+    seed: int = 0,
+    start: Sequence[Structure] = (),
+    known: History | None = None,
 ) -> Searcher[Any]:
-    """A fresh search by the method of this name."""
+    """A fresh search by the method of this name; `start` and `known` as for every Searcher."""
     if name not in METHODS:
         raise InvalidOption(f"There is no search method {name!r}. Choose from {', '.join(METHODS)}.")
     method, settings = METHODS[name]
-    return method(space, budget, seed, settings, start)
+    return method(space, budget, seed, settings, start, known)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.history import Candidate, History
+from aacp.search.lessons import beginners, closest
 from aacp.search.rescaling import Genes, Rescaling
 from aacp.space import SearchSpace
 from aacp.structure import Structure
@@ -40,15 +41,22 @@ class Searcher(ABC, Generic[Settings]):
         seed: int = 0,
         settings: Settings | None = None,
         start: Sequence[Structure] = (),
+        known: History | None = None,
     ) -> None:
-        """`start` are structures to begin with, beside the method's own: the best of an earlier search, say."""
+        """`start` are structures to begin with, beside the method's own.
+
+        `known` is what searches of the same network under other budgets were told: the best of those that cost about
+        as much are rescaled to begin with, and a method with a model of the scores learns from them.
+        """
         self.space, self.budget, self.seed = space, budget, seed
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
         self.generation = -1  # of the structures asked for last; 0 is the first
         self._generator = np.random.default_rng(seed)
-        self._start = np.array([space.genes(space.snap(s)) for s in start], dtype=np.int64).reshape(-1, len(space))
+        self._lessons = closest(known or History(), budget)
+        begin = [*start, *(candidate.structure for candidate in beginners(self._lessons))]
+        self._start = np.array([space.genes(space.snap(s)) for s in begin], dtype=np.int64).reshape(-1, len(space))
         self._trials: Genes = np.zeros((0, len(space)), dtype=np.int64)
         self._pending: dict[Structure, int] = {}
         self._asked = 0
@@ -162,6 +170,7 @@ class Searcher(ABC, Generic[Settings]):
         return {
             **self._question(),
             "start": self._start.tolist(),
+            "lessons": [candidate.to_json() for candidate in self._lessons],
             "generation": self.generation,
             "asked": self._asked,
             "generator": self._generator.bit_generator.state,
@@ -190,6 +199,7 @@ class Searcher(ABC, Generic[Settings]):
                 )
         self._generator.bit_generator.state = state["generator"]
         self._start = np.array(state["start"], dtype=np.int64).reshape(-1, len(self.space))
+        self._lessons = [Candidate.from_json(lesson) for lesson in state["lessons"]]
         self._trials = np.array(state["trials"], dtype=np.int64).reshape(-1, len(self.space))
         self.generation, self._asked = state["generation"], state["asked"]
         self._pending = {Structure(counts): number for counts, number in state["pending"]}

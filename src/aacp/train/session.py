@@ -12,6 +12,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from aacp.data.batches import Batches, batch_size_of, call
+from aacp.data.modes import evaluating
 from aacp.data.scores import Score
 from aacp.errors import Diverged, InvalidData, InvalidOption
 from aacp.records import Epoch
@@ -167,18 +168,6 @@ class Session:
         averaged = nullcontext() if self.average is None else self.average.in_place()
         with averaged, evaluating(self.model), self.fabric.autocast():
             return float(score(self.model, batches))
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """A network in evaluation mode; every module's own mode comes back afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -14,42 +15,30 @@ import onnxruntime
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
-from aacp import pipeline
 from aacp.folder import RunFolder
-from aacp.pipeline import prune
-from aacp.plan import Plan, targets
+from aacp.pipeline import pruning
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.pruning import Pruned, prune
 from aacp.train.recipe import DIGITS
 
 RECIPE = replace(DIGITS.scaled(2), distillation=0.5)
-PLAN = Plan(targets({"macs": 0.5, "params": 0.33}), evaluations=14, recipe=RECIPE, calibration_images=128)
+PLAN = Plan(evaluations=14, recipe=RECIPE, calibration_images=128)
+BUDGET = {"macs": 0.5, "params": 0.33}
 
 
 @pytest.fixture(scope="module")
-def data() -> aacp.Data:
-    whole = aacp.load_data("digits")
-    return replace(whole, train=whole.train.subset(range(300)), test=whole.test.subset(range(100)))
-
-
-@pytest.fixture(scope="module")
-def model(data: aacp.Data) -> torch.nn.Module:
-    torch.manual_seed(0)
-    network = aacp.build_model("digits_resnet")
-    aacp.fit(network, data.train, DIGITS.scaled(3))
-    return network
-
-
-@pytest.fixture(scope="module")
-def whole(model: torch.nn.Module, data: aacp.Data, tmp_path_factory: pytest.TempPathFactory) -> pipeline.Pruned:
-    return prune(model, data, PLAN, tmp_path_factory.mktemp("whole"), name="digits_resnet")
+def whole(model: torch.nn.Module, data: aacp.Data, tmp_path_factory: pytest.TempPathFactory) -> Pruned:
+    return prune(model, data, BUDGET, tmp_path_factory.mktemp("whole"), plan=PLAN, name="digits_resnet")
 
 
 def weights(folder: RunFolder) -> bytes:
     return (folder.path / "pruned.safetensors").read_bytes()
 
 
-def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: pipeline.Pruned) -> None:
+def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: Pruned) -> None:
     assert sum(p.numel() for p in whole.network.parameters()) == whole.evaluation.after.params
     assert whole.evaluation.before.params == sum(p.numel() for p in model.parameters())
     assert all(limit.holds for limit in whole.choice.limits)
@@ -59,12 +48,12 @@ def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: pipel
 
 def test_the_model_is_not_touched(model, data, tmp_path: Path) -> None:
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
-    prune(model, data, replace(PLAN, recipe=None, evaluations=10), tmp_path)
+    prune(model, data, BUDGET, tmp_path, plan=replace(PLAN, recipe=None, evaluations=10))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
 
 
-def test_scores_are_those_of_the_networks_on_the_data(data, model, whole: pipeline.Pruned) -> None:
+def test_scores_are_those_of_the_networks_on_the_data(data, model, whole: Pruned) -> None:
     for network, measured in ((model, whole.evaluation.before), (whole.network, whole.evaluation.after)):
         twin = copy.deepcopy(network).eval()
         assert measured.test == aacp.accuracy(twin, aacp.Batches.of(data.test))
@@ -77,22 +66,22 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("stage", ["searched", "trained", "saved", "exported"])
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
-    model, data, whole: pipeline.Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object) -> None:
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline._Run, stage, stop)
+        patch.setattr(pruning.PruningRun, stage, stop)
         with pytest.raises(Stopped):
-            prune(model, data, PLAN, tmp_path, name="digits_resnet")
-    again = prune(model, data, PLAN, tmp_path, name="digits_resnet")
+            prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
+    again = prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
     assert again.choice == whole.choice
     assert again.evaluation == whole.evaluation
     assert weights(again.folder) == weights(whole.folder)
 
 
-def test_what_is_delivered_loads_by_name_and_in_onnx_runtime(data, whole: pipeline.Pruned) -> None:
+def test_what_is_delivered_loads_by_name_and_in_onnx_runtime(data, whole: Pruned) -> None:
     loaded = aacp.load(whole.folder.path)
     inputs = next(aacp.Batches.of(data.test).inputs())
     with torch.no_grad():
@@ -103,7 +92,7 @@ def test_what_is_delivered_loads_by_name_and_in_onnx_runtime(data, whole: pipeli
     assert abs(found - expected.numpy()).max() < 1e-4 * abs(expected).max()
 
 
-def test_the_report_shows_what_was_reached(whole: pipeline.Pruned) -> None:
+def test_the_report_shows_what_was_reached(whole: Pruned) -> None:
     page = whole.report.read_text()
     assert f"{100 * whole.evaluation.after.test:.2f}" in page
     assert "ONNX Runtime" in page
@@ -124,10 +113,10 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(whole, mo
     assert (killed / "pruned.safetensors").read_bytes() == (once / "pruned.safetensors").read_bytes()
 
 
-def test_a_finished_run_does_nothing_again(model, data, whole: pipeline.Pruned, monkeypatch) -> None:
-    for stage in ("trace", "run_search", "prepare"):
-        monkeypatch.setattr(pipeline, stage, None)
-    again = prune(model, data, PLAN, whole.folder.path, name="digits_resnet")
+def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypatch) -> None:
+    for stage in ("trace", "Search", "measured"):
+        monkeypatch.setattr(pruning, stage, None)
+    again = prune(model, data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
     assert again.choice == whole.choice
     for one, other in zip(again.network.parameters(), whole.network.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -137,7 +126,6 @@ def test_a_finished_run_does_nothing_again(model, data, whole: pipeline.Pruned, 
     ("change", "words"),
     [
         ({"evaluations": 20}, "evaluations 14"),
-        ({"limits": targets({"macs": 0.4})}, "limits"),
         ({"seed": 1}, "seed 0"),
         ({"recipe": None}, "recipe"),
         ({"pruning_step": 2}, "pruning_step 0.125"),
@@ -145,20 +133,57 @@ def test_a_finished_run_does_nothing_again(model, data, whole: pipeline.Pruned, 
 )
 def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, change, words) -> None:
     with pytest.raises(aacp.RunMismatch, match=words):
-        prune(model, data, replace(PLAN, **change), whole.folder.path, name="digits_resnet")
+        prune(model, data, BUDGET, whole.folder.path, plan=replace(PLAN, **change), name="digits_resnet")
 
 
-def test_other_weights_are_another_question(data, whole) -> None:
+def test_other_weights_and_other_limits_are_another_question(model, data, whole) -> None:
     with pytest.raises(aacp.RunMismatch, match="weights"):
-        prune(aacp.build_model("digits_resnet"), data, PLAN, whole.folder.path, name="digits_resnet")
+        prune(aacp.build_model("digits_resnet"), data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
+    with pytest.raises(aacp.RunMismatch, match="limits"):
+        prune(model, data, {"macs": 0.4}, whole.folder.path, plan=PLAN, name="digits_resnet")
 
 
 def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(aacp.RunLocked):
-        prune(model, data, PLAN, tmp_path)
+        prune(model, data, BUDGET, tmp_path, plan=PLAN)
 
 
-@pytest.mark.parametrize(("limits", "words"), [((), "without limits"), (targets({"flops": 0.5}), "no cost 'flops'")])
-def test_a_budget_that_says_nothing_is_refused(limits, words) -> None:
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({}, "without limits"),
+        ({"flops": 0.5}, "no cost 'flops'"),
+        ({"macs": 60_000_000}, "60000000 is no share"),
+        ({"macs": "60 mega"}, "'60 mega' is no quantity"),
+        ({"weight_bytes": "2MB", "macs": 1.0}, "1.0 is no share"),
+        ({"params": 0.99}, "pruning rate of 0.99"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused(model, data, tmp_path: Path, budget, words) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
-        Plan(limits)
+        prune(model, data, budget, tmp_path, plan=PLAN)
+
+
+def test_costs_are_those_of_one_input(model, data, whole: Pruned) -> None:
+    counter = FlopCounterMode(display=False)
+    with counter:
+        copy.deepcopy(model).eval()(torch.zeros(1, 1, 8, 8))
+    assert whole.evaluation.before.macs == counter.get_total_flops() // 2
+
+
+def test_what_an_earlier_run_evaluated_is_taken_over(model, data, whole, tmp_path: Path) -> None:
+    plan = replace(PLAN, recipe=None)
+    found = prune(model, data, {"macs": 0.4}, tmp_path, plan=plan, known_from=[whole.folder.path])
+    earlier = max(json.loads(line)["score"] for line in (whole.folder.path / "history.jsonl").read_text().splitlines())
+    assert found.choice.score >= earlier  # it begins from the best of that run, and may keep more
+    assert json.loads((tmp_path / "search.json").read_text())["lessons"]
+    with pytest.raises(aacp.RunMismatch, match="known_from"):
+        prune(model, data, {"macs": 0.4}, tmp_path, plan=plan)
+
+
+def test_scores_of_another_network_are_not_taken_over(data, whole, tmp_path: Path) -> None:
+    other = aacp.build_model("digits_resnet")
+    with pytest.raises(aacp.RunMismatch, match="weights"):
+        prune(other, data, {"macs": 0.4}, tmp_path / "a", plan=PLAN, known_from=[whole.folder.path])
+    with pytest.raises(aacp.RunMismatch, match="no folder"):
+        prune(other, data, {"macs": 0.4}, tmp_path / "b", plan=PLAN, known_from=[tmp_path / "nowhere"])

@@ -38,7 +38,7 @@ def save_network(
     return path
 
 
-def weight_bytes(network: nn.Module) -> int:
+def file_bytes(network: nn.Module) -> int:
     """What the weights of a network take as safetensors."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network)}
     return len(serialised(tensors))

@@ -1,0 +1,42 @@
+"""Evaluation: what a network scores and costs, whether pruned or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aacp.artefact import load
+from aacp.errors import InvalidOption
+from aacp.folder import RunFolder
+from aacp.graph.tracing import trace
+from aacp.pipeline.job import network_of, score_of
+from aacp.pipeline.pruning import device_of, measured
+from aacp.pipeline.request import read_request
+from aacp.pipeline.subject import Subject
+from aacp.records import Measured
+from aacp.zoo.data import load_data
+
+
+def evaluate(
+    network: str,
+    *,
+    data: str | None = None,
+    weights: str | None = None,
+    model: str | None = None,
+    metric: str | None = None,
+    device: str | None = None,
+    seed: int = 0,
+) -> Measured:
+    """What the pruned network of a run folder or file scores and costs, or a network by its name.
+
+    A run folder knows its data, score and seed; `model` is what a file was cut from, where it does not say so.
+    """
+    path = Path(network)
+    if path.is_dir():
+        asked = read_request(RunFolder(path))
+        data, metric, seed = data or asked.data, metric or asked.metric_source or None, asked.seed
+    if data is None:
+        raise InvalidOption(f"{network} does not say what data to evaluate it on. Name the data as well.")
+    judged = load(path, into=model) if path.exists() else network_of(network, weights, seed)
+    subject = Subject(judged, load_data(data, seed=seed), network, device_of(device), score_of(metric))
+    graph = trace(judged, subject.example())
+    return measured(subject, judged, graph, graph.full)

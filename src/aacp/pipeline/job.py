@@ -1,0 +1,138 @@
+"""Jobs: what the command line asks for, in names: of networks, data, files and functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from aacp.data.scores import Score, accuracy
+from aacp.errors import InvalidOption, UnknownData
+from aacp.folder import RunFolder
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.pruning import Pruned, PruningRun, device_of
+from aacp.pipeline.request import plan_of, read_request
+from aacp.pipeline.subject import Subject
+from aacp.pipeline.sweep import Sweep, Sweeping
+from aacp.records import STRUCTURE, Choice, Request, Target
+from aacp.train.recipe import Recipe
+from aacp.train.seeding import global_seed
+from aacp.zoo.data import load_data
+from aacp.zoo.imports import module_of
+from aacp.zoo.models import build_model
+from aacp.zoo.weights import load_weights
+
+
+@dataclass(frozen=True)
+class Names:
+    """A network with its data and its score, in names."""
+
+    model: str
+    data: str
+    weights: str | None = None
+    metric: str | None = None
+    device: str | None = None
+
+    def subject(self, seed: int) -> Subject:
+        """What is named; the seed is for weights that are drawn and for the hold-out."""
+        file = "" if self.weights is None else str(Path(self.weights).resolve())
+        data, device = load_data(self.data, seed=seed), device_of(self.device)
+        model = network_of(self.model, self.weights, seed)
+        return Subject(model, data, self.model, device, score_of(self.metric), file, self.metric or "")
+
+
+@dataclass(frozen=True)
+class PruningJob:
+    """A run: what to prune, to what, how and where."""
+
+    names: Names
+    limits: tuple[Target, ...]
+    plan: Plan
+    folder: str
+    known_from: tuple[str, ...] = ()
+
+    def run(self) -> Pruned:
+        return self._run().pruned()
+
+    def search(self) -> Choice:
+        return self._run().found()[1]
+
+    def _run(self) -> PruningRun:
+        subject = self.names.subject(self.plan.seed)
+        return PruningRun(
+            subject, self.limits, self.plan, RunFolder(self.folder), known_from=self.known_from, verbose=True
+        )
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """Runs under several budgets, side by side."""
+
+    names: Names
+    budgets: tuple[tuple[Target, ...], ...]
+    plan: Plan
+    folder: str
+    train: bool
+    known_from: tuple[str, ...] = ()
+
+    def run(self) -> Sweep:
+        subject = self.names.subject(self.plan.seed)
+        return Sweeping(
+            subject, self.budgets, self.plan, self.folder, self.train, self.known_from, verbose=True
+        ).sweep()
+
+
+@dataclass(frozen=True)
+class FinishingJob:
+    """The rest of a run that was searched; names are for what its folder does not tell, or not any more."""
+
+    folder: str
+    model: str | None = None
+    data: str | None = None
+    weights: str | None = None
+    metric: str | None = None
+    device: str | None = None
+
+    @cached_property
+    def asked(self) -> Request:
+        return read_request(RunFolder(self.folder))
+
+    @property
+    def names(self) -> Names:
+        weights, metric = self.weights or self.asked.weights_file, self.metric or self.asked.metric_source
+        return Names(
+            self.model or self.asked.model, self.data or self.asked.data, weights or None, metric or None, self.device
+        )
+
+    def run(self, recipe: Recipe, from_scratch: bool) -> Pruned:
+        """Train what was found, and all that follows."""
+        place = RunFolder(self.folder)
+        if place.read_json(STRUCTURE) is None:
+            raise InvalidOption(f"The search in {self.folder} has not come to its end. Give its command again first.")
+        plan = plan_of(self.asked, recipe, from_scratch)
+        subject, known = self.names.subject(plan.seed), self.asked.known_from
+        return PruningRun(subject, self.asked.limits, plan, place, known_from=known, verbose=True).pruned()
+
+
+def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
+    """A network by its name, with the weights of a file or drawn anew."""
+    with global_seed(torch.device("cpu"), seed):
+        network = build_model(name)
+    if weights is not None:
+        load_weights(network, weights)
+    return network
+
+
+def score_of(name: str | None) -> Score:
+    """A score function of the user's, or accuracy."""
+    if name is None:
+        return accuracy
+    source, _, entry = name.partition(":")
+    function = getattr(module_of(source, UnknownData), entry, None)
+    if not callable(function):
+        raise UnknownData(f"{name} is no function. Name one of (network, batches), as package.module:function.")
+    score: Score = function
+    return score

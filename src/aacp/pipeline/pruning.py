@@ -1,0 +1,219 @@
+"""prune: from a trained network to a smaller one, in stages.
+
+Each stage leaves its result in the run folder and skips itself if it is there, so that the same call goes on where an
+earlier one was stopped; a call that asks for something else is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.data.scores import Score, accuracy
+from aacp.data.splits import Data
+from aacp.errors import InvalidOption
+from aacp.estimate.psae import PSAE
+from aacp.folder import RunFolder
+from aacp.graph.tracing import trace
+from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
+from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.pipeline.probing import Probing
+from aacp.pipeline.request import ask
+from aacp.pipeline.searching import Search, known_of, remembering
+from aacp.pipeline.subject import Subject
+from aacp.pipeline.targets import COSTS, Asked, targets
+from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Measured, Target
+from aacp.report.page import FILE, write_report
+from aacp.structure import Structure
+from aacp.train.loop import check_teacher, finetune, train_from_scratch
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The smaller network, what it was cut to, and how it compares."""
+
+    network: nn.Module
+    graph: ChannelGraph
+    choice: Choice
+    evaluation: Evaluation
+    folder: RunFolder
+
+    @property
+    def report(self) -> Path:
+        return self.folder.path / FILE
+
+    def __str__(self) -> str:
+        before, after = self.evaluation.before, self.evaluation.after
+        costs = ("macs", "params", "activation_bytes")
+        lines = [f"{name}: {_change(getattr(before, name), getattr(after, name))}" for name in costs]
+        lines += [
+            f"{part} score: {getattr(before, part):.4f} -> {getattr(after, part):.4f}" for part in ("test", "holdout")
+        ]
+        return "\n".join([*lines, f"kept: {list(self.choice.counts)}", f"folder: {self.folder.path}"])
+
+
+def _change(before: float, after: float) -> str:
+    return f"{before:,} -> {after:,} ({after / before - 1:+.1%})"
+
+
+def prune(
+    model: nn.Module,
+    data: Data,
+    budget: Asked,
+    folder: str | os.PathLike[str],
+    *,
+    plan: Plan = DEFAULT,
+    score: Score = accuracy,
+    teacher: nn.Module | None = None,
+    known_from: Sequence[str | os.PathLike[str]] = (),
+    name: str | None = None,
+    device: torch.device | str | None = None,
+    verbose: bool = False,
+) -> Pruned:
+    """Trace, search, inherit, train, evaluate, save and export; the same call again goes on where it was stopped.
+
+    A budget is a share to remove or a most to keep, for each cost: {"macs": 0.5, "weight_bytes": "2MB"}. The model is
+    not touched. The search sees the hold-out, training the training data, and the test data is looked at once, at the
+    end. Without a `teacher`, a recipe with distillation is taught by the unpruned network. `known_from` are folders of
+    earlier runs of the same network, whose evaluations this search takes over.
+    """
+    subject = Subject(model, data, name or type(model).__name__, device_of(device), score)
+    known = tuple(map(str, known_from))
+    return PruningRun(subject, targets(budget), plan, RunFolder.of(folder), teacher, known, verbose).pruned()
+
+
+def device_of(device: torch.device | str | None) -> torch.device:
+    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+class PruningRun:
+    """A run in its folder: its stages, in order."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        limits: tuple[Target, ...],
+        plan: Plan,
+        folder: RunFolder,
+        teacher: nn.Module | None = None,
+        known_from: tuple[str, ...] = (),
+        verbose: bool = False,
+    ) -> None:
+        if not limits and plan.max_drop is None:
+            raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
+        self.subject, self.limits, self.plan, self.folder = subject, limits, plan, folder
+        if teacher is not None and plan.recipe is not None:
+            check_teacher(plan.recipe, teacher)
+        self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
+        self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
+
+    def pruned(self) -> Pruned:
+        """All stages."""
+        with self.folder.lock():
+            graph, choice = self.found()
+            network = self.trained(graph, choice)
+            self.saved(graph, choice, network)
+            evaluation = self.evaluated(graph, choice, network)
+            self.exported(network)
+            self.reported()
+            return Pruned(network, graph, choice, evaluation, self.folder)
+
+    def found(self) -> tuple[ChannelGraph, Choice]:
+        """The stages that find a structure."""
+        with self.folder.lock():
+            ask(self.folder, self.subject, self.limits, self.plan, self.known_from)
+            graph = self.traced()
+            return graph, self.searched(graph)
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    def traced(self) -> ChannelGraph:
+        known = self.folder.read_json(GRAPH)
+        if known is not None:
+            return ChannelGraph.from_json(known)
+        self._say("tracing")
+        graph = trace(self.subject.model, self.subject.example(), frozen=self.plan.frozen, scope=self.plan.scope)
+        self.folder.write_json(GRAPH, graph.to_json())
+        return graph
+
+    def searched(self, graph: ChannelGraph) -> Choice:
+        known = self.folder.read_json(STRUCTURE)
+        if known is not None:
+            return Choice.from_json(known)
+        self._say("searching")
+        lessons = known_of(self.known_from, self.subject, self.plan, graph)
+        search = Search(self.subject, graph, self.limits, self.plan, self.folder, lessons, self.verbose)
+        self.estimate = remembering(self.estimate or self.subject.estimate(graph, self.plan), lessons)
+        if self.plan.max_drop is None:
+            choice, _ = search.run(self.estimate)
+        else:
+            choice = Probing(search, self.estimate).smallest()
+        self.subject.require_equal(graph, Structure(choice.counts))
+        self.folder.write_json(STRUCTURE, choice.to_json())
+        return choice
+
+    def trained(self, graph: ChannelGraph, choice: Choice) -> nn.Module:
+        network = self.subject.inherited(graph, choice.counts, self.plan)
+        if self.plan.recipe is None:
+            return network.eval()
+        self._say("training")
+        data, place = self.subject.data, self.folder.path / TRAINING
+        if self.plan.from_scratch:
+            train_from_scratch(
+                network, data.train, self.plan.recipe, holdout=data.holdout, score=self.subject.score, folder=place,
+                device=self.subject.device, verbose=self.verbose,
+            )  # fmt: skip
+        else:
+            teacher = self.teacher or self.subject.teacher(self.plan.recipe)
+            finetune(
+                network, data.train, self.plan.recipe, teacher=teacher, holdout=data.holdout,
+                score=self.subject.score, folder=place, device=self.subject.device, verbose=self.verbose,
+            )  # fmt: skip
+        return network.eval()
+
+    def saved(self, graph: ChannelGraph, choice: Choice, network: nn.Module) -> None:
+        save_network(self.folder, network, graph, Structure(choice.counts), self.subject.name, self.subject.example())
+
+    def evaluated(self, graph: ChannelGraph, choice: Choice, network: nn.Module) -> Evaluation:
+        known = self.folder.read_json(EVALUATION)
+        if known is not None:
+            return Evaluation.from_json(known)
+        self._say("evaluating")
+        before = measured(self.subject, self.subject.model, graph, graph.full)
+        after = measured(self.subject, network, graph, Structure(choice.counts))
+        size = (self.folder.path / ARTEFACT).stat().st_size
+        evaluation = Evaluation(
+            replace(before, file_bytes=file_bytes(self.subject.model)), replace(after, file_bytes=size)
+        )
+        self.folder.write_json(EVALUATION, evaluation.to_json())
+        return evaluation
+
+    def exported(self, network: nn.Module) -> None:
+        if export_both(self.folder, self.subject.model, network, self.subject.example()) is None:
+            self._say("no ONNX files: install them with pip install 'aacp[onnx]'")
+
+    def reported(self) -> None:
+        """The page is drawn anew each time: it costs a second, and shows what is there."""
+        try:
+            write_report([self.folder.path])
+        except ImportError:  # machines for training alone may do without plotly
+            self._say("no report, since plotly is not installed; aacp report draws it where it is")
+
+    def _say(self, stage: str) -> None:
+        if self.verbose:
+            sys.stderr.write(f"{self.folder.path}: {stage}\n")
+
+
+def measured(subject: Subject, network: nn.Module, graph: ChannelGraph, structure: Structure) -> Measured:
+    """What a network scores, and what a structure of the graph costs."""
+    test, holdout = (subject.scored(network, part) for part in (subject.data.test, subject.data.holdout))
+    costs = {name: int(COSTS[name](graph)(np.asarray(structure))) for name in ("macs", "params", "activation_bytes")}
+    return Measured(test, holdout, **costs)

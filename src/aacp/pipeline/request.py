@@ -1,0 +1,128 @@
+"""Asking: what a run is asked for, written down once; the same command must ask the same."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import torch
+
+from aacp import __version__
+from aacp.bench.provenance import processor
+from aacp.errors import RunMismatch
+from aacp.folder import RunFolder
+from aacp.graph.program import named_tensors
+from aacp.pipeline.delivery import ARTEFACT
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.subject import Subject
+from aacp.records import RUN, Request, Target
+from aacp.train.recipe import Recipe
+from aacp.train.seeding import digest
+
+CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source")  # differ between calls
+ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "frozen", "scope")  # what scores depend on
+
+
+def ask(
+    folder: RunFolder, subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()
+) -> Request:
+    """Write down what is asked of a run, or make sure that it is what was asked of it before.
+
+    A run that was only searched so far may be asked to train.
+    """
+    asked = request_of(subject, limits, plan, known_from)
+    known = folder.read_json(RUN)
+    if known is None:
+        folder.write_json(RUN, asked.to_json())
+        return asked
+    before = Request.from_json(known)
+    if before.recipe is None and not (folder.path / ARTEFACT).exists():
+        before = replace(before, recipe=asked.recipe, from_scratch=asked.from_scratch)
+    names = [field.name for field in fields(Request) if field.name not in CIRCUMSTANCES]
+    require_same(folder, before, asked, names, "Ask for the same again, or choose another folder.")
+    folder.write_json(RUN, before.to_json())
+    return before
+
+
+def require_same(folder: RunFolder, before: Request, asked: Request, names: Sequence[str], advice: str) -> None:
+    """Refuse, by name, what differs from what a folder's run was asked."""
+    for name in names:
+        one, other = (_plain(getattr(request, name)) for request in (before, asked))
+        if one != other:
+            raise RunMismatch(f"{folder.path} holds a run with {name} {one!r}, but {other!r} was asked for. {advice}")
+
+
+def read_request(folder: RunFolder) -> Request:
+    """What a folder's run was asked."""
+    known = folder.read_json(RUN)
+    if known is None:
+        raise RunMismatch(f"{folder.path} holds no run. Give the folder of one, or begin one there with aacp search.")
+    return Request.from_json(known)
+
+
+def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool) -> Plan:
+    """The plan that was asked for, with another way to train."""
+    step = request.pruning_step
+    return Plan(
+        pruning_step=tuple(step) if isinstance(step, list) else step,
+        method=request.method,
+        evaluations=request.evaluations,
+        recipe=recipe,
+        from_scratch=from_scratch,
+        importance=request.importance,
+        calibration_images=request.calibration_images,
+        frozen=request.frozen,
+        scope=request.scope,
+        seed=request.seed,
+        max_drop=request.max_drop,
+        shrink=request.shrink,
+        probe_epochs=request.probe_epochs,
+    )
+
+
+def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
+    return Request(
+        command=shlex.join(sys.argv),
+        model=subject.name,
+        weights=digest(value for _, value in named_tensors(subject.model)),
+        weights_file=subject.weights_file,
+        data=subject.data.name,
+        limits=limits,
+        pruning_step=_plain(plan.pruning_step),
+        method=plan.method,
+        evaluations=plan.evaluations,
+        recipe=None if plan.recipe is None else plan.recipe.to_json(),
+        from_scratch=plan.from_scratch,
+        importance=plan.importance if isinstance(plan.importance, str) else _name(plan.importance),
+        calibration_images=plan.calibration_images,
+        frozen=plan.frozen,
+        scope=plan.scope,
+        seed=plan.seed,
+        max_drop=plan.max_drop,
+        shrink=plan.shrink,
+        probe_epochs=plan.probe_epochs,
+        known_from=known_from,
+        versions={"aacp": __version__, "python": platform.python_version(), "torch": torch.__version__}
+        | {"numpy": np.__version__},
+        hardware=torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+        started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
+        metric=_name(subject.score),
+        metric_source=subject.metric_source,
+    )
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _plain(value: Any) -> Any:
+    """A value as it reads when it comes back from JSON."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

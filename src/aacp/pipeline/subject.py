@@ -1,0 +1,79 @@
+"""Subject: the network that is pruned, with its data and its score, on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.data.batches import Batches
+from aacp.data.modes import evaluating
+from aacp.data.scores import Score, accuracy
+from aacp.data.splits import Data, Source
+from aacp.errors import UntraceableModel
+from aacp.estimate.inheritance import inherit
+from aacp.estimate.psae import PSAE
+from aacp.estimate.recalibration import recalibrate
+from aacp.graph.tracing import prepare
+from aacp.pipeline.plan import Plan
+from aacp.structure import Structure
+from aacp.train.recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is pruned and what it is judged by; the model is never changed."""
+
+    model: nn.Module
+    data: Data
+    name: str
+    device: torch.device
+    score: Score = accuracy
+    weights_file: str = ""  # where the weights came from, if from a file
+    metric_source: str = ""  # where the score function came from, if by a name
+
+    def example(self) -> Any:
+        """One held-out input, as the network takes it: costs are those of one."""
+        return next(Batches.of(self.data.holdout, batch_size=1, images=1).inputs())
+
+    def calibration(self, plan: Plan) -> Batches:
+        return Batches.of(self.data.train, images=plan.calibration_images, device=self.device)
+
+    def estimate(self, graph: ChannelGraph, plan: Plan) -> PSAE:
+        return PSAE(
+            self.model, graph, calibration=self.calibration(plan), holdout=self.data.holdout, score=self.score,
+            importance=plan.importance, seed=plan.seed, device=self.device,
+        )  # fmt: skip
+
+    def inherited(self, graph: ChannelGraph, counts: Iterable[int], plan: Plan) -> nn.Module:
+        """The network cut to a structure, with the weights of the original, recalibrated."""
+        network = inherit(self.model, graph, counts, importance=plan.importance, seed=plan.seed).to(self.device)
+        recalibrate(network, self.calibration(plan))
+        return network
+
+    def teacher(self, recipe: Recipe) -> nn.Module | None:
+        """The unpruned network, if the recipe has a use for a teacher."""
+        return self.model if recipe.distillation else None
+
+    def scored(self, network: nn.Module, part: Source) -> float:
+        """The score of a network on a part of the data; it goes back to where it was."""
+        home = next((parameter.device for parameter in network.parameters()), self.device)
+        try:
+            with evaluating(network.to(self.device)):
+                return float(self.score(network, Batches.of(part, device=self.device)))
+        finally:
+            network.to(home)
+
+    def require_equal(self, graph: ChannelGraph, structure: Structure) -> None:
+        """Cut to the very structure that is delivered, the network must compute what the masked original does."""
+        checked = prepare(self.model, self.example(), graph.form)
+        difference = checked.difference_when(graph, graph.kept_units(structure))
+        if difference is not None:
+            raise UntraceableModel(
+                f"The network cut to {list(structure)} does not compute what the masked one does: {difference}. "
+                "Freeze the parts that changed last, and report this network to us."
+            )

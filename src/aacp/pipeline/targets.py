@@ -1,0 +1,57 @@
+"""Targets: the limits of a budget as they are asked for, in names, rates and quantities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from aacp.channels import ChannelGraph
+from aacp.cost.analytic import Cost, activation_bytes, macs, params, weight_bytes
+from aacp.cost.budget import Budget, Limit
+from aacp.errors import InvalidOption
+from aacp.records import Target
+
+Asked = Mapping[str, float | str]  # a share to remove, or as text the most to keep: {"macs": 0.5, "params": "2M"}
+
+COSTS: dict[str, Callable[[ChannelGraph], Cost]] = {
+    "macs": macs,
+    "params": params,
+    "weight_bytes": weight_bytes,
+    "activation_bytes": activation_bytes,
+}
+_COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_BYTES = {"": 1.0, "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+UNITS = {"macs": _COUNTS, "params": _COUNTS, "weight_bytes": _BYTES, "activation_bytes": _BYTES}
+
+
+def targets(budget: Asked) -> tuple[Target, ...]:
+    """The limits of a budget: of each cost the share to remove, as a number, or the most to keep, as text."""
+    return tuple(_target(cost, asked) for cost, asked in budget.items())
+
+
+def _target(cost: str, asked: float | str) -> Target:
+    if cost not in COSTS:
+        raise InvalidOption(f"There is no cost {cost!r}. Choose from {', '.join(COSTS)}.")
+    if isinstance(asked, str):
+        return Target(cost, at_most=quantity(cost, asked))
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not 0 <= asked < 1:
+        raise InvalidOption(
+            f"{cost}: {asked!r} is no share to remove, which lies in [0, 1). For the most to keep write it as text, "
+            f'such as "{"2MB" if UNITS[cost] is _BYTES else "60M"}".'
+        )
+    return Target(cost, pruning_rate=float(asked))
+
+
+def quantity(cost: str, text: str) -> float:
+    """A number with a unit, in the unit of the cost: "60M" MACs, "2MB"."""
+    units = UNITS[cost]
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[2] not in units or not float(found[1]):
+        known = ", ".join(unit for unit in units if unit)
+        raise InvalidOption(f"{cost}: {text!r} is no quantity. Write a positive number and one of {known}, or no unit.")
+    return float(found[1]) * units[found[2]]
+
+
+def budget_of(asked: tuple[Target, ...], graph: ChannelGraph) -> Budget:
+    """The limits on the costs of a graph."""
+    return Budget(*(Limit(COSTS[target.cost](graph), target.pruning_rate, target.at_most) for target in asked))

@@ -1,0 +1,135 @@
+"""aacp search, finetune, scratch, evaluate: the stages as commands of their own, in one folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import save_file
+
+import aacp
+from aacp.cli import main
+from aacp.pipeline.pruning import PruningRun
+
+SEARCH = ["--data", "digits", "--prune-macs", "0.5", "--evaluations", "8", "--calibration", "64", "--device", "cpu"]
+
+
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(autouse=True)
+def _without_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # tests/pipeline sees to that
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    network = aacp.build_model("digits_resnet")
+    path = tmp_path_factory.mktemp("base") / "base.safetensors"
+    save_file(network.state_dict(), path)
+    return path
+
+
+def test_a_search_stops_at_its_structure_and_finetune_goes_on(weights: Path, tmp_path: Path) -> None:
+    code, out, _ = run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path, "--json")
+    choice = json.loads(out)
+    assert code == 0
+    assert all(limit["reached"] <= limit["bound"] for limit in choice["limits"])
+    assert not (tmp_path / "pruned.safetensors").exists()
+
+    code, out, _ = run("finetune", tmp_path, "--epochs", "1", "--device", "cpu", "--json")
+    assert code == 0
+    after = json.loads(out)["after"]
+    assert after["macs"] == choice["limits"][0]["reached"]
+    assert len((tmp_path / "training" / "log.jsonl").read_text().splitlines()) == 1
+
+    code, out, _ = run("evaluate", tmp_path, "--device", "cpu", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert {name: found[name] for name in ("test", "holdout", "macs", "params")} == {
+        name: after[name] for name in ("test", "holdout", "macs", "params")
+    }
+    code, _, err = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu")
+    assert code == 1
+    assert "RunMismatch" in err
+
+
+def test_prune_goes_on_from_a_search_with_the_same_options(weights: Path, tmp_path: Path) -> None:
+    arguments = ["digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path, "--json"]
+    choice = json.loads(run("search", *arguments)[1])
+    history = (tmp_path / "history.jsonl").read_bytes()
+    code, out, _ = run("prune", *arguments, "--no-training")
+    assert code == 0
+    assert json.loads(out)["after"]["macs"] == choice["limits"][0]["reached"]
+    assert (tmp_path / "history.jsonl").read_bytes() == history
+
+
+def test_scratch_trains_the_structure_from_new_weights(weights: Path, tmp_path: Path) -> None:
+    run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path)
+    code, out, _ = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu")
+    assert code == 0
+    assert "test score" in out
+    asked = json.loads((tmp_path / "run.json").read_text())
+    assert asked["from_scratch"] is True
+    assert asked["recipe"]["epochs"] == 1
+
+
+def test_a_network_by_its_name_is_evaluated_with_its_weights(weights: Path) -> None:
+    code, out, _ = run("evaluate", "digits_resnet", "--weights", weights, "--data", "digits", "--json")
+    assert code == 0
+    network = aacp.build_model("digits_resnet")
+    aacp.load_weights(network, weights)
+    expected = aacp.accuracy(network.eval(), aacp.Batches.of(aacp.load_data("digits").test))
+    assert json.loads(out)["test"] == expected
+    assert json.loads(out)["params"] == sum(p.numel() for p in network.parameters())
+
+
+def test_a_sweep_prints_every_budget(weights: Path, tmp_path: Path) -> None:
+    limits = ["--prune-macs", "0.3,0.6", "--data", "digits", "--evaluations", "6", "--calibration", "64"]
+    arguments = ["digits_resnet", "--weights", weights, *limits, "--device", "cpu", "--run", tmp_path]
+    code, out, _ = run("sweep", *arguments, "--json")
+    assert code == 0
+    assert [Path(run["folder"]).name for run in json.loads(out)["runs"]] == ["macs-0.3", "macs-0.6"]
+    code, out, _ = run("sweep", *arguments)
+    assert "macs-0.3: estimated" in out
+
+
+def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
+    arguments = ["digits_resnet", "--weights", weights, "--data", "digits", "--max-drop", "100", "--no-training"]
+    sizes = ["--evaluations", "2", "--calibration", "64", "--device", "cpu", "--shrink", "size", "--run", tmp_path]
+    code, _, _ = run("prune", *arguments, *sizes)
+    asked = json.loads((tmp_path / "run.json").read_text())
+    assert code == 0
+    assert (asked["max_drop"], asked["shrink"]) == (1.0, "weight_bytes")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("finetune", "nowhere"), 2, "does not exist"),
+        (("search", "digits_resnet", "--data", "digits"), 1, "without limits"),
+        (("search", "digits_resnet", "--data", "digits", "--prune-macs", "a half"), 2, "no share to remove"),
+        (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3,0.4"), 2, "aacp sweep"),
+        (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3", "--max-macs", "1M"), 2, "Give one"),
+        (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 1, "is no quantity"),
+        (("evaluate", "digits_resnet"), 1, "does not say what data"),
+        (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is no function"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_a_code(arguments, code: int, words: str, tmp_path: Path) -> None:
+    found, out, err = run(*arguments, *(("--run", tmp_path) if arguments[0] == "search" else ()))
+    assert (found, out) == (code, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_a_folder_without_a_finished_search_is_not_trained(tmp_path: Path) -> None:
+    code, _, err = run("finetune", tmp_path)
+    assert code == 1
+    assert "holds no run" in err

@@ -1,0 +1,103 @@
+"""sweep: several budgets, one memory of all that was evaluated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aacp
+from aacp.estimate.psae import PSAE
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.sweep import Sweep, sweep
+from aacp.train.recipe import DIGITS
+
+PLAN = Plan(evaluations=10, calibration_images=128, recipe=None)
+BUDGETS = [{"macs": macs, "params": params} for macs in (0.3, 0.5) for params in (0.2, 0.6)]
+
+
+@pytest.fixture(scope="module")
+def swept(model, data, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return sweep(model, data, BUDGETS, tmp_path_factory.mktemp("sweep"), plan=PLAN, name="digits_resnet")
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_budget_has_a_folder_and_is_met(swept: Sweep) -> None:
+    names = ["macs-0.3_params-0.2", "macs-0.3_params-0.6", "macs-0.5_params-0.2", "macs-0.5_params-0.6"]
+    assert [folder.path.name for folder in swept.folders] == names
+    for choice, budget in zip(swept.choices, BUDGETS, strict=True):
+        assert {limit.cost: limit.pruning_rate for limit in choice.limits} == budget
+        assert all(limit.holds for limit in choice.limits)
+
+
+def test_the_front_is_of_all_that_was_evaluated_anywhere(swept: Sweep) -> None:
+    graph = aacp.ChannelGraph.from_json(json.loads((swept.folders[0].path / "graph.json").read_text()))
+    found = {}
+    for folder in swept.folders:
+        for line in lines(folder.path / "history.jsonl"):
+            found.setdefault(tuple(line["counts"]), line["score"])
+    counts = np.array(list(found))
+    losses = np.stack([-np.array(list(found.values())), aacp.macs(graph)(counts), aacp.params(graph)(counts)], axis=1)
+    beaten = [any((other <= row).all() and (other < row).any() for other in losses) for row in losses]
+    expected = {tuple(row) for row, out in zip(counts.tolist(), beaten, strict=True) if not out}
+    assert {candidate.structure.counts for candidate in swept.front} == expected
+    written = json.loads((swept.folders[0].path.parent / "front.json").read_text())
+    assert {tuple(row["counts"]) for row in written} == expected
+    assert all(row["macs"] == aacp.macs(graph)(row["counts"]) for row in written)
+
+
+def test_nothing_is_evaluated_twice_and_the_same_call_evaluates_nothing(model, data, swept, monkeypatch) -> None:
+    monkeypatch.setattr(PSAE, "_scored_until_lost", None)
+    again = sweep(model, data, BUDGETS, swept.folders[0].path.parent, plan=PLAN, name="digits_resnet")
+    assert (again.choices, again.front) == (swept.choices, swept.front)
+
+
+def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_path: Path, monkeypatch) -> None:
+    def stopping(self: PSAE, *values: object) -> float:
+        stopping.left -= 1
+        if stopping.left < 0:
+            raise KeyboardInterrupt
+        return true(self, *values)
+
+    true, stopping.left = PSAE._scored_until_lost, 17
+    with monkeypatch.context() as patch:
+        patch.setattr(PSAE, "_scored_until_lost", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            sweep(model, data, BUDGETS, tmp_path, plan=PLAN, name="digits_resnet")
+    again = sweep(model, data, BUDGETS, tmp_path, plan=PLAN, name="digits_resnet")
+    assert again.choices == swept.choices
+    for one, other in zip(again.folders, swept.folders, strict=True):
+        assert lines(one.path / "history.jsonl") == lines(other.path / "history.jsonl")
+
+
+def test_there_is_one_report_on_all_runs(swept: Sweep) -> None:
+    page = (swept.folders[0].path.parent / "report.html").read_text()
+    assert all(folder.path.name in page for folder in swept.folders)
+
+
+def test_a_budget_out_of_reach_is_refused_before_anything_is_searched(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InfeasibleBudget, match=r"macs: a pruning rate of 0.999"):
+        sweep(model, data, [{"macs": 0.3}, {"macs": 0.999}], tmp_path, plan=PLAN)
+    assert not list(tmp_path.glob("*/history.jsonl"))
+
+
+def test_a_drop_and_budgets_do_not_go_together(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match="needs no max_drop"):
+        sweep(model, data, [{"macs": 0.3}], tmp_path, plan=replace(PLAN, max_drop=0.01))
+
+
+def test_with_training_every_network_is_delivered(model, data, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # test_pruning sees to that
+    plan = replace(PLAN, recipe=DIGITS.scaled(1), evaluations=8)
+    found = sweep(model, data, [{"macs": 0.3}, {"macs": 0.6}], tmp_path, plan=plan, train=True, name="digits_resnet")
+    for folder, evaluation in zip(found.folders, found.evaluations, strict=True):
+        assert evaluation is not None
+        network = aacp.load(folder.path)
+        assert evaluation.after.test == aacp.accuracy(network, aacp.Batches.of(data.test))

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+import aacp
+from aacp.pipeline.targets import quantity, targets
+from aacp.records import Target
+
+
+@pytest.mark.parametrize(
+    ("cost", "text", "value"),
+    [
+        ("macs", "60M", 60e6),
+        ("macs", "1.5 G", 1.5e9),
+        ("params", "500k", 5e5),
+        ("params", "270000", 270000),
+        ("weight_bytes", "2MB", 2e6),
+        ("weight_bytes", "2 MiB", 2 * 1024 * 1024),
+        ("activation_bytes", ".5kB", 500),
+        ("macs", "6e7", 6e7),
+    ],
+)
+def test_quantities_have_the_units_of_their_cost(cost: str, text: str, value: float) -> None:
+    assert quantity(cost, text) == value
+
+
+@pytest.mark.parametrize("text", ["", "M", "0M", "-3M", "3 MB", "3M4", "nan", "half"])
+def test_what_is_no_quantity_is_refused_with_the_units_there_are(text: str) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"is no quantity. Write a positive number and one of k, M, G"):
+        quantity("macs", text)
+
+
+def test_numbers_are_shares_to_remove_and_text_is_the_most_to_keep() -> None:
+    asked = targets({"macs": 0.5, "weight_bytes": "2MB"})
+    assert asked == (Target("macs", pruning_rate=0.5), Target("weight_bytes", at_most=2e6))
