@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
 test: check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 check: .venv/ready
 	$(BIN)/ruff check src tests benchmarks examples

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch import Tensor, nn
 
 import aacp
@@ -18,8 +20,9 @@ from aacp.estimate.importance import unit_importance
 from aacp.estimate.inheritance import Order
 from aacp.estimate.masked import Masked
 from aacp.estimate.sliced import Sliced
+from aacp.graph.tracing import followed
 from graph.micro_networks import MICRO, Block, Micro, _stir, conv, unit
-from graph.oracles import tensors
+from graph.oracles import tensors, traced
 
 BY_NAME = {micro.name: micro for micro in MICRO}
 FLOAT, DOUBLE = {"rtol": 1e-4, "atol": 1e-4}, {"rtol": 1e-7, "atol": 1e-7}
@@ -30,10 +33,9 @@ def structures(graph: aacp.ChannelGraph, count: int) -> list[list[int]]:
     return [[int(generator.integers(1, group.width + 1)) for group in graph.free] for _ in range(count)]
 
 
-def compare(model: nn.Module, example: tuple[Any, ...], count: int = 2) -> None:
-    graph = aacp.trace(model, example)
-    calibration = Batches.of([(example, torch.zeros(len(tensors(example)[0])))], batch_size=1024)
-    agree(model, graph, calibration, next(calibration.inputs()), structures(graph, count), FLOAT)
+def unverified(model: nn.Module, example: Any) -> aacp.ChannelGraph:
+    """The graph of a network that tracing has no reason to doubt: what cannot be cut would not agree here either."""
+    return followed(model, example)[1].graph
 
 
 def agree(
@@ -64,27 +66,39 @@ def agree(
 
 @pytest.mark.parametrize("micro", MICRO, ids=lambda micro: micro.name)
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
-    compare(micro.build().eval(), micro.example())
+    model, example, graph = micro.build().eval(), micro.example(), traced(micro)
+    calibration = Batches.of([(example, torch.zeros(len(tensors(example)[0])))], batch_size=1024)
+    agree(model, graph, calibration, next(calibration.inputs()), structures(graph, 2), FLOAT)
+
+
+def build(name: str, options: dict[str, Any]) -> nn.Module:
+    source, _, network = name.rpartition(":")
+    makers = {"timm": timm.create_model, "torchvision": torchvision.models.get_model}
+    made: nn.Module = makers[source](network, **options) if source else aacp.build_model(name)
+    return made
 
 
 @pytest.mark.parametrize(
-    ("name", "pixels"),
+    ("name", "pixels", "options"),
     [
-        ("resnet20", 16),
-        ("torchvision:mobilenet_v2", 32),
-        ("timm:convnext_atto", 32),
-        ("timm:resnext26ts", 32),
+        ("resnet20", 16, {}),
+        # Each kind of block that they are made of, but fewer of each.
+        ("torchvision:mobilenet_v2", 32, {"inverted_residual_setting": [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 2]]}),
+        ("timm:convnext_atto", 32, {"depths": (1, 1, 2, 1)}),
+        ("timm:resnext26ts", 32, {"features_only": True, "out_indices": (2,)}),
     ],
 )
-def test_networks_of_the_zoo_run_sliced_and_masked_as_they_do_shrunk(name: str, pixels: int) -> None:
-    model = aacp.build_model(name).eval()
+def test_networks_of_the_zoo_run_sliced_and_masked_as_they_do_shrunk(
+    name: str, pixels: int, options: dict[str, Any]
+) -> None:
+    model = build(name, options).eval()
     _stir(model)
     model.double()  # deep networks amplify rounding, not mistakes
-    images = torch.randn(19, 3, pixels, pixels, dtype=torch.float64) + 0.5
-    graph = aacp.trace(model, images[:2])
+    images = torch.randn(18, 3, pixels, pixels, dtype=torch.float64) + 0.5
+    graph = unverified(model, images[:2])
     share = np.random.default_rng(0).uniform(0.3, 0.9, len(graph.free))
     structure = [max(1, int(group.width * part)) for group, part in zip(graph.free, share, strict=True)]
-    agree(model, graph, Batches.of(images[:12], batch_size=5), images[12:], [structure], DOUBLE)
+    agree(model, graph, Batches.of(images[:9], batch_size=4), images[9:], [structure], DOUBLE)
 
 
 # -- what masked execution does its own way ---------------------------------------------------------------------------
@@ -154,8 +168,8 @@ def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, option
     model = nn.Sequential(body, conv(8, 5, 1)).eval()
     _stir(model)
     model.double()
-    images = torch.randn(11, 3, 8, 8, dtype=torch.float64)
-    graph = aacp.trace(model, images[:2].clone())
+    images = torch.randn(12, 3, 8, 8, dtype=torch.float64)
+    graph = unverified(model, images[:2].clone())
     tried = [*structures(graph, 2), graph.full, structures(graph, 1)[0]]  # narrow, wide, and narrow again
     agree(model, graph, Batches.of(images[:6], batch_size=4), images[6:], tried, DOUBLE)
 

@@ -12,7 +12,7 @@ from aacp.train.recipe import DIGITS
 def test_on_digits_more_channels_estimate_and_train_better() -> None:
     data = aacp.load_data("digits")
     model = aacp.build_model("digits_resnet")
-    aacp.fit(model, data.train, DIGITS.scaled(6))
+    aacp.fit(model, data.train, DIGITS.scaled(3))
     graph = aacp.trace(model, aacp.example_input(model))
     estimate = aacp.PSAE(model, graph, calibration=data.train.subset(range(400)), holdout=data.holdout)
     structures = [[max(1, group.width // share) for group in graph.free] for share in (1, 4, 16)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,20 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
+import aacp
 from aacp.channels import ChannelGraph
+from graph.micro_networks import Micro
+
+
+@cache
+def traced(micro: Micro) -> ChannelGraph:
+    """The graph of a micro network, traced once in a process; tracing leaves the network as it was."""
+    with torch.random.fork_rng(devices=[]):
+        model = micro.build()
+        before = copy.deepcopy(model.state_dict())
+        graph = aacp.trace(model, micro.example())
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    return graph
 
 
 def counted_macs(model: nn.Module, arguments: tuple[Any, ...]) -> int:

@@ -11,7 +11,7 @@ import torch
 import aacp
 from aacp.graph.tracing import prepare
 from graph.micro_networks import MICRO, Micro
-from graph.oracles import counted_macs, half, in_double, tensors, zero_masked
+from graph.oracles import counted_macs, half, in_double, tensors, traced, zero_masked
 
 # Networks in which removed channels are absent from a statistic, where a zero would still count (or from a product
 # after elu(x) + 1, which makes it a one, or from a divisor, where it may not stand): they are compared with the masked
@@ -37,7 +37,7 @@ def states(graph: aacp.ChannelGraph, layer_name: str) -> set[str | None]:
 def test_half_of_every_free_group_can_go(micro: Micro) -> None:
     model, example = micro.build(), micro.example()
     before = copy.deepcopy(model.state_dict())
-    graph = aacp.trace(model, example)
+    graph = traced(micro)
     kept = half(graph, seed=1)
     smaller = aacp.shrink(model, graph, kept)
 

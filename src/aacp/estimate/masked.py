@@ -37,6 +37,7 @@ class Masked(nn.Module):
         self._half = self._device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self._weights = MaskedWeights(self._model, order, torch.bfloat16 if self._half else None)
         self._statistics = Statistics(self._model)
+        self._programs: dict[Any, StaticProgram] = {}
         self._passes: dict[Any, Pass] = {}
 
     def network(self, structure: Iterable[int]) -> nn.Module:
@@ -53,13 +54,15 @@ class Masked(nn.Module):
     def _run(self, inputs: Any, settle: bool) -> Any:
         arguments = positional(self._model, inputs)
         tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-        key = (settle, *((tuple(tensor.shape), tensor.dtype) for tensor in tensors))
+        shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
         with torch.no_grad(), self._precision():
-            if key not in self._passes:
-                program = StaticProgram(self._model, self._order.graph, arguments)
+            if (settle, shapes) not in self._passes:
+                if shapes not in self._programs:  # exporting takes seconds, and both kinds of pass run the same program
+                    self._programs[shapes] = StaticProgram(self._model, self._order.graph, arguments)
                 kind = CapturedPass if self._device.type == "cuda" else Pass
-                self._passes[key] = kind(program, self._weights, self._statistics, settle)
-            return self._passes[key](tensors)
+                program = self._programs[shapes]
+                self._passes[settle, shapes] = kind(program, self._weights, self._statistics, settle)
+            return self._passes[settle, shapes](tensors)
 
     @contextmanager
     def _precision(self) -> Iterator[None]:
