@@ -78,6 +78,7 @@ class Request(Record):
     max_drop: float | None = None  # of the score; then `shrink` is cut as far as that allows
     shrink: str = "macs"
     probe_epochs: int = 0
+    deployment: dict[str, Any] | None = None  # runtime, device, batch and threads of latencies
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations were taken over
     weights_file: str = ""
     metric_source: str = ""  # package.module:function, if it was named so

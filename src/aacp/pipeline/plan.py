@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from aacp.errors import InvalidOption
 from aacp.pipeline.targets import COSTS
@@ -13,15 +13,29 @@ from aacp.train.recipe import FINETUNE, Recipe
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """Where the network will run: what a latency is measured in."""
+
+    runtime: str = "onnxruntime"
+    device: str = "cpu"
+    batch: int = 1
+    threads: int = 2
+
+
+HERE = Deployment()
+
+
+@dataclass(frozen=True)
 class Plan:
     """How to search for a structure within the limits, and how to train it.
 
     With `max_drop`, in the unit of the score, the network is made as small as it can be for that: the share of
     `shrink`, a cost, that is removed is found by bisection, and every share is judged by what the best structure found
-    for it is estimated at or, with `probe_epochs`, scores after a short fine-tuning.
+    for it is estimated at or, with `probe_epochs`, scores after a short fine-tuning. A `pruning_step` of "auto" is
+    found by timing the layers where the network is to run.
     """
 
-    pruning_step: PruningStep = 1 / 8
+    pruning_step: PruningStep | Literal["auto"] = 1 / 8
     method: str = "default"
     evaluations: int = 200
     recipe: Recipe | None = FINETUNE  # None: the network is not trained
@@ -34,6 +48,7 @@ class Plan:
     max_drop: float | None = None
     shrink: str = "macs"
     probe_epochs: int = 0
+    deployment: Deployment = HERE
 
     def __post_init__(self) -> None:
         if self.max_drop is not None and not self.max_drop >= 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 
@@ -12,11 +11,9 @@ from aacp.errors import InfeasibleBudget
 from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
 from aacp.pipeline.searching import Search
-from aacp.pipeline.targets import COSTS
+from aacp.pipeline.targets import cost_of_name
 from aacp.records import TRAINING, Choice, Target
 from aacp.search.history import History
-from aacp.search.loop import HISTORY
-from aacp.space import SearchSpace
 from aacp.train.loop import finetune
 
 PROBES = "probes"
@@ -26,8 +23,7 @@ FINENESS = 1 / 64  # of the share to remove
 class Probing:
     """Shares of one cost are removed, each by a search of its own, until bisection has found the largest that passes.
 
-    That takes for granted that a larger share never scores better. Each search knows what those before it have found,
-    and all of them together make up the history of the run.
+    That takes for granted that a larger share never scores better. Each search knows what those before it have found.
     """
 
     def __init__(self, search: Search, estimate: PSAE) -> None:
@@ -50,7 +46,6 @@ class Probing:
                 f"With {100 * FINENESS:.1f} % of the {self.plan.shrink} removed the score falls below {allowed:.4f}, "
                 "which is all that was allowed. Allow a larger drop, or judge by a short training (probe_epochs)."
             )
-        self._write_history()
         return best
 
     def _unpruned(self) -> float:
@@ -62,8 +57,8 @@ class Probing:
 
     def _first_out_of_reach(self) -> int:
         """The smallest share, counted in steps of the bisection, that not even the smallest structure reaches."""
-        cost = COSTS[self.plan.shrink](self.search.graph)
-        smallest = SearchSpace(self.search.graph, self.plan.pruning_step).smallest
+        cost = cost_of_name(self.plan.shrink, self.search.graph, self.search.table)
+        smallest = self.search.space.smallest
         return int((1 - float(cost(np.asarray(smallest))) / cost.full) / FINENESS) + 1
 
     def _probed(self, rate: float) -> tuple[Choice, float]:
@@ -85,11 +80,6 @@ class Probing:
             folder=place.path / TRAINING, device=subject.device, verbose=self.search.verbose,
         )  # fmt: skip
         return subject.scored(network, subject.data.holdout)
-
-    def _write_history(self) -> None:
-        found = [candidate for candidate in self.known if self.search.known.find(candidate.structure) is None]
-        lines = [json.dumps(replace(one, number=number).to_json()) for number, one in enumerate(found)]
-        self.search.folder.write_text(HISTORY, "\n".join(lines) + "\n")
 
     def _say(self, rate: float, score: float, allowed: float) -> None:
         if self.search.verbose:

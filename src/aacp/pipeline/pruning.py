@@ -24,12 +24,13 @@ from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
 from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
+from aacp.pipeline.clock import Clock
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
 from aacp.pipeline.subject import Subject
-from aacp.pipeline.targets import COSTS, Asked, targets
+from aacp.pipeline.targets import ANALYTIC, Asked, targets
 from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Measured, Target
 from aacp.report.page import FILE, write_report
 from aacp.structure import Structure
@@ -114,6 +115,7 @@ class PruningRun:
             check_teacher(plan.recipe, teacher)
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
         self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
+        self.measurements = folder  # of latency; runs of one sweep share them too
 
     def pruned(self) -> Pruned:
         """All stages."""
@@ -150,7 +152,9 @@ class PruningRun:
             return Choice.from_json(known)
         self._say("searching")
         lessons = known_of(self.known_from, self.subject, self.plan, graph)
-        search = Search(self.subject, graph, self.limits, self.plan, self.folder, lessons, self.verbose)
+        clock = self.clock(graph)
+        table = clock.table_for(self.limits)
+        search = Search(self.subject, graph, self.limits, self.plan, self.folder, lessons, clock, table, self.verbose)
         self.estimate = remembering(self.estimate or self.subject.estimate(graph, self.plan), lessons)
         if self.plan.max_drop is None:
             choice, _ = search.run(self.estimate)
@@ -197,7 +201,8 @@ class PruningRun:
         return evaluation
 
     def exported(self, network: nn.Module) -> None:
-        if export_both(self.folder, self.subject.model, network, self.subject.example()) is None:
+        deployment, example = self.plan.deployment, self.subject.example()
+        if export_both(self.folder, self.subject.model, network, example, deployment) is None:
             self._say("no ONNX files: install them with pip install 'aacp[onnx]'")
 
     def reported(self) -> None:
@@ -207,6 +212,9 @@ class PruningRun:
         except ImportError:  # machines for training alone may do without plotly
             self._say("no report, since plotly is not installed; aacp report draws it where it is")
 
+    def clock(self, graph: ChannelGraph) -> Clock:
+        return Clock(self.subject, graph, self.plan, self.measurements, self.verbose)
+
     def _say(self, stage: str) -> None:
         if self.verbose:
             sys.stderr.write(f"{self.folder.path}: {stage}\n")
@@ -215,5 +223,5 @@ class PruningRun:
 def measured(subject: Subject, network: nn.Module, graph: ChannelGraph, structure: Structure) -> Measured:
     """What a network scores, and what a structure of the graph costs."""
     test, holdout = (subject.scored(network, part) for part in (subject.data.test, subject.data.holdout))
-    costs = {name: int(COSTS[name](graph)(np.asarray(structure))) for name in ("macs", "params", "activation_bytes")}
+    costs = {name: int(ANALYTIC[name](graph)(np.asarray(structure))) for name in ("macs", "params", "activation_bytes")}
     return Measured(test, holdout, **costs)

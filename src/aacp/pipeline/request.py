@@ -6,7 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,7 +19,7 @@ from aacp.errors import RunMismatch
 from aacp.folder import RunFolder
 from aacp.graph.program import named_tensors
 from aacp.pipeline.delivery import ARTEFACT
-from aacp.pipeline.plan import Plan
+from aacp.pipeline.plan import Deployment, Plan
 from aacp.pipeline.subject import Subject
 from aacp.records import RUN, Request, Target
 from aacp.train.recipe import Recipe
@@ -83,6 +83,7 @@ def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool) -> Plan
         max_drop=request.max_drop,
         shrink=request.shrink,
         probe_epochs=request.probe_epochs,
+        deployment=Deployment(**(request.deployment or {})),
     )
 
 
@@ -107,6 +108,7 @@ def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_f
         max_drop=plan.max_drop,
         shrink=plan.shrink,
         probe_epochs=plan.probe_epochs,
+        deployment=asdict(plan.deployment),
         known_from=known_from,
         versions={"aacp": __version__, "python": platform.python_version(), "torch": torch.__version__}
         | {"numpy": np.__version__},

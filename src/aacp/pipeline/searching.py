@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
-from aacp.errors import RunMismatch
+from aacp.cost.latency import LatencyTable
+from aacp.errors import InfeasibleBudget, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
+from aacp.latency.checking import Checked
+from aacp.pipeline.clock import Clock, holds, latency_limit, reached
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import ESTIMATE, read_request, request_of, require_same
 from aacp.pipeline.subject import Subject
-from aacp.pipeline.targets import budget_of
+from aacp.pipeline.targets import LATENCY, budget_of
 from aacp.records import Choice, Reached, Target
 from aacp.search.history import Candidate, History
-from aacp.search.loop import HISTORY, run_search
+from aacp.search.loop import SearchResult, recorded, run_search
 from aacp.search.methods import searcher
 from aacp.space import SearchSpace
+
+MEASURED = 3  # candidates measured after a search
+TURNS = 8  # of measuring and correcting, at most
+SHORTEST = 20  # evaluations of a search that goes on
+CORRECTED = "corrected"  # folders of searches that went on, numbered
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,29 +44,94 @@ class Search:
     plan: Plan
     folder: RunFolder
     known: History
+    clock: Clock
+    table: LatencyTable | None = None  # for a limit on latency
     verbose: bool = False
 
+    @cached_property
+    def space(self) -> SearchSpace:
+        return SearchSpace(self.graph, self.clock.steps())
+
+    @cached_property
+    def budget(self) -> Budget:
+        return budget_of(self.limits, self.graph, self.table)
+
     def run(self, estimate: PSAE) -> tuple[Choice, History]:
-        """The structure the search ends with, and all that was evaluated; one that was stopped goes on."""
-        budget = budget_of(self.limits, self.graph)
-        plan, space = self.plan, SearchSpace(self.graph, self.plan.pruning_step)
-        method = searcher(plan.method, space, budget, plan.seed, known=self.known)
-        found = run_search(method, estimate, evaluations=plan.evaluations, folder=self.folder, verbose=self.verbose)
+        """The structure to deliver, and all that was evaluated; a search that was stopped goes on."""
+        limit = latency_limit(self.limits)
+        found = self._once(estimate)
+        if limit is None:
+            return self._choice(found.recommended), found.history
+        return self._truly_met(limit, found, estimate)
+
+    def _once(self, estimate: PSAE) -> SearchResult:
+        method = searcher(self.plan.method, self.space, self.budget, self.plan.seed, known=self.known)
+        found = run_search(
+            method, estimate, evaluations=self.plan.evaluations, folder=self.folder, verbose=self.verbose
+        )
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
-        return choice_of(found.recommended, budget), found.history
+        return found
+
+    def _truly_met(self, limit: Target, found: SearchResult, estimate: PSAE) -> tuple[Choice, History]:
+        """The best candidate that meets the limit where it is to run, however long it takes to find one.
+
+        The best few are measured from end to end. If all of them take longer than the table said, the table is
+        corrected by what they took, and a shorter search goes on from all that is known.
+        """
+        search, histories = self, [found.history]
+        for turn in range(1, TURNS + 1):
+            candidates = self._best(found)
+            checks = self.clock.checked([candidate.structure for candidate in candidates])
+            for candidate, checked in zip(candidates, checks, strict=True):
+                self._say(candidate, checked, limit)
+                if holds(limit, checked):
+                    return search._choice(candidate, checked), History.merged(histories)
+            assert search.table is not None
+            table = search.table.corrected(
+                self.graph,
+                [checked.structure for checked in checks],
+                [reached(limit, checked, search.table) for checked in checks],
+            )
+            search = replace(
+                search,
+                table=table,
+                plan=replace(self.plan, evaluations=max(SHORTEST, self.plan.evaluations // 4)),
+                folder=RunFolder(self.folder.path / f"{CORRECTED}-{turn}"),
+                known=History.merged([self.known, *histories]),
+            )
+            found = search._once(estimate)
+            histories.append(found.history)
+        raise InfeasibleBudget(
+            f"{limit.cost}: none of {TURNS * MEASURED} candidates that the table said would meet the limit did so when "
+            f"measured; the last took {checks[0]}. Loosen the limit, or measure on a machine with less else to do."
+        )
+
+    def _best(self, found: SearchResult) -> list[Candidate]:
+        """What the search recommends, and the best beside it."""
+        others = [candidate for candidate in found.history.top(MEASURED) if candidate != found.recommended]
+        return [found.recommended, *others][:MEASURED]
+
+    def _choice(self, candidate: Candidate, checked: Checked | None = None) -> Choice:
+        """A candidate as the structure to deliver, with what each limit makes of it: of a latency, what was measured."""
+        limits = [Reached.of(limit, candidate.structure) for limit in self.budget.limits]
+        if checked is not None and self.table is not None:
+            limits = [
+                replace(each, reached=reached(asked, checked, self.table)) if asked.cost == LATENCY else each
+                for asked, each in zip(self.limits, limits, strict=True)
+            ]
+        return Choice(candidate.structure.counts, candidate.score, tuple(limits))
+
+    def _say(self, candidate: Candidate, checked: Checked, limit: Target) -> None:
+        if self.verbose:
+            verdict = "within the limit" if holds(limit, checked) else "over the limit"
+            sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}\n")
 
 
 def remembering(estimate: PSAE, known: History) -> PSAE:
     """An estimate that need not work out again what is known."""
     estimate.scores.update({candidate.structure.counts: candidate.score for candidate in known})
     return estimate
-
-
-def choice_of(candidate: Candidate, budget: Budget) -> Choice:
-    """A candidate as the structure to deliver, with what each limit makes of it."""
-    limits = tuple(Reached.of(limit, candidate.structure) for limit in budget.limits)
-    return Choice(candidate.structure.counts, candidate.score, limits)
 
 
 def known_of(folders: Sequence[str], subject: Subject, plan: Plan, graph: ChannelGraph) -> History:
@@ -69,8 +144,7 @@ def known_of(folders: Sequence[str], subject: Subject, plan: Plan, graph: Channe
             raise RunMismatch(f"There is no folder {path} to take evaluations from. Give the folder of a run.")
         folder = RunFolder(path)
         require_same(folder, read_request(folder), asked, ESTIMATE, "Scores can only be taken over from like to like.")
-        candidates = [Candidate.from_json(record) for record in folder.read_log(HISTORY)]
-        for candidate in candidates:
+        histories.append(recorded(folder))
+        for candidate in histories[-1]:
             graph.lane_sizes(np.asarray(candidate.structure))  # refuses what is not of this graph
-        histories.append(History(candidates))
     return History.merged(histories)

@@ -18,11 +18,11 @@ from aacp.folder import RunFolder
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.pruning import PruningRun, device_of
 from aacp.pipeline.subject import Subject
-from aacp.pipeline.targets import COSTS, Asked, budget_of, targets
+from aacp.pipeline.targets import ANALYTIC, Asked, budget_of, targets
 from aacp.records import EVALUATION, GRAPH, Choice, Evaluation, Target
 from aacp.report.page import write_report
 from aacp.search.history import Candidate, History
-from aacp.search.loop import HISTORY
+from aacp.search.loop import recorded
 from aacp.space import SearchSpace
 
 FRONT, PRICED = "front.json", ("macs", "params")
@@ -105,10 +105,13 @@ class Sweeping:
     def _runs(self) -> list[PruningRun]:
         """A run for each budget; each of them knows what those before it have found."""
         places = [RunFolder(self.folder.path / folder_name(limits)) for limits in self.limits]
-        return [
+        runs = [
             PruningRun(self.subject, limits, self.plan, place, None, self._known(places[:order]), self.verbose)
             for order, (limits, place) in enumerate(zip(self.limits, places, strict=True))
         ]
+        for run in runs:
+            run.measurements = self.folder
+        return runs
 
     def _known(self, earlier: Sequence[RunFolder]) -> tuple[str, ...]:
         return (*self.known_from, *(str(folder.path) for folder in earlier))
@@ -119,8 +122,9 @@ class Sweeping:
         if known is None:
             with run.folder.lock():
                 graph = run.traced()
+            clock = run.clock(graph)
             for limits in self.limits:
-                budget_of(limits, graph).check(SearchSpace(graph, self.plan.pruning_step))
+                budget_of(limits, graph, clock.table_for(limits)).check(SearchSpace(graph, clock.steps()))
             self.folder.write_json(GRAPH, graph.to_json())
         elif run.folder.read_json(GRAPH) is None:
             run.folder.write_json(GRAPH, known)
@@ -140,9 +144,8 @@ class Sweeping:
 
     def _front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
         """What no other structure beats, of all that was evaluated; also as a file."""
-        histories = [History(map(Candidate.from_json, folder.read_log(HISTORY))) for folder in folders]
-        costs = [COSTS[name](graph) for name in PRICED]
-        front = tuple(History.merged(histories).pareto(costs))
+        costs = [ANALYTIC[name](graph) for name in PRICED]
+        front = tuple(History.merged(map(recorded, folders)).pareto(costs))
         rows = [
             {"counts": list(one.structure), "score": one.score, **{c.name: int(c(list(one.structure))) for c in costs}}
             for one in front

@@ -8,20 +8,25 @@ from collections.abc import Callable, Mapping
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, macs, params, weight_bytes
 from aacp.cost.budget import Budget, Limit
+from aacp.cost.latency import LatencyTable
 from aacp.errors import InvalidOption
 from aacp.records import Target
 
 Asked = Mapping[str, float | str]  # a share to remove, or as text the most to keep: {"macs": 0.5, "params": "2M"}
 
-COSTS: dict[str, Callable[[ChannelGraph], Cost]] = {
+ANALYTIC: dict[str, Callable[[ChannelGraph], Cost]] = {
     "macs": macs,
     "params": params,
     "weight_bytes": weight_bytes,
     "activation_bytes": activation_bytes,
 }
+LATENCY = "latency"
+COSTS = (*ANALYTIC, LATENCY)
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _BYTES = {"": 1.0, "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-UNITS = {"macs": _COUNTS, "params": _COUNTS, "weight_bytes": _BYTES, "activation_bytes": _BYTES}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+UNITS = {"macs": _COUNTS, "params": _COUNTS, "weight_bytes": _BYTES, "activation_bytes": _BYTES, LATENCY: _SECONDS}
+EXAMPLES = {"macs": "60M", "params": "500k", "weight_bytes": "2MB", "activation_bytes": "512kB", LATENCY: "3ms"}
 
 
 def targets(budget: Asked) -> tuple[Target, ...]:
@@ -37,7 +42,7 @@ def _target(cost: str, asked: float | str) -> Target:
     if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not 0 <= asked < 1:
         raise InvalidOption(
             f"{cost}: {asked!r} is no share to remove, which lies in [0, 1). For the most to keep write it as text, "
-            f'such as "{"2MB" if UNITS[cost] is _BYTES else "60M"}".'
+            f'such as "{EXAMPLES[cost]}".'
         )
     return Target(cost, pruning_rate=float(asked))
 
@@ -47,11 +52,20 @@ def quantity(cost: str, text: str) -> float:
     units = UNITS[cost]
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if found is None or found[2] not in units or not float(found[1]):
-        known = ", ".join(unit for unit in units if unit)
-        raise InvalidOption(f"{cost}: {text!r} is no quantity. Write a positive number and one of {known}, or no unit.")
+        known = ", ".join(unit or "no unit" for unit in sorted(units, key=len, reverse=True))
+        raise InvalidOption(f"{cost}: {text!r} is no quantity. Write a positive number and one of {known}.")
     return float(found[1]) * units[found[2]]
 
 
-def budget_of(asked: tuple[Target, ...], graph: ChannelGraph) -> Budget:
+def cost_of_name(name: str, graph: ChannelGraph, table: LatencyTable | None = None) -> Cost:
+    """A cost of a graph; a latency is what the table predicts."""
+    if name != LATENCY:
+        return ANALYTIC[name](graph)
+    assert table is not None
+    return table.cost(graph)
+
+
+def budget_of(asked: tuple[Target, ...], graph: ChannelGraph, table: LatencyTable | None = None) -> Budget:
     """The limits on the costs of a graph."""
-    return Budget(*(Limit(COSTS[target.cost](graph), target.pruning_rate, target.at_most) for target in asked))
+    limits = (Limit(cost_of_name(t.cost, graph, table), t.pruning_rate, t.at_most) for t in asked)
+    return Budget(*limits)

@@ -30,8 +30,8 @@ from aacp.records import (
     Measured,
     Request,
 )
-from aacp.search.history import Candidate, History
-from aacp.search.loop import HISTORY
+from aacp.search.history import History
+from aacp.search.loop import HISTORY, recorded
 from aacp.structure import Structure
 
 Anything = TypeVar("Anything")
@@ -131,10 +131,10 @@ class _Reader:
         return graph
 
     def _history(self, graph: ChannelGraph | None) -> History:
-        records = [Candidate.from_json(record) for record in RunFolder(self.path).read_log(HISTORY)]
-        for candidate in records:
+        whole = recorded(self.path)
+        for candidate in whole:
             _check(graph, candidate.structure)
-        return History(candidate for candidate in records if math.isfinite(candidate.score))
+        return History(candidate for candidate in whole if math.isfinite(candidate.score))
 
     def _choice(self, graph: ChannelGraph | None) -> Choice | None:
         choice = self._json(STRUCTURE, Choice.from_json)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from aacp.errors import InvalidOption
@@ -196,6 +197,13 @@ def _racing(estimate: Estimate, method: Searcher[Any]) -> Estimate:
     """
     earlier = [candidate.score for candidate in method.history if candidate.generation < method.generation]
     return Raced(estimate, max(earlier)) if earlier and isinstance(estimate, Racer) else estimate
+
+
+def recorded(folder: str | os.PathLike[str]) -> History:
+    """Everything that a run has evaluated: by its search and by those in folders of its own inside it."""
+    path = Path(folder)
+    found = [path, *sorted({log.parent for log in path.rglob(HISTORY)} - {path})]
+    return History.merged(History(map(Candidate.from_json, RunFolder(each).read_log(HISTORY))) for each in found)
 
 
 def _take_up(method: Searcher[Any], folder: RunFolder) -> None:
