@@ -12,24 +12,11 @@ import click
 
 from aacp import __version__
 from aacp.bench.commands import bench
+from aacp.commands.measure import measure
+from aacp.commands.options import Shape
 from aacp.commands.prune import prune
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
-
-
-class Shape(click.ParamType[tuple[int, ...]]):
-    """Sizes joined by x: 1x3x224x224."""
-
-    name = "shape"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        try:
-            sizes = tuple(int(size) for size in str(value).lower().split("x"))
-        except ValueError:
-            self.fail(f"{value!r} is not a shape. Write sizes joined by x, such as 1x3x224x224.", param, ctx)
-        if min(sizes) < 1:
-            self.fail(f"{value!r} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
-        return sizes
 
 
 class Commands(click.Group):
@@ -173,6 +160,7 @@ def export(
 
 
 main.add_command(bench)
+main.add_command(measure)
 main.add_command(prune)
 
 if __name__ == "__main__":
