@@ -11,12 +11,13 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "lanes"},
+    {"errors", "lanes", "machine"},
     {"structure", "channels", "space", "folder"},
     {"cost", "search", "table", "records", "timing", "header"},
     {"data"},
     {"graph", "estimate", "train", "zoo"},
     {"artefact", "runtimes", "export", "report", "bench"},
+    {"latency"},
     {"pipeline"},
     {"commands", "cli"},
 ]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from aacp.cost.budget import Budget as Budget
     from aacp.cost.budget import Limit as Limit
     from aacp.cost.budget import cost_of as cost_of
+    from aacp.cost.latency import LatencyTable as LatencyTable
+    from aacp.cost.latency import Setting as Setting
     from aacp.data.batches import Batches as Batches
     from aacp.data.images import Images as Images
     from aacp.data.scores import accuracy as accuracy
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from aacp.errors import AACPError as AACPError
     from aacp.errors import BrokenArtefact as BrokenArtefact
     from aacp.errors import CorruptPicture as CorruptPicture
+    from aacp.errors import DeviceMismatch as DeviceMismatch
     from aacp.errors import Diverged as Diverged
     from aacp.errors import ExportFailed as ExportFailed
     from aacp.errors import GraphMismatch as GraphMismatch
@@ -61,6 +64,11 @@ if TYPE_CHECKING:
     from aacp.graph.tracing import trace as trace
     from aacp.graph.tracing import verify as verify
     from aacp.header import Artefact as Artefact
+    from aacp.latency.checking import Checked as Checked
+    from aacp.latency.checking import check_latency as check_latency
+    from aacp.latency.measuring import measure_latency as measure_latency
+    from aacp.latency.measuring import setting_here as setting_here
+    from aacp.latency.stepping import discovered_steps as discovered_steps
     from aacp.pipeline.plan import Plan as Plan
     from aacp.pipeline.pruning import Pruned as Pruned
     from aacp.pipeline.pruning import prune as prune
@@ -104,9 +112,11 @@ _PLACES = {
     "Candidate": "aacp.search.history",
     "ChannelGraph": "aacp.channels",
     "ChannelGroup": "aacp.channels",
+    "Checked": "aacp.latency.checking",
     "CorruptPicture": "aacp.errors",
     "Cost": "aacp.cost.analytic",
     "Data": "aacp.data.splits",
+    "DeviceMismatch": "aacp.errors",
     "Diverged": "aacp.errors",
     "Evolution": "aacp.search.evolution",
     "ExportFailed": "aacp.errors",
@@ -125,6 +135,7 @@ _PLACES = {
     "InvalidScore": "aacp.errors",
     "InvalidStructure": "aacp.errors",
     "InvalidWeights": "aacp.errors",
+    "LatencyTable": "aacp.cost.latency",
     "Layer": "aacp.channels",
     "Limit": "aacp.cost.budget",
     "MissingPackage": "aacp.errors",
@@ -139,6 +150,7 @@ _PLACES = {
     "RunLocked": "aacp.errors",
     "RunMismatch": "aacp.errors",
     "SearchSpace": "aacp.space",
+    "Setting": "aacp.cost.latency",
     "Spread": "aacp.timing",
     "Structure": "aacp.structure",
     "Sweep": "aacp.pipeline.sweep",
@@ -151,7 +163,9 @@ _PLACES = {
     "accuracy": "aacp.data.scores",
     "activation_bytes": "aacp.cost.analytic",
     "build_model": "aacp.zoo.models",
+    "check_latency": "aacp.latency.checking",
     "cost_of": "aacp.cost.budget",
+    "discovered_steps": "aacp.latency.stepping",
     "example_input": "aacp.zoo.models",
     "export_onnx": "aacp.export",
     "finetune": "aacp.train.loop",
@@ -162,6 +176,7 @@ _PLACES = {
     "load_data": "aacp.zoo.data",
     "load_weights": "aacp.zoo.weights",
     "macs": "aacp.cost.analytic",
+    "measure_latency": "aacp.latency.measuring",
     "params": "aacp.cost.analytic",
     "prune": "aacp.pipeline.pruning",
     "ranking": "aacp.estimate.ranking",
@@ -172,6 +187,7 @@ _PLACES = {
     "save": "aacp.artefact",
     "search_on": "aacp.estimate.distributed",
     "searcher": "aacp.search.methods",
+    "setting_here": "aacp.latency.measuring",
     "shrink": "aacp.graph.surgery",
     "speedup": "aacp.timing",
     "sweep": "aacp.pipeline.sweep",

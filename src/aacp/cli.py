@@ -13,25 +13,12 @@ import click
 from aacp import __version__
 from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
+from aacp.commands.measure import measure
 from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, JSON, SCOPE, resumable
+from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
-
-
-class Shape(click.ParamType[tuple[int, ...]]):
-    """Sizes joined by x: 1x3x224x224."""
-
-    name = "shape"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        try:
-            sizes = tuple(int(size) for size in str(value).lower().split("x"))
-        except ValueError:
-            self.fail(f"{value!r} is not a shape. Write sizes joined by x, such as 1x3x224x224.", param, ctx)
-        if min(sizes) < 1:
-            self.fail(f"{value!r} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
-        return sizes
 
 
 class Commands(click.Group):
@@ -169,7 +156,7 @@ def export(
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
-for command in (prune, search, sweep, finetune, scratch, evaluate, bench):
+for command in (prune, search, sweep, measure, finetune, scratch, evaluate, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ AACPError
 │   ├── InvalidExample     the network does not run on the example
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
 ├── GraphMismatch      a graph and a network do not belong together
+├── DeviceMismatch     a latency table of another machine, runtime or setting
 ├── BrokenArtefact     a file of a pruned network cannot be read, or does not fit the network
 ├── ExportFailed       a network cannot be exported, or its export computes something else
 ├── MissingPackage     an optional package is not installed
@@ -65,6 +66,10 @@ class NothingToPrune(UntraceableModel):
 
 class GraphMismatch(AACPError):
     """A graph and a network do not belong together."""
+
+
+class DeviceMismatch(AACPError):
+    """A latency table of another machine, runtime or setting."""
 
 
 class BrokenArtefact(AACPError):

@@ -1,4 +1,4 @@
-"""Runtimes: a network as a call that can be timed, in torch or in ONNX Runtime, on the CPU with so many threads."""
+"""Runtimes: a network as a call that can be timed, in torch or in ONNX Runtime, with so many threads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,18 @@ Network = nn.Module | str | os.PathLike[str]
 
 
 def time_networks(
-    networks: Mapping[str, Network], example: Any, *, threads: int = 1, batch: int | None = None, turns: int = 20
+    networks: Mapping[str, Network],
+    example: Any,
+    *,
+    threads: int = 1,
+    batch: int | None = None,
+    turns: int = 20,
+    device: str = "cpu",
 ) -> dict[str, Timing]:
     """The seconds that networks take for an example, in turns: modules in torch, or ONNX files in ONNX Runtime.
 
-    `batch` is the number of inputs at once, by default that of the example. The networks are not touched.
+    `batch` is the number of inputs at once, by default that of the example; `device` is for modules. The networks are
+    not touched.
     """
     if threads < 1:
         raise InvalidOption(f"{threads} threads cannot run anything. Give 1 or more.")
@@ -37,20 +44,28 @@ def time_networks(
             "Time each kind in a call of its own."
         )
     arguments = example if batch is None else with_batch(example, batch)
-    calls = {name: _call(network, arguments, threads) for name, network in networks.items()}
+    calls = {name: _call(network, arguments, threads, device) for name, network in networks.items()}
     with torch_threads(threads):
         return interleaved(calls, turns=turns)
 
 
-def torch_call(model: nn.Module, example: Any) -> Callable[[], object]:
-    """A copy of the model in evaluation mode, as a call on the example."""
-    twin, arguments = copy_module(model).eval(), positional(model, example)
+def torch_call(model: nn.Module, example: Any, device: str = "cpu") -> Callable[[], object]:
+    """A copy of the model in evaluation mode, as a call on the example that waits for its end."""
+    twin, arguments = copy_module(model).eval().to(device), positional(model, on_device(example, device))
 
     def call() -> object:
         with torch.inference_mode():
-            return twin(*arguments)
+            result = twin(*arguments)
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+        return result
 
     return call
+
+
+def on_device(example: Any, device: str) -> Any:
+    """An example with its tensors on a device."""
+    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, example)
 
 
 def onnx_call(path: str | os.PathLike[str], example: Any, threads: int = 1) -> Callable[[], object]:
@@ -60,12 +75,14 @@ def onnx_call(path: str | os.PathLike[str], example: Any, threads: int = 1) -> C
     return lambda: session.run(None, inputs)
 
 
-def onnx_session(path: str | os.PathLike[str], threads: int = 1) -> Any:
-    """An ONNX file in ONNX Runtime, on the CPU, with a fixed number of threads."""
+def onnx_session(path: str | os.PathLike[str], threads: int = 1, profile: str | os.PathLike[str] | None = None) -> Any:
+    """An ONNX file in ONNX Runtime, on the CPU, with a fixed number of threads; `profile` begins a profile's name."""
     runtime = require_package("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, os.fspath(profile)
     # Threads that wait for the next call would take the processor from whatever is timed in between.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
@@ -107,7 +124,7 @@ def require_package(name: str) -> types.ModuleType:
         raise MissingPackage(f"{name} is not installed. Install it with: pip install 'aacp[onnx]'.") from error
 
 
-def _call(network: Network, example: Any, threads: int) -> Callable[[], object]:
+def _call(network: Network, example: Any, threads: int, device: str) -> Callable[[], object]:
     if isinstance(network, nn.Module):
-        return torch_call(network, example)
+        return torch_call(network, example, device)
     return onnx_call(network, example, threads)

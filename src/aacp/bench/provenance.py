@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from aacp import __version__
+from aacp.machine import processor as processor
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,3 @@ class Provenance:
 
     def __str__(self) -> str:
         return f"command: {self.command}\nversions: {self.versions}\nhardware: {self.hardware}, one process\n"
-
-
-def processor() -> str:
-    """The processor's own name where the system tells it."""
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -9,27 +9,20 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
+from aacp.commands.parameters import Step
 from aacp.train.recipe import DIGITS, FINETUNE, RECIPES, Recipe
 
 if TYPE_CHECKING:
     from aacp.pipeline.job import Names
     from aacp.pipeline.plan import Plan
-    from aacp.records import Record, Target
+    from aacp.records import Record
 
 # The digits are few: they need less time, and their teacher knows little more than the labels.
 DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
-SHORT = {"macs": "macs", "params": "params", "size": "weight_bytes", "memory": "activation_bytes"}
-WORDS = {
-    "macs": "multiply-accumulates of one input",
-    "params": "parameters",
-    "size": "bytes of the weights",
-    "memory": "bytes of activations alive at once",
-}
 
 Command = Callable[..., Any]
 
@@ -86,6 +79,14 @@ SCOPE = click.option(
     "--scope", type=click.Choice(["all", "inner"]), default="all", help="inner: leave residual streams alone."
 )
 
+STEP_HELP = "Share of a width such as 0.125, channels such as 8, or auto: found by timing."
+RUNTIME = click.option(
+    "--runtime", type=click.Choice(["onnxruntime", "torch"]), default="onnxruntime", show_default=True,
+    help="What runs the network where its latency counts.",
+)  # fmt: skip
+BATCH = click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs at once there.")
+THREADS = click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Of the runtime.")
+
 subject = gathered(
     Subjected,
     [
@@ -101,73 +102,10 @@ subject = gathered(
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What is asked of each cost, as it was written: a list of shares to remove, and the most to keep."""
-
-    prune_macs: str | None
-    prune_params: str | None
-    prune_size: str | None
-    prune_memory: str | None
-    max_macs: str | None
-    max_params: str | None
-    max_size: str | None
-    max_memory: str | None
-
-    def targets(self) -> tuple[Target, ...]:
-        """The limits of one run."""
-        budgets = self.budgets()
-        if len(budgets) > 1:
-            raise click.UsageError("Several rates were given for one limit. Give one, or use aacp sweep.")
-        return budgets[0]
-
-    def budgets(self) -> tuple[tuple[Target, ...], ...]:
-        """Every combination of the rates."""
-        from aacp.pipeline.targets import targets
-
-        rates = {cost: _rates(name, getattr(self, f"prune_{name}")) for name, cost in SHORT.items()}
-        most = {cost: getattr(self, f"max_{name}") for name, cost in SHORT.items()}
-        if both := [cost for cost in rates if rates[cost] and most[cost]]:
-            raise click.UsageError(f"{both[0]} has both a share to remove and a most to keep. Give one of them.")
-        fixed = {cost: text for cost, text in most.items() if text is not None}
-        varied = {cost: values for cost, values in rates.items() if values}
-        combined = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
-        return tuple(targets({**rate, **fixed}) for rate in combined)
-
-
-def _rates(name: str, text: str | None) -> list[float]:
-    try:
-        return [] if text is None else [float(part) for part in text.split(",")]
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no share to remove. Write 0.5, or 0.3,0.5 in a sweep.", param_hint=f"--prune-{name}"
-        ) from None
-
-
-def _rate_option(name: str) -> Callable[[Command], Command]:
-    return click.option(f"--prune-{name}", metavar="RATE", help=f"Share of the {WORDS[name]} to remove.")
-
-
-def _most_option(name: str, example: str) -> Callable[[Command], Command]:
-    return click.option(f"--max-{name}", metavar="N", help=f"Most {WORDS[name]} to keep, such as {example}.")
-
-
-limits = gathered(
-    Limits,
-    [
-        *(_rate_option(name) for name in SHORT),
-        _most_option("macs", "60M"),
-        _most_option("params", "500k"),
-        _most_option("size", "2MB"),
-        _most_option("memory", "512kB"),
-    ],
-)
-
-
-@dataclass(frozen=True)
 class Searching:
-    """How to search."""
+    """How to search, and where the network will run."""
 
-    step: float
+    step: float | int | Literal["auto"]
     method: str
     evaluations: int
     importance: str
@@ -175,12 +113,16 @@ class Searching:
     frozen: tuple[str, ...]
     scope: str
     seed: int
+    runtime: str
+    runs_on: str
+    batch: int
+    threads: int
 
     def plan(self, recipe: Recipe | None, scratch: bool = False) -> Plan:
-        from aacp.pipeline.plan import Plan
+        from aacp.pipeline.plan import Deployment, Plan
 
         return Plan(
-            pruning_step=self.step if self.step < 1 else int(self.step),
+            pruning_step=self.step,
             method=self.method,
             evaluations=self.evaluations,
             recipe=recipe,
@@ -190,13 +132,14 @@ class Searching:
             frozen=self.frozen,
             scope=self.scope,
             seed=self.seed,
+            deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads),
         )
 
 
 searching = gathered(
     Searching,
     [
-        click.option("--step", type=float, default=1 / 8, show_default=True, help="Share of a width, or channels."),
+        click.option("--step", type=Step(), default=1 / 8, show_default=True, help=STEP_HELP),
         click.option("--method", default="default", show_default=True, help="Search method; see docs/search.md."),
         click.option("--evaluations", type=int, default=200, show_default=True, help="Structures to estimate."),
         click.option("--importance", default="l1", show_default=True, help="l1, l2, bn or random."),
@@ -204,6 +147,10 @@ searching = gathered(
         FROZEN,
         SCOPE,
         click.option("--seed", type=int, default=0, show_default=True, help="Of hold-out, search and training."),
+        RUNTIME,
+        click.option("--runs-on", default="cpu", show_default=True, help="Device that latencies are measured on."),
+        BATCH,
+        THREADS,
     ],
 )
 

@@ -7,16 +7,14 @@ from dataclasses import replace
 
 import click
 
+from aacp.commands.limits import SHORT, Limits, limits
 from aacp.commands.options import (
     FROM,
     JSON,
     RUN,
-    SHORT,
-    Limits,
     Searching,
     Subjected,
     Training,
-    limits,
     resumable,
     searching,
     show,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aacp.channels import ChannelGraph
@@ -39,9 +39,11 @@ class Clock:
             return self.plan.pruning_step
         known = self.folder.read_json(STEPS)
         if known is None:
+            where = self.plan.deployment
             known = discovered_steps(
-                self.subject.model, self.graph, example=self.subject.example(), verbose=self.verbose, **self._where
-            )
+                self.subject.model, self.graph, example=self.subject.example(), runtime=where.runtime,
+                device=where.device, batch=where.batch, threads=where.threads, verbose=self.verbose,
+            )  # fmt: skip
             self.folder.write_json(STEPS, known)
         steps: dict[str, int] = known
         return steps
@@ -50,32 +52,37 @@ class Clock:
         """What the structures of the space take, if a limit needs it; a measurement that was stopped goes on."""
         if LATENCY not in {self.plan.shrink, *(limit.cost for limit in limits)}:
             return None
-        space = SearchSpace(self.graph, self.steps())
+        space, where = SearchSpace(self.graph, self.steps()), self.plan.deployment
         return measure_latency(
-            self.subject.model, self.graph, space, example=self.subject.example(), file=self.folder.path / TABLE,
-            seed=self.plan.seed, verbose=self.verbose, **self._where,
+            self.subject.model, self.graph, space, example=self.subject.example(), runtime=where.runtime,
+            device=where.device, batch=where.batch, threads=where.threads, file=self.folder.path / TABLE,
+            seed=self.plan.seed, verbose=self.verbose,
         )  # fmt: skip
 
     def checked(self, structures: Sequence[Structure]) -> list[Checked]:
         """Structures measured from end to end, in turns with the unpruned network."""
-        known = {tuple(record["counts"]): record for record in self.folder.read_log(CHECKS)}
-        new = [structure for structure in structures if structure.counts not in known]
-        for found in check_latency(
-            self.subject.model, self.graph, new, example=self.subject.example(), **self._where
-        ) if new else []:
-            record = {
-                "counts": list(found.structure), "seconds": asdict(found.seconds), "ratio": asdict(found.ratio)
-            }  # fmt: skip
-            self.folder.append(CHECKS, record)
-            known[found.structure.counts] = record
-        return [
-            Checked(structure, *(Spread(**known[structure.counts][name]) for name in ("seconds", "ratio")))
-            for structure in structures
-        ]
+        known = {checked.structure: checked for checked in map(_from_json, self.folder.read_log(CHECKS))}
+        new = [structure for structure in structures if structure not in known]
+        for checked in self._measured(new):
+            self.folder.append(CHECKS, _to_json(checked))
+            known[checked.structure] = checked
+        return [known[structure] for structure in structures]
 
-    @property
-    def _where(self) -> dict[str, Any]:
-        return asdict(self.plan.deployment)
+    def _measured(self, structures: Sequence[Structure]) -> list[Checked]:
+        where = self.plan.deployment
+        return check_latency(
+            self.subject.model, self.graph, structures, example=self.subject.example(), runtime=where.runtime,
+            device=where.device, batch=where.batch, threads=where.threads,
+        ) if structures else []  # fmt: skip
+
+
+def _to_json(checked: Checked) -> dict[str, Any]:
+    counts = list(checked.structure)
+    return {"counts": counts, "seconds": checked.seconds.to_json(), "ratio": checked.ratio.to_json()}
+
+
+def _from_json(data: Mapping[str, Any]) -> Checked:
+    return Checked(Structure(data["counts"]), Spread(**data["seconds"]), Spread(**data["ratio"]))
 
 
 def holds(limit: Target, checked: Checked) -> bool:
@@ -86,9 +93,12 @@ def holds(limit: Target, checked: Checked) -> bool:
     return checked.ratio.upper <= 1 - limit.pruning_rate
 
 
-def reached(limit: Target, checked: Checked, table: LatencyTable) -> float:
-    """What was measured, in seconds: for a rate, of the unpruned network's in the table."""
-    return checked.seconds.median if limit.at_most is not None else checked.ratio.median * table.reference
+def seconds(limit: Target, checked: Checked, table: LatencyTable) -> Spread:
+    """What was measured; for a rate, as a share of what the table has for the unpruned network."""
+    if limit.at_most is not None:
+        return checked.seconds
+    low, middle, high = (share * table.reference for share in vars(checked.ratio).values())
+    return Spread(low, middle, high)
 
 
 def latency_limit(limits: Sequence[Target]) -> Target | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from aacp.channels import ChannelGraph
 from aacp.export import export_onnx
 from aacp.folder import RunFolder
 from aacp.graph.program import named_tensors
+from aacp.pipeline.plan import Deployment
 from aacp.records import EXPORT, BeforeAfter, Export, Latency
 from aacp.runtimes import time_networks
 from aacp.structure import Structure
@@ -24,7 +24,6 @@ from aacp.timing import Timing
 ARTEFACT = "pruned.safetensors"
 ONNX = {"original": "original.onnx", "pruned": "pruned.onnx"}
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-THREADS = min(2, os.cpu_count() or 1)
 
 
 def save_network(
@@ -44,7 +43,9 @@ def file_bytes(network: nn.Module) -> int:
     return len(serialised(tensors))
 
 
-def export_both(folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any) -> Export | None:
+def export_both(
+    folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any, where: Deployment
+) -> Export | None:
     """Both networks as ONNX, compared with torch and timed in turns in both runtimes; None where ONNX is missing."""
     known = folder.read_json(EXPORT)
     if known is not None:
@@ -53,9 +54,13 @@ def export_both(folder: RunFolder, original: nn.Module, pruned: nn.Module, examp
         return None
     networks = {"original": original, "pruned": pruned}
     files = {name: export_onnx(networks[name], folder.path / ONNX[name], example) for name in networks}
-    in_torch = time_networks(networks, example, threads=THREADS, batch=1)
-    in_onnx = time_networks({name: found.path for name, found in files.items()}, example, threads=THREADS, batch=1)
-    timings = (_compared(f"torch {torch.__version__}", in_torch), _compared("ONNX Runtime", in_onnx))
+    in_torch = time_networks(networks, example, threads=where.threads, batch=where.batch, device=where.device)
+    paths = {name: found.path for name, found in files.items()}
+    in_onnx = time_networks(paths, example, threads=where.threads, batch=where.batch)
+    timings = (
+        _compared(f"torch {torch.__version__}", in_torch, where, where.device),
+        _compared("ONNX Runtime", in_onnx, where, "cpu"),
+    )
     differences = [found.largest_difference or 0.0 for found in files.values()]
     before, after = files["original"], files["pruned"]
     exported = Export(before.opset, max(differences), before.file_bytes, after.file_bytes, timings)
@@ -63,10 +68,12 @@ def export_both(folder: RunFolder, original: nn.Module, pruned: nn.Module, examp
     return exported
 
 
-def _compared(runtime: str, timed: dict[str, Timing]) -> BeforeAfter:
+def _compared(runtime: str, timed: dict[str, Timing], where: Deployment, device: str) -> BeforeAfter:
     before, after = (_latency(timed[name]) for name in ("original", "pruned"))
     repeats = len(timed["pruned"].seconds)
-    return BeforeAfter(f"{runtime}, {THREADS} threads", "CPU", 1, repeats, before, after)
+    words = f"{runtime}, {where.threads} threads" if device == "cpu" else runtime
+    name = "CPU" if device == "cpu" else torch.cuda.get_device_name(device)
+    return BeforeAfter(words, name, where.batch, repeats, before, after)
 
 
 def _latency(timed: Timing) -> Latency:

@@ -23,8 +23,8 @@ from aacp.errors import InvalidOption
 from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
-from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
 from aacp.pipeline.clock import Clock
+from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
 from aacp.pipeline.request import ask

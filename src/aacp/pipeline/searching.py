@@ -17,7 +17,7 @@ from aacp.errors import InfeasibleBudget, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
 from aacp.latency.checking import Checked
-from aacp.pipeline.clock import Clock, holds, latency_limit, reached
+from aacp.pipeline.clock import Clock, holds, latency_limit, seconds
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import ESTIMATE, read_request, request_of, require_same
 from aacp.pipeline.subject import Subject
@@ -76,8 +76,8 @@ class Search:
     def _truly_met(self, limit: Target, found: SearchResult, estimate: PSAE) -> tuple[Choice, History]:
         """The best candidate that meets the limit where it is to run, however long it takes to find one.
 
-        The best few are measured from end to end. If all of them take longer than the table said, the table is
-        corrected by what they took, and a shorter search goes on from all that is known.
+        The best few are measured from end to end. If all of them take longer than they may, the table is corrected by
+        what three of four measurements of each stayed below, and a shorter search goes on from all that is known.
         """
         search, histories = self, [found.history]
         for turn in range(1, TURNS + 1):
@@ -91,7 +91,7 @@ class Search:
             table = search.table.corrected(
                 self.graph,
                 [checked.structure for checked in checks],
-                [reached(limit, checked, search.table) for checked in checks],
+                [seconds(limit, checked, search.table).upper for checked in checks],
             )
             search = replace(
                 search,
@@ -113,11 +113,11 @@ class Search:
         return [found.recommended, *others][:MEASURED]
 
     def _choice(self, candidate: Candidate, checked: Checked | None = None) -> Choice:
-        """A candidate as the structure to deliver, with what each limit makes of it: of a latency, what was measured."""
+        """A candidate to deliver, with what each limit makes of it: of a latency, what was measured."""
         limits = [Reached.of(limit, candidate.structure) for limit in self.budget.limits]
         if checked is not None and self.table is not None:
             limits = [
-                replace(each, reached=reached(asked, checked, self.table)) if asked.cost == LATENCY else each
+                replace(each, reached=seconds(asked, checked, self.table).median) if asked.cost == LATENCY else each
                 for asked, each in zip(self.limits, limits, strict=True)
             ]
         return Choice(candidate.structure.counts, candidate.score, tuple(limits))

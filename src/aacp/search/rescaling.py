@@ -106,7 +106,7 @@ class Rescaling:
     def _grown(self, genes: Genes, generator: np.random.Generator) -> Genes:
         """While a step up fits, take one, drawn evenly from those not known to be too large."""
         # Paper: Algorithm 1 only shrinks. A random vector starts far below the budget and would stay there.
-        genes = self._leapt(genes, generator) if self._forms and all(self._forms) else genes.copy()
+        genes = self._leapt(genes, generator) if self._forms else genes.copy()
         active = np.arange(len(genes))
         refused = np.zeros(genes.shape, dtype=bool)
         moved = np.zeros(len(genes), dtype=bool)  # since the row's first refusal
@@ -168,6 +168,10 @@ class Rescaling:
         fits, room = self._fits_by_form(genes), np.full(len(genes), np.inf)
         for limit, values, rises in self._priced(genes):
             mean = (rises * fits).sum(axis=1) / np.maximum(fits.sum(axis=1), 1)
+            room = np.minimum(room, np.where(mean > 0, (limit.bound - values) / np.maximum(mean, 1e-300), 0))
+        for limit in self._limits_without_form():  # what all steps together add says what one does, on average
+            values, more = (limit.cost(self.space.counts(rows)) for rows in (genes, genes + fits))
+            mean = (more - values) / np.maximum(fits.sum(axis=1), 1)
             room = np.minimum(room, np.where(mean > 0, (limit.bound - values) / np.maximum(mean, 1e-300), 0))
         return fits, room
 

@@ -1,0 +1,96 @@
+"""Limits as options: for each cost a share to remove, or the most to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import click
+
+from aacp.commands.options import Command, gathered
+
+if TYPE_CHECKING:
+    from aacp.records import Target
+
+SHORT = {
+    "macs": "macs",
+    "params": "params",
+    "size": "weight_bytes",
+    "memory": "activation_bytes",
+    "latency": "latency",
+}
+WORDS = {
+    "macs": "multiply-accumulates of one input",
+    "params": "parameters",
+    "size": "bytes of the weights",
+    "memory": "bytes of activations alive at once",
+    "latency": "seconds an input takes, where --runtime and --threads say",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is asked of each cost, as it was written: a list of shares to remove, and the most to keep."""
+
+    prune_macs: str | None
+    prune_params: str | None
+    prune_size: str | None
+    prune_memory: str | None
+    prune_latency: str | None
+    max_macs: str | None
+    max_params: str | None
+    max_size: str | None
+    max_memory: str | None
+    max_latency: str | None
+
+    def targets(self) -> tuple[Target, ...]:
+        """The limits of one run."""
+        budgets = self.budgets()
+        if len(budgets) > 1:
+            raise click.UsageError("Several rates were given for one limit. Give one, or use aacp sweep.")
+        return budgets[0]
+
+    def budgets(self) -> tuple[tuple[Target, ...], ...]:
+        """Every combination of the rates."""
+        from aacp.pipeline.targets import targets
+
+        rates = {cost: _rates(name, getattr(self, f"prune_{name}")) for name, cost in SHORT.items()}
+        most = {cost: getattr(self, f"max_{name}") for name, cost in SHORT.items()}
+        if both := [cost for cost in rates if rates[cost] and most[cost]]:
+            raise click.UsageError(f"{both[0]} has both a share to remove and a most to keep. Give one of them.")
+        fixed = {cost: text for cost, text in most.items() if text is not None}
+        varied = {cost: values for cost, values in rates.items() if values}
+        combined = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+        return tuple(targets({**rate, **fixed}) for rate in combined)
+
+
+def _rates(name: str, text: str | None) -> list[float]:
+    try:
+        return [] if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no share to remove. Write 0.5, or 0.3,0.5 in a sweep.", param_hint=f"--prune-{name}"
+        ) from None
+
+
+def _rate_option(name: str) -> Callable[[Command], Command]:
+    return click.option(f"--prune-{name}", metavar="RATE", help=f"Share of the {WORDS[name]} to remove.")
+
+
+def _most_option(name: str, example: str) -> Callable[[Command], Command]:
+    return click.option(f"--max-{name}", metavar="N", help=f"Most {WORDS[name]} to keep, such as {example}.")
+
+
+limits = gathered(
+    Limits,
+    [
+        *(_rate_option(name) for name in SHORT),
+        _most_option("macs", "60M"),
+        _most_option("params", "500k"),
+        _most_option("size", "2MB"),
+        _most_option("memory", "512kB"),
+        _most_option("latency", "3ms"),
+    ],
+)

@@ -1,0 +1,41 @@
+"""What people write on the command line that is neither a word nor a number."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import click
+
+
+class Shape(click.ParamType[tuple[int, ...]]):
+    """Sizes joined by x: 1x3x224x224."""
+
+    name = "shape"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        try:
+            sizes = tuple(int(size) for size in str(value).lower().split("x"))
+        except ValueError:
+            self.fail(f"{value!r} is not a shape. Write sizes joined by x, such as 1x3x224x224.", param, ctx)
+        if min(sizes) < 1:
+            self.fail(f"{value!r} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
+        return sizes
+
+
+class Step(click.ParamType[float | Literal["auto"]]):
+    """A pruning step: a share of a width below 1, a number of channels from 1 on, or auto."""
+
+    name = "step"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | int | Literal["auto"]:
+        if value == "auto":
+            return "auto"
+        try:
+            step = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is no step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
+        if not step > 0 or (step >= 1 and step != int(step)):
+            self.fail(f"{value!r} is no step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
+        return step if step < 1 else int(step)

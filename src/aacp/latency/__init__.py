@@ -1,0 +1,1 @@
+"""Latency: what the structures of a network take on this machine, measured."""

@@ -1,0 +1,78 @@
+"""check_latency: structures measured end to end, as the files that would be delivered, in turns with the original."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.export import export_onnx
+from aacp.graph.surgery import shrink
+from aacp.latency.measuring import setting_here
+from aacp.runtimes import Network, time_networks
+from aacp.structure import Structure
+from aacp.timing import Spread, Timing
+
+ORIGINAL = "original"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What one structure took, and how much of what the original took in the same turn: 0.6 is 40 % faster."""
+
+    structure: Structure
+    seconds: Spread
+    ratio: Spread
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it was in three of four turns."""
+        return self.ratio.upper < 1
+
+    def __str__(self) -> str:
+        return f"{1e3 * self.seconds.median:.3g} ms, {self.ratio} of the original"
+
+
+def check_latency(
+    model: nn.Module,
+    graph: ChannelGraph,
+    structures: Iterable[Structure],
+    *,
+    example: Any,
+    runtime: str = "torch",
+    device: str = "cpu",
+    batch: int = 1,
+    threads: int = 2,
+    turns: int = 20,
+) -> list[Checked]:
+    """Measure structures end to end: modules in torch, exported files in ONNX Runtime. The model is not touched."""
+    setting_here(model, runtime=runtime, device=device, batch=batch, threads=threads)
+    chosen = list(structures)
+    networks = {str(i): shrink(model, graph, structure, example=example) for i, structure in enumerate(chosen)}
+    timed = time_delivered({ORIGINAL: model, **networks}, example, runtime, device, batch, threads, turns)
+    return [_compared(structure, timed[ORIGINAL], timed[str(i)]) for i, structure in enumerate(chosen)]
+
+
+def time_delivered(
+    networks: dict[str, nn.Module], example: Any, runtime: str, device: str, batch: int, threads: int, turns: int
+) -> dict[str, Timing]:
+    """The seconds of networks in the form in which a runtime gets them, in turns."""
+    if runtime == "torch":
+        return time_networks(networks, example, threads=threads, batch=batch, turns=turns, device=device)
+    with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
+        files: dict[str, Network] = {
+            name: export_onnx(network, Path(folder) / f"{name}.onnx", example, check=False).path
+            for name, network in networks.items()
+        }
+        return time_networks(files, example, threads=threads, batch=batch, turns=turns)
+
+
+def _compared(structure: Structure, original: Timing, timing: Timing) -> Checked:
+    ratios = np.asarray(timing.seconds) / np.asarray(original.seconds)
+    return Checked(structure, timing.spread, Spread.of(ratios))

@@ -1,0 +1,158 @@
+"""measure_latency: a LatencyTable of a network on this machine, from structures spread over a space.
+
+Every structure that was measured is a line in a log beside the table: whatever ends the measurement, the same call goes
+on with the structure that was in hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.cost.latency import LatencyTable, Measured, Setting, measured_from_json
+from aacp.errors import InvalidOption, RunMismatch
+from aacp.folder import RunFolder
+from aacp.latency.benches import Bench, NetworkBench
+from aacp.latency.progress import Progress
+from aacp.machine import machine
+from aacp.runtimes import require_package
+from aacp.space import SearchSpace
+from aacp.structure import Structure
+
+RUNTIMES = ("torch", "onnxruntime")
+STRUCTURES, HELD_OUT = 48, 10
+
+
+def measure_latency(
+    model: nn.Module,
+    graph: ChannelGraph,
+    space: SearchSpace,
+    *,
+    example: Any,
+    runtime: str = "torch",
+    device: str = "cpu",
+    batch: int = 1,
+    threads: int = 2,
+    file: str | os.PathLike[str] | None = None,
+    structures: int = STRUCTURES,
+    held_out: int = HELD_OUT,
+    seconds_per_structure: float = 1.0,
+    seed: int = 0,
+    verbose: bool = False,
+) -> LatencyTable:
+    """Time `structures` structures of the space piece by piece, and some more to judge the table by.
+
+    With a `file`, the table is saved there, and a call that was interrupted goes on where it was. The model is not
+    touched.
+    """
+    setting = setting_here(model, runtime=runtime, device=device, batch=batch, threads=threads)
+    bench = NetworkBench(
+        model,
+        graph,
+        example,
+        runtime=runtime,
+        device=device,
+        batch=batch,
+        threads=threads,
+        seconds_per_structure=seconds_per_structure,
+    )
+    plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
+    return measured_table(bench, graph, space, setting, plan, None if file is None else Path(file), verbose)
+
+
+def setting_here(model: nn.Module, *, runtime: str, device: str, batch: int, threads: int) -> Setting:
+    """What a latency measured here and now depends on; refuses what cannot be measured."""
+    if runtime not in RUNTIMES:
+        raise InvalidOption(f"There is no runtime {runtime!r}. Choose {' or '.join(RUNTIMES)}.")
+    if batch < 1 or threads < 1:
+        raise InvalidOption(f"A batch of {batch} on {threads} threads cannot be timed. Give 1 or more of both.")
+    if device != "cpu" and runtime == "onnxruntime":
+        raise InvalidOption(
+            f"ONNX Runtime is timed on the CPU, not on {device!r}. Use device cpu, or the runtime torch."
+        )
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise InvalidOption(f"There is no device {device!r} here. Use cpu, or cuda on a machine that has a GPU.")
+    version = torch.__version__ if runtime == "torch" else require_package("onnxruntime").__version__
+    if runtime == "onnxruntime":
+        require_package("onnx")
+    name = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
+    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
+    return Setting(runtime, version, name, str(dtype).removeprefix("torch."), batch, threads, machine())
+
+
+def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
+    """Structures in which each choice of each group occurs about equally often; with both ends of the space.
+
+    Every other one is drawn from the upper half: that is where searches look, and an even draw hardly ever is.
+    """
+    generator = np.random.default_rng(seed)
+    first = [space.full, space.smallest][: count if ends else 0]
+    rest = count - len(first)
+    genes = np.stack([_evenly(int(levels), rest, generator) for levels in space.levels], axis=1)
+    genes[1::2] = (genes[1::2] + space.levels) // 2
+    return [*first, *(space.structure(row) for row in genes)]
+
+
+def _evenly(levels: int, count: int, generator: np.random.Generator) -> Any:
+    """So many numbers below `levels`, each about equally often, in any order."""
+    rounds = math.ceil(count / levels)
+    drawn = np.concatenate([generator.permutation(levels) for _ in range(rounds)] or [np.zeros(0, dtype=np.int64)])
+    return generator.permutation(drawn[:count])
+
+
+def measured_table(
+    bench: Bench,
+    graph: ChannelGraph,
+    space: SearchSpace,
+    setting: Setting,
+    plan: tuple[Sequence[Structure], Sequence[Structure]],
+    file: Path | None = None,
+    verbose: bool = False,
+) -> LatencyTable:
+    """A table from a bench: the structures of a plan that the log does not hold yet are measured, in order."""
+    asked = json.loads(
+        json.dumps([asdict(setting), space.names, space.choices, [list(map(list, part)) for part in plan]])
+    )
+    log = _Log(file, asked)
+    structures = [*plan[0], *plan[1]]
+    progress = Progress("structures", len(structures), len(log.found), verbose)
+    for structure in structures[len(log.found) :]:
+        log.add(bench(structure))
+        progress.step()
+    used, kept_out = tuple(log.found[: len(plan[0])]), tuple(log.found[len(plan[0]) :])
+    table = LatencyTable(graph.model, setting, space.names, space.choices, bench.pieces, used, kept_out)
+    if file is not None:
+        table.save(file)
+    return table
+
+
+class _Log:
+    """The measurements so far, on disk if there is a file: `table.json` has `table.json.log` beside it."""
+
+    def __init__(self, file: Path | None, asked: Any) -> None:
+        self._folder = None if file is None else RunFolder(file.parent)
+        self._name = "" if file is None else f"{file.name}.log"
+        records = self._folder.read_log(self._name) if self._folder else []
+        if records and records[0] != asked:
+            raise RunMismatch(
+                f"{self._name} holds measurements of another network, space or setting. Remove it, or choose another "
+                "file for the table."
+            )
+        if self._folder and not records:
+            self._folder.append(self._name, asked)
+        self.found = [measured_from_json(record) for record in records[1:]]
+
+    def add(self, measured: Measured) -> None:
+        self.found.append(measured)
+        if self._folder:
+            self._folder.append(self._name, asdict(measured))

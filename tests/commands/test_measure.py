@@ -1,0 +1,61 @@
+"""aacp measure on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import aacp
+from aacp.cli import main
+from aacp.commands.parameters import Step
+from aacp.latency.job import MeasuringJob
+
+SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1"]
+
+
+def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = MeasuringJob.__init__
+
+    def hurried(self, *args, **options) -> None:
+        quick(self, *args, **options)
+        object.__setattr__(self, "seconds_per_structure", 0.01)
+
+    monkeypatch.setattr(MeasuringJob, "__init__", hurried)
+    file = tmp_path / "table.json"
+    found = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--out", str(file), "--json"])
+    assert found.exit_code == 0, found.output
+    said = json.loads(found.stdout)
+    table = aacp.LatencyTable.load(file)
+    assert said["table"] == str(file)
+    assert said["seconds"] == table.reference
+    assert "18/18 structures" in found.stderr
+    again = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--out", str(file)])
+    assert again.exit_code == 0, again.output
+    assert f"table: {file}" in again.stdout
+    assert "18 of 18 structures were measured before" in again.stderr
+    other = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--step", "0.5", "--out", str(file)])
+    assert other.exit_code == 1
+    assert "another network, space or setting" in other.output
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--runtime", "tflite"], 2, "tflite"),
+        (["--device", "tpu"], 1, "no device 'tpu'"),
+        (["--step", "nonsense"], 2, "no step"),
+        (["--step", "1.5"], 2, "no step"),
+        (["--threads", "0"], 2, "threads"),
+    ],
+)
+def test_bad_options_are_one_line_and_an_exit_code(options: list[str], code: int, words: str) -> None:
+    found = CliRunner().invoke(main, ["measure", "digits_resnet", *options])
+    assert found.exit_code == code
+    assert words in found.output
+
+
+def test_a_step_is_a_share_channels_or_auto() -> None:
+    assert [Step().convert(text, None, None) for text in ("0.125", "8", "auto")] == [0.125, 8, "auto"]

@@ -1,0 +1,132 @@
+"""A limit on latency is met by what is measured, whatever a table says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import aacp
+from aacp.cost.analytic import Cost
+from aacp.latency.checking import Checked
+from aacp.pipeline.clock import Clock
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.subject import Subject
+from aacp.pipeline.targets import targets
+from aacp.records import Choice
+from aacp.timing import Spread
+
+PLAN = Plan(evaluations=12, calibration_images=128, recipe=None)
+FULL = 10e-3  # seconds of the unpruned network
+
+
+@dataclass(frozen=True)
+class Table:
+    """Says that seconds follow the MACs, times what it was corrected by."""
+
+    scale: float = 1.0
+    reference: float = FULL
+
+    def cost(self, graph: aacp.ChannelGraph) -> Cost:
+        macs = aacp.macs(graph)
+        return Cost("latency", "s", FULL, lambda rows: np.asarray(macs(rows) / macs.full * FULL * self.scale))
+
+    def corrected(self, graph, structures, seconds) -> Table:
+        told = [value / float(self.cost(graph)(np.asarray(s))) for s, value in zip(structures, seconds, strict=True)]
+        return replace(self, scale=self.scale * float(np.mean(told)))
+
+
+@pytest.fixture
+def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """How much longer than the table says everything takes, and how often it was measured."""
+    world = {"factor": 1.0, "measured": 0}
+
+    def measured(self: Clock, structures) -> list[Checked]:
+        world["measured"] += len(structures)
+        macs = aacp.macs(self.graph)
+        ratios = [world["factor"] * float(macs(np.asarray(s))) / macs.full for s in structures]
+        spreads = [(Spread(*(FULL * r * k for k in (0.99, 1, 1.01))), Spread(0.99 * r, r, 1.01 * r)) for r in ratios]
+        return [Checked(s, *spread) for s, spread in zip(structures, spreads, strict=True)]
+
+    monkeypatch.setattr(Clock, "_measured", measured)
+    monkeypatch.setattr(Clock, "table_for", lambda self, limits: Table())
+    return world
+
+
+def found(model, data, budget, folder: Path, plan: Plan = PLAN) -> Choice:
+    subject = Subject(model, data, "digits_resnet", torch.device("cpu"))
+    return PruningRun(subject, targets(budget), plan, aacp.RunFolder(folder)).found()[1]
+
+
+@pytest.mark.parametrize("budget", [{"latency": 0.4}, {"latency": "6ms"}, {"latency": 0.4, "params": 0.5}])
+def test_a_table_that_flatters_is_corrected_until_a_candidate_truly_meets_the_limit(
+    model, data, tmp_path: Path, truth, budget
+) -> None:
+    truth["factor"] = 1.3
+    choice = found(model, data, budget, tmp_path)
+    latency = next(limit for limit in choice.limits if limit.cost == "latency")
+    graph = aacp.ChannelGraph.from_json(json.loads((tmp_path / "graph.json").read_text()))
+    macs = aacp.macs(graph)
+    true = 1.3 * FULL * float(macs(np.asarray(choice.counts))) / macs.full
+    assert latency.reached == pytest.approx(true)
+    assert 1.01 * true <= 0.6 * FULL
+    assert true > 0.5 * FULL  # and not by cutting far too much
+    assert all(limit.holds for limit in choice.limits)
+    assert list(tmp_path.glob("corrected-*/history.jsonl"))
+
+
+def test_a_table_that_is_right_is_left_alone(model, data, tmp_path: Path, truth) -> None:
+    truth["factor"] = 0.97
+    found(model, data, {"latency": 0.4}, tmp_path)
+    assert truth["measured"] <= 3
+    assert not list(tmp_path.glob("corrected-*"))
+
+
+def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
+    model, data, tmp_path: Path, truth, monkeypatch
+) -> None:
+    truth["factor"] = 1.3
+    once = found(model, data, {"latency": 0.4}, tmp_path / "once")
+    stops = iter([False, True])
+    true = Clock._measured
+
+    def stopping(self, structures):
+        if next(stops, False):
+            raise KeyboardInterrupt
+        return true(self, structures)
+
+    monkeypatch.setattr(Clock, "_measured", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        found(model, data, {"latency": 0.4}, tmp_path / "again")
+    truth["measured"] = 0
+    assert found(model, data, {"latency": 0.4}, tmp_path / "again") == once
+    kept = (tmp_path / "again" / "checks.jsonl").read_text().splitlines()
+    assert truth["measured"] < len(kept)
+
+
+def test_a_limit_that_nothing_meets_is_given_up_with_what_was_measured(model, data, tmp_path: Path, truth) -> None:
+    truth["factor"] = 100.0
+    with pytest.raises(aacp.InfeasibleBudget, match=r"latency: (none of|.* the smallest structure)"):
+        found(model, data, {"latency": 0.4}, tmp_path)
+
+
+def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth, monkeypatch) -> None:
+    calls = []
+
+    def steps(model, graph, **where) -> dict[str, int]:
+        calls.append(where)
+        return {group.name: 4 for group in graph.free}
+
+    monkeypatch.setattr("aacp.pipeline.clock.discovered_steps", steps)
+    plan = replace(PLAN, pruning_step="auto")
+    choice = found(model, data, {"macs": 0.4}, tmp_path, plan)
+    assert all(count % 4 == 0 for count in choice.counts)
+    (tmp_path / "structure.json").unlink()
+    found(model, data, {"macs": 0.4}, tmp_path, plan)
+    assert len(calls) == 1
+    assert calls[0]["runtime"] == "onnxruntime"
