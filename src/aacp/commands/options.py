@@ -19,7 +19,7 @@ from aacp.train.recipe import DIGITS, FINETUNE, RECIPES, Recipe
 if TYPE_CHECKING:
     from aacp.pipeline.job import Names
     from aacp.pipeline.plan import Plan
-    from aacp.records import Record
+    from aacp.record import Record
 
 # The digits are few: they need less time, and their teacher knows little more than the labels.
 DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)

@@ -31,7 +31,7 @@ from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
 from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import ANALYTIC, Asked, targets
-from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Measured, Target
+from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Export, Measured, Target
 from aacp.report.page import FILE, write_report
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
@@ -45,6 +45,7 @@ class Pruned:
     graph: ChannelGraph
     choice: Choice
     evaluation: Evaluation
+    exported: Export | None  # sizes and timings of the ONNX files; None where ONNX is not installed
     folder: RunFolder
 
     @property
@@ -58,6 +59,7 @@ class Pruned:
         lines += [
             f"{part} score: {getattr(before, part):.4f} -> {getattr(after, part):.4f}" for part in ("test", "holdout")
         ]
+        lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", f"folder: {self.folder.path}"])
 
 
@@ -124,9 +126,9 @@ class PruningRun:
             network = self.trained(graph, choice)
             self.saved(graph, choice, network)
             evaluation = self.evaluated(graph, choice, network)
-            self.exported(network)
+            exported = self.exported(network)
             self.reported()
-            return Pruned(network, graph, choice, evaluation, self.folder)
+            return Pruned(network, graph, choice, evaluation, exported, self.folder)
 
     def found(self) -> tuple[ChannelGraph, Choice]:
         """The stages that find a structure."""
@@ -200,10 +202,12 @@ class PruningRun:
         self.folder.write_json(EVALUATION, evaluation.to_json())
         return evaluation
 
-    def exported(self, network: nn.Module) -> None:
+    def exported(self, network: nn.Module) -> Export | None:
         deployment, example = self.plan.deployment, self.subject.example()
-        if export_both(self.folder, self.subject.model, network, example, deployment) is None:
+        found = export_both(self.folder, self.subject.model, network, example, deployment)
+        if found is None:
             self._say("no ONNX files: install them with pip install 'aacp[onnx]'")
+        return found
 
     def reported(self) -> None:
         """The page is drawn anew each time: it costs a second, and shows what is there."""
