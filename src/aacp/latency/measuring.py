@@ -87,6 +87,7 @@ def setting_here(model: nn.Module, *, runtime: str, device: str, batch: int, thr
         require_package("onnx")
     name = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
     dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
+    threads = threads if device == "cpu" else 1  # a GPU does not care
     return Setting(runtime, version, name, str(dtype).removeprefix("torch."), batch, threads, machine())
 
 
