@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.cost.latency import Measured, Piece, Width
+from aacp.cost.pieces import Measured, Piece, Width
 from aacp.graph.signature import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.profiling import OnnxPieces, draft_onnx

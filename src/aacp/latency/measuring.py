@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.cost.latency import LatencyTable, Measured, Setting, measured_from_json
+from aacp.cost.latency import LatencyTable
+from aacp.cost.pieces import Measured, Setting
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.folder import RunFolder
 from aacp.latency.benches import Bench, NetworkBench
@@ -151,7 +152,7 @@ class _Log:
             )
         if self._folder and not records:
             self._folder.append(self._name, asked)
-        self.found = [measured_from_json(record) for record in records[1:]]
+        self.found = [Measured.from_json(record) for record in records[1:]]
 
     def add(self, measured: Measured) -> None:
         self.found.append(measured)
