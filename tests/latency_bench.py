@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from aacp.channels import ChannelGraph, ChannelGroup, Layer
-from aacp.cost.latency import LatencyTable, Measured, Piece, Setting, Width
+from aacp.cost.latency import LatencyTable
+from aacp.cost.pieces import Measured, Piece, Setting, Width
 from aacp.latency.benches import pieces_of_graph
 from aacp.latency.measuring import measured_table, spread_structures
 from aacp.machine import machine

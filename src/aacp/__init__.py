@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aacp.cost.budget import Limit as Limit
     from aacp.cost.budget import cost_of as cost_of
     from aacp.cost.latency import LatencyTable as LatencyTable
-    from aacp.cost.latency import Setting as Setting
+    from aacp.cost.pieces import Setting as Setting
     from aacp.data.batches import Batches as Batches
     from aacp.data.images import Images as Images
     from aacp.data.scores import accuracy as accuracy
@@ -150,7 +150,7 @@ _PLACES = {
     "RunLocked": "aacp.errors",
     "RunMismatch": "aacp.errors",
     "SearchSpace": "aacp.space",
-    "Setting": "aacp.cost.latency",
+    "Setting": "aacp.cost.pieces",
     "Spread": "aacp.timing",
     "Structure": "aacp.structure",
     "Sweep": "aacp.pipeline.sweep",

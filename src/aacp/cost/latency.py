@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,75 +23,12 @@ from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost
 from aacp.cost.calibration import Correction, PredictionError, robust_line
 from aacp.cost.lookup import Lookup
+from aacp.cost.pieces import Measured, Piece, Setting
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
 from aacp.folder import RunFolder
 from aacp.machine import machine
 
 FORMAT = 1  # of the JSON; raise it when a field changes its meaning
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a latency depends on besides the network; `device` is "cpu" or the name of a GPU."""
-
-    runtime: str
-    version: str
-    device: str
-    precision: str
-    batch: int
-    threads: int
-    machine: str
-
-    def require(self, asked: Setting) -> None:
-        """Refuse to stand for another setting."""
-        for field in fields(self):
-            mine, other = getattr(self, field.name), getattr(asked, field.name)
-            if mine != other:
-                raise DeviceMismatch(
-                    f"The latency table was measured with {field.name} {mine!r}, but {field.name} {other!r} is asked "
-                    "for. Measure again there, with the same options."
-                )
-
-    def __str__(self) -> str:
-        threads = f", {self.threads} threads" if self.device == "cpu" else ""
-        what = f"{self.precision}, batch {self.batch}{threads}"
-        return f"{self.runtime} {self.version} on {self.device} ({self.machine}), {what}"
-
-
-@dataclass(frozen=True)
-class Width:
-    """A number of channels that follows a structure: `fixed`, and so many times the count of each group."""
-
-    fixed: int
-    groups: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def of(cls, graph: ChannelGraph, lane: int) -> Width:
-        matrix, offset = graph.counting
-        times = {group.name: int(n) for group, n in zip(graph.free, matrix[lane], strict=True) if n}
-        return cls(int(offset[lane]), tuple(times.items()))
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A layer and what runs after it up to the next one; pieces of the same kind differ in their widths alone."""
-
-    layer: str
-    kind: str
-    output_size: tuple[int, ...]
-    widths: tuple[Width, ...]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What was measured of one structure: low quantiles of the turns, and of the unpruned network in the same turns."""
-
-    structure: tuple[int, ...]
-    whole: float  # seconds
-    reference: float  # of the unpruned network
-    pieces: tuple[float, ...]
-    reference_pieces: float  # of the unpruned network, all together
-    noise: float  # of the ratio of whole to reference: relative, one standard error or so
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,16 +179,11 @@ class LatencyTable:
     def from_json(cls, data: Mapping[str, Any]) -> LatencyTable:
         if data["format"] != FORMAT:
             raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
-        pieces = [
-            Piece(p["layer"], p["kind"], tuple(p["output_size"]), tuple(_width(width) for width in p["widths"]))
-            for p in data["pieces"]
-        ]
-        runs = {part: tuple(measured_from_json(run) for run in data[part]) for part in ("measured", "held_out")}
+        pieces = tuple(map(Piece.from_json, data["pieces"]))
+        runs = {part: tuple(map(Measured.from_json, data[part])) for part in ("measured", "held_out")}
         corrections = tuple((tuple(counts), float(seconds)) for counts, seconds in data["corrections"])
         setting, choices = Setting(**data["setting"]), tuple(map(tuple, data["choices"]))
-        return cls(
-            data["model"], setting, tuple(data["names"]), choices, tuple(pieces), **runs, corrections=corrections
-        )
+        return cls(data["model"], setting, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table, as a whole or not at all."""
@@ -267,15 +199,6 @@ class LatencyTable:
         if setting is not None:
             table.setting.require(setting)
         return table
-
-
-def measured_from_json(data: Mapping[str, Any]) -> Measured:
-    values: dict[str, Any] = {**data, "structure": tuple(data["structure"]), "pieces": tuple(data["pieces"])}
-    return Measured(**values)
-
-
-def _width(data: Mapping[str, Any]) -> Width:
-    return Width(data["fixed"], tuple((name, times) for name, times in data["groups"]))
 
 
 def _times(size: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.cost.latency import Measured, Piece, Width
+from aacp.cost.pieces import Measured, Piece, Width
 from aacp.graph.signature import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.profiling import OnnxPieces, draft_onnx
@@ -22,7 +22,9 @@ from aacp.latency.recording import TorchPieces, is_convolution, is_layer, piece_
 from aacp.runtimes import on_device, torch_threads
 from aacp.structure import Structure
 
-QUANTILE = 0.25  # of the turns: others on the machine only ever make a run longer
+QUANTILE = 0.1  # of the turns: others on the machine only ever make a run longer
+QUIET = 0.015  # relative uncertainty; above it, turns are added
+PATIENCE = 4
 WARMUP = 2
 LEAST_TURNS, MOST_TURNS = 7, 60
 
@@ -107,22 +109,33 @@ def in_turns(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measured:
-    """A structure and the unpruned network in turns, for about so many seconds; low quantiles of the turns."""
+    """A structure and the unpruned network in turns, for about so many seconds; low quantiles of the turns.
+
+    On a busy machine it takes up to `PATIENCE` times as long.
+    """
     calls = (reference.whole, subject.whole, reference.note, subject.note)
     for _ in range(WARMUP):
         once = sum(_timed(call, clock) for call in calls)
-    turns = int(np.clip(math.ceil(seconds / max(once, 1e-9)), LEAST_TURNS, MOST_TURNS))
-    taken = np.array([[_timed(call, clock) for call in calls] for _ in range(turns)])
-    ratios = np.quantile(taken[:, 1] / taken[:, 0], [0.25, 0.5, 0.75])
-    reference_pieces, pieces = (np.quantile(it.notes()[-turns:], QUANTILE, axis=0) for it in (reference, subject))
+    batch = int(np.clip(math.ceil(seconds / max(once, 1e-9)), LEAST_TURNS, MOST_TURNS))
+    turns: list[list[float]] = []
+    while not turns or (noise_of(turns) > QUIET and len(turns) < PATIENCE * batch):
+        turns += [[_timed(call, clock) for call in calls] for _ in range(batch)]
+    whole_reference, whole, _, _ = np.quantile(turns, QUANTILE, axis=0).tolist()
+    reference_pieces, pieces = (np.quantile(it.notes()[-len(turns) :], QUANTILE, axis=0) for it in (reference, subject))
     return Measured(
         structure=tuple(structure),
-        whole=float(np.quantile(taken[:, 1], QUANTILE)),
-        reference=float(np.quantile(taken[:, 0], QUANTILE)),
+        whole=whole,
+        reference=whole_reference,
         pieces=tuple(pieces.tolist()),
         reference_pieces=float(reference_pieces.sum()),
-        noise=float((ratios[2] - ratios[0]) / ratios[1] / math.sqrt(turns)),
+        noise=noise_of(turns),
     )
+
+
+def noise_of(turns: list[list[float]]) -> float:
+    """How uncertain the ratio of the second column to the first is, relative to it."""
+    lower, median, upper = np.quantile([turn[1] / turn[0] for turn in turns], [0.25, 0.5, 0.75])
+    return float((upper - lower) / median / math.sqrt(len(turns)))
 
 
 def _timed(call: Callable[[], object], clock: Callable[[], float]) -> float:

@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.cost.latency import LatencyTable, Measured, Setting, measured_from_json
+from aacp.cost.latency import LatencyTable
+from aacp.cost.pieces import Measured, Setting
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.folder import RunFolder
 from aacp.latency.benches import Bench, NetworkBench
@@ -87,6 +88,7 @@ def setting_here(model: nn.Module, *, runtime: str, device: str, batch: int, thr
         require_package("onnx")
     name = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
     dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
+    threads = threads if device == "cpu" else 1  # a GPU does not care
     return Setting(runtime, version, name, str(dtype).removeprefix("torch."), batch, threads, machine())
 
 
@@ -150,7 +152,7 @@ class _Log:
             )
         if self._folder and not records:
             self._folder.append(self._name, asked)
-        self.found = [measured_from_json(record) for record in records[1:]]
+        self.found = [Measured.from_json(record) for record in records[1:]]
 
     def add(self, measured: Measured) -> None:
         self.found.append(measured)

@@ -14,7 +14,7 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph, ChannelGroup
-from aacp.cost.latency import Measured, Piece
+from aacp.cost.pieces import Measured, Piece
 from aacp.latency.benches import Bench, NetworkBench
 from aacp.latency.measuring import setting_here
 from aacp.latency.progress import Progress
