@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from aacp.latency.measuring import measure_latency as measure_latency
     from aacp.latency.measuring import setting_here as setting_here
     from aacp.latency.stepping import discovered_steps as discovered_steps
+    from aacp.pipeline.plan import Deployment as Deployment
     from aacp.pipeline.plan import Plan as Plan
     from aacp.pipeline.pruning import Pruned as Pruned
     from aacp.pipeline.pruning import prune as prune
@@ -116,6 +117,7 @@ _PLACES = {
     "CorruptPicture": "aacp.errors",
     "Cost": "aacp.cost.analytic",
     "Data": "aacp.data.splits",
+    "Deployment": "aacp.pipeline.plan",
     "DeviceMismatch": "aacp.errors",
     "Diverged": "aacp.errors",
     "Evolution": "aacp.search.evolution",

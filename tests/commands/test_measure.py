@@ -45,7 +45,7 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
     ("options", "code", "words"),
     [
         (["--runtime", "tflite"], 2, "tflite"),
-        (["--device", "tpu"], 1, "no device 'tpu'"),
+        (["--runtime", "torch", "--device", "tpu"], 1, "no device 'tpu'"),
         (["--step", "nonsense"], 2, "no step"),
         (["--step", "1.5"], 2, "no step"),
         (["--threads", "0"], 2, "threads"),

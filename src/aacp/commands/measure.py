@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import asdict
 from typing import Literal
 
 import click
 
+from aacp.commands.options import BATCH, FROZEN, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, resumable
 from aacp.commands.parameters import Shape, Step
 
 
 @click.command()
 @click.argument("model")
-@click.option("--runtime", type=click.Choice(["torch", "onnxruntime"]), default="torch", show_default=True)
+@RUNTIME
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:1; ONNX Runtime is for the CPU.")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs at once.")
-@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Of the runtime.")
+@BATCH
+@THREADS
 @click.option("--input", "shape", type=Shape(), help="Shape of the example, such as 1x3x224x224.")
-@click.option("--step", type=Step(), default=0.125, show_default=True, help="As for prune; auto: found by timing.")
-@click.option("--frozen", multiple=True, metavar="PATTERN", help="Layers to leave alone, as for prune. Repeatable.")
-@click.option("--scope", type=click.Choice(["all", "inner"]), default="all", help="As for prune.")
+@click.option("--step", type=Step(), default=0.125, show_default=True, help=STEP_HELP)
+@FROZEN
+@SCOPE
 @click.option("--structures", type=click.IntRange(min=8), default=48, show_default=True, help="To learn from.")
 @click.option("--out", type=click.Path(), help="File of the table, latency/MODEL-RUNTIME-DEVICE.json by default.")
-@click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
+@JSON
 def measure(
     model: str,
     runtime: str,
@@ -50,10 +50,7 @@ def measure(
     job = MeasuringJob(
         model, out, runtime, device, batch, threads, shape, step, frozen, scope, structures, verbose=True
     )
-    try:
+    with resumable(f"{out}.log"):
         table = job.run()
-    except KeyboardInterrupt:
-        click.echo(f"Interrupted. The same command goes on with what is in {out}.log.", err=True)
-        sys.exit(130)
     found = {"table": out, "seconds": table.reference, "error": asdict(table.error), "setting": asdict(table.setting)}
     click.echo(json.dumps(found) if as_json else f"{table}\ntable: {out}")

@@ -117,6 +117,7 @@ class Searching:
     runs_on: str
     batch: int
     threads: int
+    table: str | None
 
     def plan(self, recipe: Recipe | None, scratch: bool = False) -> Plan:
         from aacp.pipeline.plan import Deployment, Plan
@@ -132,7 +133,7 @@ class Searching:
             frozen=self.frozen,
             scope=self.scope,
             seed=self.seed,
-            deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads),
+            deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads, self.table),
         )
 
 
@@ -151,6 +152,7 @@ searching = gathered(
         click.option("--runs-on", default="cpu", show_default=True, help="Device that latencies are measured on."),
         BATCH,
         THREADS,
+        click.option("--table", type=click.Path(), help="File that aacp measure wrote with the same four options."),
     ],
 )
 

@@ -10,7 +10,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.latency import LatencyTable
 from aacp.folder import RunFolder
 from aacp.latency.checking import Checked, check_latency
-from aacp.latency.measuring import measure_latency
+from aacp.latency.measuring import measure_latency, setting_here
 from aacp.latency.stepping import discovered_steps
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
@@ -53,6 +53,14 @@ class Clock:
         if LATENCY not in {self.plan.shrink, *(limit.cost for limit in limits)}:
             return None
         space, where = SearchSpace(self.graph, self.steps()), self.plan.deployment
+        if where.table is not None:
+            return LatencyTable.load(
+                where.table,
+                setting_here(
+                    self.subject.model, runtime=where.runtime, device=where.device, batch=where.batch,
+                    threads=where.threads,
+                ),
+            )  # fmt: skip
         return measure_latency(
             self.subject.model, self.graph, space, example=self.subject.example(), runtime=where.runtime,
             device=where.device, batch=where.batch, threads=where.threads, file=self.folder.path / TABLE,

@@ -14,12 +14,16 @@ from aacp.train.recipe import FINETUNE, Recipe
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where the network will run: what a latency is measured in."""
+    """Where the network will run: what a latency is measured in.
+
+    `table` is a file that `aacp measure` wrote in the same setting; without it a table is measured for the run.
+    """
 
     runtime: str = "onnxruntime"
     device: str = "cpu"
     batch: int = 1
     threads: int = 2
+    table: str | None = None
 
 
 HERE = Deployment()
