@@ -87,15 +87,8 @@ class Search:
                 self._say(candidate, checked, limit)
                 if holds(limit, checked):
                     return search._choice(candidate, checked), History.merged(histories)
-            assert search.table is not None
-            table = search.table.corrected(
-                self.graph,
-                [checked.structure for checked in checks],
-                [seconds(limit, checked, search.table).upper for checked in checks],
-            )
             search = replace(
-                search,
-                table=table,
+                search._corrected(limit, checks),
                 plan=replace(self.plan, evaluations=max(SHORTEST, self.plan.evaluations // 4)),
                 folder=RunFolder(self.folder.path / f"{CORRECTED}-{turn}"),
                 known=History.merged([self.known, *histories]),
@@ -106,6 +99,12 @@ class Search:
             f"{limit.cost}: none of {TURNS * MEASURED} candidates that the table said would meet the limit did so when "
             f"measured; the last took {checks[0]}. Loosen the limit, or measure on a machine with less else to do."
         )
+
+    def _corrected(self, limit: Target, checks: list[Checked]) -> Search:
+        """The same search with a table that believes what was measured."""
+        assert self.table is not None
+        uppers = [seconds(limit, checked, self.table).upper for checked in checks]
+        return replace(self, table=self.table.corrected(self.graph, [each.structure for each in checks], uppers))
 
     def _best(self, found: SearchResult) -> list[Candidate]:
         """What the search recommends, and the best beside it."""
