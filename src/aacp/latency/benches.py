@@ -19,7 +19,7 @@ from aacp.graph.signature import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.profiling import OnnxPieces, draft_onnx
 from aacp.latency.recording import TorchPieces, is_convolution, is_layer, piece_kinds
-from aacp.runtimes import on_device, torch_threads
+from aacp.runtimes import on_device, onnx_session, torch_threads
 from aacp.structure import Structure
 
 QUANTILE = 0.1  # of the turns: others on the machine only ever make a run longer
@@ -72,6 +72,7 @@ class NetworkBench:
         self.pieces = pieces_of_graph(graph, self._layers, kinds)
         self._full: Subject | None = None
         self._file: bytes | None = None
+        self._session: Any = None
 
     def __call__(self, structure: Structure) -> Measured:
         with torch_threads(self._threads), tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
@@ -92,14 +93,14 @@ class NetworkBench:
             return self._full
         if self._file is None:
             draft_onnx(self._model, path, self._example)
-            self._file = path.read_bytes()
+            self._file, self._session = path.read_bytes(), onnx_session(path, self._threads)
         path.write_bytes(self._file)
-        return self._in_onnx(path, self._graph.full)
+        return self._in_onnx(path, self._graph.full, self._session)
 
-    def _in_onnx(self, path: Path, structure: Structure) -> Subject:
+    def _in_onnx(self, path: Path, structure: Structure, session: Any = None) -> Subject:
         sizes = self._graph.lane_sizes(np.asarray(structure))
         widths = [0 if layer.output is None else int(sizes[layer.output]) for layer in self._layers]
-        return OnnxPieces(path, self._example, self._layers, widths, self._threads)
+        return OnnxPieces(path, self._example, self._layers, widths, self._threads, session)
 
 
 def in_turns(

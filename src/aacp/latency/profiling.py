@@ -32,10 +32,16 @@ class OnnxPieces:
     """An ONNX file, as a call that notes the seconds of each of its pieces."""
 
     def __init__(
-        self, path: Path, example: Any, layers: Sequence[Layer], widths: Sequence[int], threads: int = 1
+        self,
+        path: Path,
+        example: Any,
+        layers: Sequence[Layer],
+        widths: Sequence[int],
+        threads: int = 1,
+        session: Any = None,
     ) -> None:
         self._layers, self._widths = layers, widths
-        self._session = onnx_session(path, threads)
+        self._session = session or onnx_session(path, threads)
         self._profiled = onnx_session(path, threads, profile=path.with_suffix(".profile"))
         self._inputs = feeds(self._session, example)
 

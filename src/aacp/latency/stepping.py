@@ -37,7 +37,7 @@ def discovered_steps(
     device: str = "cpu",
     batch: int = 1,
     threads: int = 2,
-    seconds_per_structure: float = 0.5,
+    seconds_per_structure: float = 0.3,
     verbose: bool = False,
 ) -> dict[str, int]:
     """A pruning step for every free group, found by timing; `SearchSpace(graph, steps)` takes it."""
