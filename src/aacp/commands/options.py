@@ -56,18 +56,20 @@ class Subjected:
     weights: str | None
     data: str
     metric: str | None
+    loss: str | None
     device: str | None
 
     def names(self) -> Names:
         from aacp.pipeline.job import Names
 
-        return Names(self.model, self.data, self.weights, self.metric, self.device)
+        return Names(self.model, self.data, self.weights, self.metric, self.device, self.loss)
 
     def folder(self, given: str | None) -> str:
         return given or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', self.model)}"
 
 
 METRIC = click.option("--metric", help="package.module:function of yours, of (network, batches), instead of accuracy.")
+LOSS = click.option("--loss", help="package.module:function of yours, of (outputs, targets), not cross-entropy.")
 DEVICE = click.option("--device", help="cpu, cuda or cuda:1; by default the GPU if there is one.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
 RUN = click.option(
@@ -91,10 +93,9 @@ subject = gathered(
     [
         click.argument("model"),
         click.option("--weights", type=click.Path(), help="File of the trained weights; safetensors or torch."),
-        click.option(
-            "--data", required=True, help="digits, cifar10:PATH, imagefolder:PATH or package.module:function."
-        ),
+        click.option("--data", required=True, help=DATA_HELP),
         METRIC,
+        LOSS,
         DEVICE,
     ],
 )
