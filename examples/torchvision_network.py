@@ -53,10 +53,10 @@ def build() -> nn.Module:
 
 
 def loaders() -> tuple[DataLoader[tuple[Tensor, int]], DataLoader[tuple[Tensor, int]]]:
-    return DataLoader(Blobs(320, seed=1), batch_size=16, shuffle=True), DataLoader(Blobs(128, seed=2), 64)
+    return DataLoader(Blobs(240, seed=1), batch_size=16, shuffle=True), DataLoader(Blobs(80, seed=2), 40)
 
 
-def main(folder: str | Path = "runs/torchvision", epochs: int = 2, evaluations: int = 15) -> aacp.Pruned:
+def main(folder: str | Path = "runs/torchvision", epochs: int = 3, evaluations: int = 12) -> aacp.Pruned:
     torch.set_num_threads(1)
     data = aacp.Data.of(*loaders(), holdout=0.2, name="torchvision_network:loaders")
     recipe = aacp.Recipe(epochs=epochs, batch_size=16, lr=0.02, weight_decay=5e-4)

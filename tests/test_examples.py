@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 import aacp
 from aacp.cli import main
+from aacp.pipeline import pruning
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -32,14 +34,20 @@ def test_an_example_says_how_it_is_run(path: Path) -> None:
 
 
 @pytest.fixture
-def one_thread() -> None:
+def one_thread() -> Iterator[None]:
     """Examples set torch's threads, as a script may."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.fixture
+def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing ONNX files takes most of the time of so short a run, and has its own tests."""
+    monkeypatch.setattr(pruning, "export_both", lambda *_: None)
+
+
+@pytest.mark.usefixtures("one_thread", "no_onnx")
 @pytest.mark.parametrize(("name", "rate"), [("own_model", 0.5), ("segmentation", 0.5), ("torchvision_network", 0.33)])
 def test_an_example_prunes_to_its_budget(
     name: str, rate: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
