@@ -53,7 +53,7 @@ def build() -> nn.Module:
 
 
 def loaders() -> tuple[DataLoader[tuple[Tensor, int]], DataLoader[tuple[Tensor, int]]]:
-    return DataLoader(Blobs(240, seed=1), batch_size=16, shuffle=True), DataLoader(Blobs(80, seed=2), 40)
+    return DataLoader(Blobs(160, seed=1), batch_size=16, shuffle=True), DataLoader(Blobs(64, seed=2), 32)
 
 
 def main(folder: str | Path = "runs/torchvision", epochs: int = 3, evaluations: int = 12) -> aacp.Pruned:
@@ -68,7 +68,7 @@ def main(folder: str | Path = "runs/torchvision", epochs: int = 3, evaluations: 
         pruning_step=8,  # widths in multiples of eight, which hardware likes
         evaluations=evaluations,
         recipe=replace(recipe, lr=0.01, distillation=0.5),
-        calibration_images=128,
+        calibration_images=64,
     )
     pruned = aacp.prune(model, data, {"macs": 0.33, "params": 0.33}, Path(folder) / "pruned", plan=plan)
     print(pruned)
