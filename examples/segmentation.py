@@ -5,7 +5,8 @@
 The same from the command line, in this folder:
 
     aacp prune segmentation:UNet --weights runs/segmentation/base/weights.safetensors --data segmentation:pictures \
-        --metric segmentation:mean_iou --loss segmentation:loss --prune-macs 0.5 --evaluations 20 --epochs 5
+        --metric segmentation:mean_iou --loss segmentation:loss --prune-macs 0.5 --evaluations 20 --epochs 5 \
+        --batch-size 16 --run runs/segmentation_again
 """
 
 from __future__ import annotations
