@@ -81,7 +81,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     model = aacp.build_model(MODEL).eval()
     aacp.load_weights(model, options.weights)
-    data = aacp.Data("enlarged CIFAR-10", *pictures(model, options.data, options.images), ())
+    data = aacp.Data(*pictures(model, options.data, options.images), name="enlarged CIFAR-10")
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         example = torch.zeros(1, 3, 224, 224)

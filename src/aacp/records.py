@@ -64,6 +64,8 @@ class Request(Record):
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations were taken over
     weights_file: str = ""
     metric_source: str = ""  # package.module:function, if it was named so
+    loss: str = "cross_entropy"
+    loss_source: str = ""
 
 
 # -- structure.json ---------------------------------------------------------------------------------------------------

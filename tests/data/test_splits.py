@@ -2,9 +2,9 @@ from collections import Counter
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedRandomSampler
 
-from aacp import Data, InvalidOption
+from aacp import Data, InvalidData, InvalidOption
 from aacp.data.splits import split
 
 
@@ -42,5 +42,58 @@ def test_a_share_outside_its_range_is_refused(share: float) -> None:
 
 def test_data_tells_its_sizes_in_examples_also_of_loaders() -> None:
     part = TensorDataset(torch.zeros(1200, 1))
-    data = Data("mine", DataLoader(part, batch_size=7), part, iter([]), ())
+    data = Data(DataLoader(part, batch_size=7), part, iter([]), name="mine")
     assert str(data) == "mine: 1,200 to train on, 1,200 held out, an unknown number to test on"
+
+
+def pairs(count: int = 40) -> TensorDataset:
+    return TensorDataset(torch.arange(count).float()[:, None], torch.arange(count) % 2)
+
+
+def numbers(part: object) -> list[int]:
+    """Which examples a data set or a loader gives, in its order."""
+    batches = part if isinstance(part, DataLoader) else DataLoader(part)  # type: ignore[arg-type]
+    return [int(number) for inputs, _ in batches for number in inputs]
+
+
+def test_data_needs_no_more_than_three_parts() -> None:
+    data = Data(pairs(), pairs(), pairs())
+    assert (data.name, data.classes) == ("data", ())
+
+
+@pytest.mark.parametrize("train", [pairs(), DataLoader(pairs(), 4), pairs().tensors], ids=["set", "loader", "tensors"])
+def test_a_hold_out_comes_from_the_training_data_evenly_by_label(train: object) -> None:
+    data = Data.of(train, pairs(8), holdout=0.25, seed=1, name="mine")  # type: ignore[arg-type]
+    held, rest = numbers(data.holdout), numbers(data.train)
+    assert sorted([*held, *rest]) == list(range(40))
+    assert Counter(number % 2 for number in held) == {0: 5, 1: 5}
+    assert numbers(data.test) == list(range(8))
+    assert data.name == "mine"
+
+
+def test_a_hold_out_of_a_loader_is_whole_in_order_and_collated_alike() -> None:
+    def collate(rows: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.stack([row[0] for row in rows]) + 1000, torch.stack([row[1] for row in rows])
+
+    train = DataLoader(pairs(50), 4, shuffle=True, drop_last=True, collate_fn=collate)
+    data = Data.of(train, pairs(), holdout=0.3)
+    held, rest = numbers(data.holdout), numbers(data.train)
+    assert len(held) == 15
+    assert held == sorted(held)
+    assert len(rest) == 32  # of 35: the training loader drops what is left over
+    assert min(held + rest) >= 1000
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(pairs(), sampler=WeightedRandomSampler([1.0] * 40, 40)),
+        DataLoader(pairs(), sampler=RandomSampler(pairs(), replacement=True)),
+        DataLoader(pairs(), batch_sampler=[[0, 1], [2, 3]]),
+        DataLoader(pairs(), batch_size=None),
+    ],
+    ids=["weighted", "with replacement", "batches of its own", "unbatched"],
+)
+def test_a_loader_with_an_order_of_its_own_is_not_taken_apart(loader: DataLoader[object]) -> None:
+    with pytest.raises(InvalidData, match=r"No hold-out .* of data, a DataLoader. Give .*aacp.Data\(train, holdout"):
+        Data.of(loader, pairs())

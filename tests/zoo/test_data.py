@@ -24,7 +24,8 @@ class Labelled(TensorDataset):
 def pair(): return Labelled(torch.randn(40, 3), torch.arange(40) % 2), TensorDataset(torch.randn(8, 3), torch.zeros(8))
 def silent(): return TensorDataset(torch.randn(40, 3), torch.arange(40) % 2), pair()[1]
 def loaders(): return DataLoader(pair()[0], 5, shuffle=True, drop_last=True), DataLoader(pair()[1], 5)
-def whole(): return aacp.Data("mine", *3 * [pair()[1]], classes=("x",))
+def whole(): return aacp.Data(*3 * [pair()[1]], name="mine", classes=("x",))
+def unnamed(): return aacp.Data(*3 * [pair()[1]])
 def images(): return aacp.load_data("digits", holdout=0).train, aacp.load_data("digits").test
 
 class Stream(IterableDataset):
@@ -69,7 +70,7 @@ def test_a_loader_keeps_its_settings_and_loses_the_hold_out() -> None:
     assert (data.train.batch_size, data.train.drop_last, len(data.train)) == (5, True, 5)
     assert isinstance(data.train.sampler, torch.utils.data.RandomSampler)
     kept = {tuple(row.tolist()) for rows, _ in data.train for row in rows}
-    held = {tuple(row.tolist()) for row, _ in data.holdout}  # type: ignore[union-attr]
+    held = {tuple(row.tolist()) for rows, _ in data.holdout for row in rows}  # type: ignore[union-attr]
     assert len(held) == 12
     assert not kept & held
     assert data.classes == ("cat", "dog")
@@ -85,6 +86,10 @@ def test_whole_data_is_taken_as_it_is() -> None:
     assert isinstance(data, Data)
     assert (data.name, data.classes) == ("mine", ("x",))
     assert len(labels(data.train)) == 8
+
+
+def test_whole_data_without_a_name_is_called_what_it_was_asked_for_by() -> None:
+    assert load_data("my_data:unnamed").name == "my_data:unnamed"
 
 
 @pytest.mark.parametrize("name", ["mnist", "my_data:", ":", "no.such.module:f", "my_data:nine", "my_data:one"])

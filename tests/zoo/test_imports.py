@@ -1,9 +1,10 @@
 import sys
+from pathlib import Path
 
 import pytest
 
 from aacp import UnknownData, UnknownModel
-from aacp.zoo.imports import function_of, import_torchvision, module_of
+from aacp.zoo.imports import function_of, import_torchvision, module_of, named_function
 
 
 def test_failures_are_told_in_the_words_of_who_asked() -> None:
@@ -19,3 +20,17 @@ def test_torchvision_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(UnknownData, match="torchvision is not installed"):
         import_torchvision(UnknownData)
+
+
+def test_a_function_of_the_users_is_found_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_metric.py").write_text("def score(network, batches):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "my_metric", raising=False)
+    assert named_function("my_metric:score", "(network, batches)", UnknownData)(None, None) == 1.0
+
+
+@pytest.mark.parametrize("name", ["math:pi", "math:", ":sqrt", "sqrt"])
+def test_what_is_no_function_is_refused_with_what_it_should_take(name: str) -> None:
+    with pytest.raises(UnknownData, match=rf"{name} is no function. Name one of \(outputs, targets\)"):
+        named_function(name, "(outputs, targets)", UnknownData)

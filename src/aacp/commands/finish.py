@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import click
 
-from aacp.commands.options import DEVICE, JSON, METRIC, Training, gathered, resumable, show, training
+from aacp.commands.options import DEVICE, JSON, LOSS, METRIC, gathered, resumable, show
+from aacp.commands.recipes import Training, training
 
 RUN_FOLDER = click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False))
 MODEL = click.option("--model", help="MODEL that was pruned, where the folder or file does not name it.")
@@ -20,6 +21,7 @@ class Told:
     weights: str | None
     data: str | None
     metric: str | None
+    loss: str | None
     device: str | None
 
 
@@ -30,6 +32,7 @@ told = gathered(
         click.option("--weights", type=click.Path(), help="File of the unpruned weights, where it has moved."),
         click.option("--data", help="DATA, where the folder does not name it or it has moved."),
         METRIC,
+        LOSS,
         DEVICE,
     ],
 )
@@ -58,7 +61,7 @@ def scratch(trained: Training, named: Told, folder: str, as_json: bool) -> None:
 def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, as_json: bool) -> None:
     from aacp.pipeline.job import FinishingJob
 
-    job = FinishingJob(folder, named.model, named.data, named.weights, named.metric, named.device)
+    job = FinishingJob(folder, named.model, named.data, named.weights, named.metric, named.device, named.loss)
     with resumable(folder):
         pruned = job.run(trained.chosen(job.names.data, from_scratch, job.asked.seed), from_scratch)
     show(pruned, pruned.evaluation, as_json)

@@ -8,21 +8,18 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from aacp.commands.parameters import Step
-from aacp.train.recipe import DIGITS, FINETUNE, RECIPES, Recipe
+from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
     from aacp.pipeline.job import Names
     from aacp.pipeline.plan import Plan
     from aacp.record import Record
-
-# The digits are few: they need less time, and their teacher knows little more than the labels.
-DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
 
 Command = Callable[..., Any]
 
@@ -49,18 +46,20 @@ class Subjected:
     weights: str | None
     data: str
     metric: str | None
+    loss: str | None
     device: str | None
 
     def names(self) -> Names:
         from aacp.pipeline.job import Names
 
-        return Names(self.model, self.data, self.weights, self.metric, self.device)
+        return Names(self.model, self.data, self.weights, self.metric, self.device, self.loss)
 
     def folder(self, given: str | None) -> str:
         return given or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', self.model)}"
 
 
 METRIC = click.option("--metric", help="package.module:function of yours, of (network, batches), instead of accuracy.")
+LOSS = click.option("--loss", help="package.module:function of yours, of (outputs, targets), not cross-entropy.")
 DEVICE = click.option("--device", help="cpu, cuda or cuda:1; by default the GPU if there is one.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
 RUN = click.option(
@@ -92,10 +91,9 @@ subject = gathered(
     [
         click.argument("model"),
         click.option("--weights", type=click.Path(), help="File of the trained weights; safetensors or torch."),
-        click.option(
-            "--data", required=True, help="digits, cifar10:PATH, imagefolder:PATH or package.module:function."
-        ),
+        click.option("--data", required=True, help=DATA_HELP),
         METRIC,
+        LOSS,
         DEVICE,
     ],
 )
@@ -153,37 +151,6 @@ searching = gathered(
         BATCH,
         THREADS,
         click.option("--table", type=click.Path(), help="File that aacp measure wrote with the same four options."),
-    ],
-)
-
-
-@dataclass(frozen=True)
-class Training:
-    """How to train."""
-
-    recipe: str | None
-    epochs: int | None
-    lr: float | None
-    batch_size: int | None
-
-    def chosen(self, data: str, scratch: bool, seed: int) -> Recipe:
-        return self._named(data, scratch).changed(self.epochs, self.batch_size, self.lr, seed=seed)
-
-    def _named(self, data: str, scratch: bool) -> Recipe:
-        if self.recipe is not None:
-            return RECIPES[self.recipe]
-        if data == "digits":
-            return DIGITS if scratch else DIGITS_FINETUNE
-        return RECIPES["base"] if scratch else FINETUNE
-
-
-training = gathered(
-    Training,
-    [
-        click.option("--recipe", type=click.Choice(list(RECIPES)), help="By default our own."),
-        click.option("--epochs", type=int, help="Cut or stretch the recipe to so many."),
-        click.option("--lr", type=float, help="First learning rate, instead of the recipe's."),
-        click.option("--batch-size", type=int, help="Instead of the recipe's."),
     ],
 )
 

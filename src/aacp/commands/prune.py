@@ -14,13 +14,12 @@ from aacp.commands.options import (
     RUN,
     Searching,
     Subjected,
-    Training,
     resumable,
     searching,
     show,
     subject,
-    training,
 )
+from aacp.commands.recipes import Training, training
 
 MAX_DROP = click.option(
     "--max-drop",

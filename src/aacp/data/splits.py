@@ -1,4 +1,4 @@
-"""Data: one data set in its three parts, and how the hold-out is taken from the training pictures."""
+"""Data: one data set in its three parts, and how the hold-out is taken from the training data."""
 
 from __future__ import annotations
 
@@ -8,22 +8,44 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
 
-from aacp.errors import InvalidOption
+from aacp.data.images import Images
+from aacp.errors import InvalidData, InvalidOption
 
-Source: TypeAlias = Dataset[Any] | Iterable[Any]  # a data set, or a loader
+UNNAMED = "data"
+Source: TypeAlias = Dataset[Any] | Iterable[Any]  # a data set, a loader, or tensors (inputs, labels)
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
     """What to train on, what a search may look at, and what only the final network is judged by."""
 
-    name: str
     train: Source
     holdout: Source  # Paper: "validation" is not defined; ours comes from the training data, never from the test set
     test: Source
-    classes: tuple[str, ...]  # names by label; empty if the data does not tell
+    name: str = UNNAMED  # what reports call it; a run folder is refused to data of another name
+    classes: tuple[str, ...] = ()  # names by label; empty if the data does not tell
+
+    @classmethod
+    def of(cls, train: Source, test: Source, *, holdout: float = 0.1, seed: int = 0, name: str = UNNAMED) -> Data:
+        """Training and test data, with a share of the training data held out, the same one for the same seed.
+
+        Both are data sets, loaders, or tensors (inputs, labels). Labels that the training data tells (as `targets`, as
+        `labels`, or as the second of its tensors) are held out evenly. What is held out goes through the transforms of
+        the training data. If these augment, rather make two data sets and give aacp.Data(train, holdout, test).
+        """
+        rest, held = _without_holdout(name, train, holdout, seed)
+        return cls(rest, held, test, name, _classes(train))
 
     def __str__(self) -> str:
         parts = {"to train on": self.train, "held out": self.holdout, "to test on": self.test}
@@ -45,3 +67,63 @@ def split(labels: torch.Tensor, share: float, seed: int = 0) -> tuple[torch.Tens
     due = np.floor(np.arange(len(labels) + 1) * share + 1e-9)  # one more is due after every 1 / share of a label
     taken = np.diff(due) > 0
     return torch.from_numpy(np.sort(by_label[~taken])), torch.from_numpy(np.sort(by_label[taken]))
+
+
+def _without_holdout(name: str, train: Any, share: float, seed: int) -> tuple[Source, Source]:
+    """The training data without its hold-out, and that."""
+    if isinstance(train, Images):
+        rest, held = split(train.labels, share, seed)
+        return train.subset(rest), train.subset(held)
+    if isinstance(train, DataLoader) and _is_plain(train):
+        rest_set, held_set = _without_holdout(name, train.dataset, share, seed)
+        return _loader_like(train, rest_set), _loader_like(train, held_set, held=True)
+    if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
+        return _without_holdout(name, TensorDataset(*train), share, seed)
+    if isinstance(train, Dataset) and not isinstance(train, IterableDataset) and hasattr(train, "__len__"):
+        rest, held = split(_labels(train), share, seed)
+        return Subset(train, rest.tolist()), Subset(train, held.tolist())
+    raise InvalidData(
+        f"No hold-out can be taken from the training data of {name}, a {type(train).__name__}. Give a data set with a "
+        "length, a loader without a sampler of its own, or aacp.Data(train, holdout, test) with your own hold-out."
+    )
+
+
+def _is_plain(loader: DataLoader[Any]) -> bool:
+    """Whether the order of a loader's examples is one of torch's two, each example once: then it fits other data."""
+    sampler = loader.sampler
+    if type(loader.batch_sampler) is not BatchSampler or type(sampler) not in (RandomSampler, SequentialSampler):
+        return False
+    size = len(loader.dataset)  # type: ignore[arg-type]
+    return not isinstance(sampler, RandomSampler) or (not sampler.replacement and sampler.num_samples == size)
+
+
+def _loader_like(loader: DataLoader[Any], dataset: Any, held: bool = False) -> DataLoader[Any]:
+    """A loader with the same settings for other data; for a hold-out, one that gives all of it in order."""
+    return DataLoader(
+        dataset,
+        batch_size=loader.batch_size,
+        shuffle=not held and isinstance(loader.sampler, RandomSampler),
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        drop_last=not held and loader.drop_last,
+        worker_init_fn=loader.worker_init_fn,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=not held and loader.persistent_workers,
+    )
+
+
+def _labels(train: Any) -> torch.Tensor:
+    """The labels of a data set that tells them (as torchvision's do), else one for all: reading it may take hours."""
+    told = getattr(train, "targets", getattr(train, "labels", None))
+    if told is None and isinstance(train, TensorDataset) and len(train.tensors) == 2:
+        told = train.tensors[1]
+    labels = np.asarray(told)
+    usable = labels.shape == (len(train),) and labels.dtype.kind in "iu"
+    return torch.from_numpy(labels.astype(np.int64)) if usable else torch.zeros(len(train))
+
+
+def _classes(train: Any) -> tuple[str, ...]:
+    inner = train.dataset if isinstance(train, DataLoader) else train
+    return tuple(map(str, getattr(inner, "classes", ())))

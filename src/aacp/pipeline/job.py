@@ -20,8 +20,9 @@ from aacp.pipeline.sweep import Sweep, Sweeping
 from aacp.records import STRUCTURE, Choice, Request, Target
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
+from aacp.train.teaching import Loss
 from aacp.zoo.data import load_data
-from aacp.zoo.imports import module_of
+from aacp.zoo.imports import named_function
 from aacp.zoo.models import build_model
 from aacp.zoo.weights import load_weights
 
@@ -35,13 +36,17 @@ class Names:
     weights: str | None = None
     metric: str | None = None
     device: str | None = None
+    loss: str | None = None
 
     def subject(self, seed: int) -> Subject:
         """What is named; the seed is for weights that are drawn and for the hold-out."""
         file = "" if self.weights is None else str(Path(self.weights).resolve())
         data, device = load_data(self.data, seed=seed), device_of(self.device)
         model = network_of(self.model, self.weights, seed)
-        return Subject(model, data, self.model, device, score_of(self.metric), file, self.metric or "")
+        return Subject(
+            model, data, self.model, device, score_of(self.metric), file, self.metric or "", loss_of(self.loss),
+            self.loss or "",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class FinishingJob:
     weights: str | None = None
     metric: str | None = None
     device: str | None = None
+    loss: str | None = None
 
     @cached_property
     def asked(self) -> Request:
@@ -103,9 +109,8 @@ class FinishingJob:
     @property
     def names(self) -> Names:
         weights, metric = self.weights or self.asked.weights_file, self.metric or self.asked.metric_source
-        return Names(
-            self.model or self.asked.model, self.data or self.asked.data, weights or None, metric or None, self.device
-        )
+        model, data, loss = self.model or self.asked.model, self.data or self.asked.data, self.loss
+        return Names(model, data, weights or None, metric or None, self.device, loss or self.asked.loss_source or None)
 
     def run(self, recipe: Recipe, from_scratch: bool) -> Pruned:
         """Train what was found, and all that follows."""
@@ -128,11 +133,9 @@ def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
 
 def score_of(name: str | None) -> Score:
     """A score function of the user's, or accuracy."""
-    if name is None:
-        return accuracy
-    source, _, entry = name.partition(":")
-    function = getattr(module_of(source, UnknownData), entry, None)
-    if not callable(function):
-        raise UnknownData(f"{name} is no function. Name one of (network, batches), as package.module:function.")
-    score: Score = function
-    return score
+    return accuracy if name is None else named_function(name, "(network, batches)", UnknownData)
+
+
+def loss_of(name: str | None) -> Loss | None:
+    """A loss function of the user's, or none: cross-entropy."""
+    return None if name is None else named_function(name, "(outputs, targets)", UnknownData)

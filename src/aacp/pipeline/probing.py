@@ -77,7 +77,7 @@ class Probing:
         network = subject.inherited(self.search.graph, choice.counts, self.plan)
         finetune(
             network, subject.data.train, recipe.scaled(self.plan.probe_epochs), teacher=subject.teacher(recipe),
-            folder=place.path / TRAINING, device=subject.device, verbose=self.search.verbose,
+            loss=subject.loss, folder=place.path / TRAINING, device=subject.device, verbose=self.search.verbose,
         )  # fmt: skip
         return subject.scored(network, subject.data.holdout)
 

@@ -35,6 +35,7 @@ from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluat
 from aacp.report.page import FILE, write_report
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
+from aacp.train.teaching import Loss
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def prune(
     *,
     plan: Plan = DEFAULT,
     score: Score = accuracy,
+    loss: Loss | None = None,
     teacher: nn.Module | None = None,
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
@@ -85,10 +87,11 @@ def prune(
 
     A budget is a share to remove or a most to keep, for each cost: {"macs": 0.5, "weight_bytes": "2MB"}. The model is
     not touched. The search sees the hold-out, training the training data, and the test data is looked at once, at the
-    end. Without a `teacher`, a recipe with distillation is taught by the unpruned network. `known_from` are folders of
-    earlier runs of the same network, whose evaluations this search takes over.
+    end. Of a `score`, a function of (network, batches), more is better; a `loss` of (outputs, targets) takes the place
+    of cross-entropy. Without a `teacher`, a recipe with distillation is taught by the unpruned network. `known_from`
+    are folders of earlier runs of the same network, whose evaluations this search takes over.
     """
-    subject = Subject(model, data, name or type(model).__name__, device_of(device), score)
+    subject = Subject(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
     known = tuple(map(str, known_from))
     return PruningRun(subject, targets(budget), plan, RunFolder.of(folder), teacher, known, verbose).pruned()
 
@@ -174,13 +177,13 @@ class PruningRun:
         data, place = self.subject.data, self.folder.path / TRAINING
         if self.plan.from_scratch:
             train_from_scratch(
-                network, data.train, self.plan.recipe, holdout=data.holdout, score=self.subject.score, folder=place,
-                device=self.subject.device, verbose=self.verbose,
+                network, data.train, self.plan.recipe, holdout=data.holdout, loss=self.subject.loss,
+                score=self.subject.score, folder=place, device=self.subject.device, verbose=self.verbose,
             )  # fmt: skip
         else:
             teacher = self.teacher or self.subject.teacher(self.plan.recipe)
             finetune(
-                network, data.train, self.plan.recipe, teacher=teacher, holdout=data.holdout,
+                network, data.train, self.plan.recipe, teacher=teacher, holdout=data.holdout, loss=self.subject.loss,
                 score=self.subject.score, folder=place, device=self.subject.device, verbose=self.verbose,
             )  # fmt: skip
         return network.eval()

@@ -25,7 +25,8 @@ from aacp.records import RUN, Request, Target
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 
-CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source")  # differ between calls
+# What may differ between calls.
+CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source", "loss_source")
 ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "frozen", "scope")  # what scores depend on
 
 
@@ -43,7 +44,7 @@ def ask(
         return asked
     before = Request.from_json(known)
     if before.recipe is None and not (folder.path / ARTEFACT).exists():
-        before = replace(before, recipe=asked.recipe, from_scratch=asked.from_scratch)
+        before = replace(before, recipe=asked.recipe, from_scratch=asked.from_scratch, loss=asked.loss)
     names = [field.name for field in fields(Request) if field.name not in CIRCUMSTANCES]
     require_same(folder, before, asked, names, "Ask for the same again, or choose another folder.")
     folder.write_json(RUN, before.to_json())
@@ -116,6 +117,8 @@ def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_f
         started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         metric=_name(subject.score),
         metric_source=subject.metric_source,
+        loss="cross_entropy" if subject.loss is None else _name(subject.loss),
+        loss_source=subject.loss_source,
     )
 
 

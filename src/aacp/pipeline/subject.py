@@ -22,6 +22,8 @@ from aacp.graph.tracing import prepare
 from aacp.pipeline.plan import Plan
 from aacp.structure import Structure
 from aacp.train.recipe import Recipe
+from aacp.train.seeding import global_seed, seed_loader
+from aacp.train.teaching import Loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,18 +37,26 @@ class Subject:
     score: Score = accuracy
     weights_file: str = ""  # where the weights came from, if from a file
     metric_source: str = ""  # where the score function came from, if by a name
+    loss: Loss | None = None  # None: cross-entropy
+    loss_source: str = ""
 
     def example(self) -> Any:
         """One held-out input, as the network takes it: costs are those of one."""
-        return next(Batches.of(self.data.holdout, batch_size=1, images=1).inputs())
+        return next(self._read(self.data.holdout, 1, torch.device("cpu")).inputs())
 
     def calibration(self, plan: Plan) -> Batches:
-        return Batches.of(self.data.train, images=plan.calibration_images, device=self.device)
+        return self._read(self.data.train, plan.calibration_images)
+
+    def _read(self, part: Source, images: int | None = None, device: torch.device | None = None) -> Batches:
+        """A part of the data, or so many of it; what a loader shuffles or augments is the same in every call."""
+        with global_seed(self.device, 0):
+            seed_loader(part, 0)
+            return Batches.of(part, images=images, device=device or self.device)
 
     def estimate(self, graph: ChannelGraph, plan: Plan) -> PSAE:
         return PSAE(
-            self.model, graph, calibration=self.calibration(plan), holdout=self.data.holdout, score=self.score,
-            importance=plan.importance, seed=plan.seed, device=self.device,
+            self.model, graph, calibration=self.calibration(plan), holdout=self._read(self.data.holdout),
+            score=self.score, importance=plan.importance, seed=plan.seed, device=self.device,
         )  # fmt: skip
 
     def inherited(self, graph: ChannelGraph, counts: Iterable[int], plan: Plan) -> nn.Module:
@@ -64,7 +74,7 @@ class Subject:
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
-                return float(self.score(network, Batches.of(part, device=self.device)))
+                return float(self.score(network, self._read(part)))
         finally:
             network.to(home)
 

@@ -24,6 +24,7 @@ from aacp.report.page import write_report
 from aacp.search.history import Candidate, History
 from aacp.search.loop import recorded
 from aacp.space import SearchSpace
+from aacp.train.teaching import Loss
 
 FRONT, PRICED = "front.json", ("macs", "params")
 
@@ -60,6 +61,7 @@ def sweep(
     plan: Plan = DEFAULT,
     train: bool = False,
     score: Score = accuracy,
+    loss: Loss | None = None,
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
     device: torch.device | str | None = None,
@@ -69,7 +71,7 @@ def sweep(
 
     Every search takes over what those before it have evaluated. The same call again goes on where it was stopped.
     """
-    subject = Subject(model, data, name or type(model).__name__, device_of(device), score)
+    subject = Subject(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
     limits = [targets(budget) for budget in budgets]
     return Sweeping(subject, limits, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.batches import batch_size_of, moved, targets_of
 from aacp.errors import AACPError, InvalidData
-from aacp.train.seeding import derived, generator
+from aacp.train.seeding import generator, seed_loader
 
 IGNORED = -100  # torch's mark for what a loss should pass over
 
@@ -76,11 +76,7 @@ class Loaded:
         return worker_count(self.ranks) if self.device.type == "cuda" else 0
 
     def _seeded(self, epoch: int) -> Any:
-        torch.manual_seed(derived(self.seed, epoch))  # the same in every process, or their shares would overlap
-        own = getattr(self.source, "generator", None)
-        sampler = getattr(getattr(self.source, "sampler", None), "generator", None)
-        for known in {id(known): known for known in (own, sampler) if known is not None}.values():
-            known.manual_seed(derived(self.seed, epoch))
+        seed_loader(self.source, self.seed, epoch)  # the same in every process, or their shares would overlap
         return self.source
 
     def _share(self, batch: Any) -> Any:

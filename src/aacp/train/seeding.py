@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +28,16 @@ def global_seed(device: torch.device, *numbers: int) -> Iterator[None]:
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derived(*numbers))
         yield
+
+
+def seed_loader(loader: Any, *numbers: int) -> None:
+    """Seed what a loader may draw from: torch's global generator, and those of its own."""
+    seed = derived(*numbers)
+    torch.manual_seed(seed)
+    own, sampler = getattr(loader, "generator", None), getattr(loader, "sampler", None)
+    for known in (own, getattr(sampler, "generator", None)):
+        if isinstance(known, torch.Generator):
+            known.manual_seed(seed)
 
 
 def digest(tensors: Iterable[Tensor]) -> str:

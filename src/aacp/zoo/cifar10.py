@@ -41,7 +41,7 @@ def cifar10(
     training, test = (_images([read(name) for name in names], mean, std) for names in (TRAINING, TEST))
     rest, held = split(training.labels, holdout, seed)
     train = replace(training.subset(rest), padding=4, flip=True)
-    return Data("cifar10", train, training.subset(held), test, CLASSES)
+    return Data(train, training.subset(held), test, "cifar10", CLASSES)
 
 
 def _reader(path: Path) -> Callable[[str], Rows]:

@@ -25,4 +25,4 @@ def digits(holdout: float = 0.1, seed: int = 0) -> Data:
     training, test = images.subset(torch.arange(len(images) - TEST)), images.subset(torch.arange(len(images))[-TEST:])
     rest, held = split(training.labels, holdout, seed)
     train = replace(training.subset(rest), padding=1)  # a mirrored digit is none, a shifted one is
-    return Data("digits", train, training.subset(held), test, tuple("0123456789"))
+    return Data(train, training.subset(held), test, "digits", tuple("0123456789"))

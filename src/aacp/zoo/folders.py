@@ -102,7 +102,7 @@ def image_folder(
         )
     rest, held = split(training.labels, holdout, seed)
     held_out = replace(training.subset(held), pipeline=test.pipeline)
-    return Data(f"imagefolder:{root}", training.subset(rest), held_out, test, training.classes)
+    return Data(training.subset(rest), held_out, test, f"imagefolder:{root}", training.classes)
 
 
 def training_pipeline(size: int = 224) -> Pipeline:

@@ -26,13 +26,27 @@ def module_of(name: str, error: type[AACPError]) -> types.ModuleType:
 
 def function_of(source: str, entry: str, returned: str, error: type[AACPError]) -> Callable[[], Any]:
     """The user's function `entry` of the module `source`, as a function whose failures are ours to tell."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # "my_model:build" means the file beside the user
-    function = getattr(module_of(source, error), entry, None)
+    function = _found(source, entry, error)
     if not callable(function):
         raise error(f"{source} has no function {entry!r}. Name a function or class that returns {returned}.")
     return lambda: result_of(f"{source}:{entry}", function, error)
+
+
+def named_function(name: str, arguments: str, error: type[AACPError]) -> Callable[..., Any]:
+    """A function of the user's that is called later, with arguments."""
+    source, _, entry = name.partition(":")
+    function = _found(source, entry, error) if source and entry else None
+    if not callable(function):
+        raise error(f"{name} is no function. Name one of {arguments}, as package.module:function.")
+    found: Callable[..., Any] = function
+    return found
+
+
+def _found(source: str, entry: str, error: type[AACPError]) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # "my_model:build" means the file beside the user
+    return getattr(module_of(source, error), entry, None)
 
 
 def result_of(name: str, function: Callable[[], Any], error: type[AACPError]) -> Any:

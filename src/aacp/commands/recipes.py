@@ -1,0 +1,44 @@
+"""Recipes as options: how to train what was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import click
+
+from aacp.commands.options import gathered
+from aacp.train.recipe import DIGITS, FINETUNE, RECIPES, Recipe
+
+# The digits are few: they need less time, and their teacher knows little more than the labels.
+DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train."""
+
+    recipe: str | None
+    epochs: int | None
+    lr: float | None
+    batch_size: int | None
+
+    def chosen(self, data: str, scratch: bool, seed: int) -> Recipe:
+        return self._named(data, scratch).changed(self.epochs, self.batch_size, self.lr, seed=seed)
+
+    def _named(self, data: str, scratch: bool) -> Recipe:
+        if self.recipe is not None:
+            return RECIPES[self.recipe]
+        if data == "digits":
+            return DIGITS if scratch else DIGITS_FINETUNE
+        return RECIPES["base"] if scratch else FINETUNE
+
+
+training = gathered(
+    Training,
+    [
+        click.option("--recipe", type=click.Choice(list(RECIPES)), help="By default our own."),
+        click.option("--epochs", type=int, help="Cut or stretch the recipe to so many."),
+        click.option("--lr", type=float, help="First learning rate, instead of the recipe's."),
+        click.option("--batch-size", type=int, help="Instead of the recipe's."),
+    ],
+)

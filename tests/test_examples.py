@@ -1,0 +1,81 @@
+"""What examples/ shows, runs: each with few epochs and evaluations, and one of them by name from the command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import aacp
+from aacp.cli import main
+from aacp.pipeline import pruning
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_says_how_it_is_run(path: Path) -> None:
+    assert f"python examples/{path.name}" in path.read_text().split('"""')[1]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Examples set torch's threads, as a script may."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing ONNX files takes most of the time of so short a run, and has its own tests."""
+    monkeypatch.setattr(pruning, "export_both", lambda *_: None)
+
+
+@pytest.mark.usefixtures("one_thread", "no_onnx")
+@pytest.mark.parametrize(("name", "rate"), [("own_model", 0.5), ("segmentation", 0.5), ("torchvision_network", 0.33)])
+def test_an_example_prunes_to_its_budget(
+    name: str, rate: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pruned = example(name).main(tmp_path, epochs=1, evaluations=3)
+    assert pruned.evaluation.after.macs <= (1 - rate) * pruned.evaluation.before.macs
+    assert pruned.report.exists()
+    assert "test score" in capsys.readouterr().out
+
+
+def test_mean_iou_of_known_answers() -> None:
+    found = torch.tensor([[0, 1, 1, 2]])
+    there = torch.tensor([[0, 0, 1, 2]])
+    answers = torch.nn.functional.one_hot(found, 3).permute(0, 2, 1).float()
+    score = example("segmentation").mean_iou(torch.nn.Identity(), aacp.Batches.of((answers, there)))
+    assert score == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
+
+
+def test_an_example_runs_by_its_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    names = ["segmentation:UNet", "--data", "segmentation:pictures", "--metric", "segmentation:mean_iou"]
+    options = [*names, "--prune-macs", "0.5", "--evaluations", "2", "--calibration", "32", "--run", str(tmp_path)]
+    found = CliRunner().invoke(main, ["search", *options], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    asked = aacp.RunFolder(tmp_path).read_json("run.json")
+    assert (asked["model"], asked["metric"], asked["metric_source"]) == (
+        "segmentation:UNet",
+        "mean_iou",
+        "segmentation:mean_iou",
+    )
