@@ -1,0 +1,84 @@
+"""Goal, not yet measured: ResNet56 of the public checkpoint (93.39 %) at -50 % MACs above 93.77 % on CIFAR-10.
+
+Each row is one `aacp prune` command, from the checkpoint to the exported network: search and fine-tuning with the
+defaults, and uniform widths trained the same way beside it. Reported is the test accuracy of the last epoch, seed by
+seed; neither search nor training sees the test pictures. What the runs leave (request, structure, history, training
+log, evaluation) is copied beside the result. The same command again goes on where it was stopped.
+
+    python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--seeds 0 1] [--at-once 3] [--out FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from aacp.bench.provenance import Provenance
+
+METHODS = ("default", "uniform")
+KEPT = ("run.json", "structure.json", "history.jsonl", "evaluation.json", "training/log.jsonl")
+
+
+def command(options: argparse.Namespace, method: str, seed: int) -> list[str]:
+    subject = (
+        ["digits_resnet", "--data", "digits"] if options.smoke else ["resnet56", "--data", f"cifar10:{options.data}"]
+    )
+    size = ["--evaluations", "10", "--epochs", "2", "--calibration", "128"] if options.smoke else []
+    weights = ["--weights", options.weights] if options.weights else []
+    place = ["--run", str(options.runs / f"{method}-{seed}")]
+    chosen = ["--prune-macs", "0.5", "--method", method, "--seed", str(seed)]
+    return [sys.executable, "-m", "aacp.cli", "prune", *subject, *weights, *chosen, *size, *place, "--json"]
+
+
+def run(options: argparse.Namespace, method: str, seed: int) -> dict[str, Any]:
+    line, begun = command(options, method, seed), time.perf_counter()
+    found = subprocess.run(line, capture_output=True, text=True)
+    if found.returncode:
+        sys.exit(f"{' '.join(line)}\n{found.stderr[-2000:]}")
+    seconds = round(time.perf_counter() - begun, 1)
+    return json.loads(found.stdout) | {"method": method, "seed": seed, "seconds": seconds, "command": line[2:]}
+
+
+def keep(options: argparse.Namespace, method: str, seed: int) -> None:
+    source, place = options.runs / f"{method}-{seed}", options.out / options.name / f"{method}-{seed}"
+    place.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        shutil.copy(source / name, place / name.replace("/", "-"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--weights")
+    parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
+    parser.add_argument("--at-once", type=int, default=3, help="runs that share the GPU")
+    parser.add_argument("--runs", type=Path, default=Path("runs/prune_cifar10"), help="where runs keep their state")
+    parser.add_argument("--smoke", action="store_true", help="on a CPU with the digits, to see that it runs")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    options.name = "prune_digits" if options.smoke else "prune_cifar10"
+    jobs = [(method, seed) for seed in options.seeds for method in METHODS]
+    with ThreadPoolExecutor(options.at_once) as pool:
+        rows = list(pool.map(lambda job: run(options, *job), jobs))
+    for method in METHODS:
+        scores = [100 * row["after"]["test"] for row in rows if row["method"] == method]
+        spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+        print(f"{method}: {fmean(scores):.2f}{spread} % ({', '.join(f'{score:.2f}' for score in scores)})")
+    result = asdict(Provenance.of(" ".join(["python", *sys.argv]))) | {"rows": rows}
+    if options.out:
+        (options.out / f"{options.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        for job in jobs:
+            keep(options, *job)
+
+
+if __name__ == "__main__":
+    main()
