@@ -10,18 +10,25 @@ demo: .venv/ready
 test: check
 	$(BIN)/pytest -n 2 --dist worksteal
 
-check: .venv/ready
+check: .venv/complete
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 
-format: .venv/ready
+format: .venv/complete
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
+# Compiling all that torch brings takes longer than compiling what is used of it, when it is.
+PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable
+
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[vision,onnx,dev]'
+	$(PIP) '.[onnx]'
+	touch $@
+
+.venv/complete: .venv/ready
+	$(PIP) '.[vision,onnx,dev]'
 	touch $@
 
 clean:
