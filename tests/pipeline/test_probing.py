@@ -17,6 +17,7 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import targets
 from aacp.records import Choice
+from aacp.search.loop import recorded
 from aacp.train.recipe import DIGITS
 
 PLAN = Plan(evaluations=8, calibration_images=128, recipe=None, max_drop=0.1)
@@ -61,9 +62,7 @@ def test_the_history_is_that_of_all_probes(model, data, tmp_path: Path) -> None:
     found(model, data, {}, tmp_path, PLAN)
     lines = [line for path in tmp_path.glob("probes/*/history.jsonl") for line in path.read_text().splitlines()]
     probes = {tuple(json.loads(line)["counts"]) for line in lines}
-    whole = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
-    assert {tuple(line["counts"]) for line in whole} == probes
-    assert [line["number"] for line in whole] == list(range(len(whole)))
+    assert {candidate.structure.counts for candidate in recorded(tmp_path)} == probes
 
 
 @pytest.mark.usefixtures("linear")

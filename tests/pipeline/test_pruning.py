@@ -21,7 +21,7 @@ import aacp
 from aacp.folder import RunFolder
 from aacp.pipeline import pruning
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.pruning import Pruned, prune
+from aacp.pipeline.pruning import Pruned, PruningRun, prune
 from aacp.train.recipe import DIGITS
 
 RECIPE = replace(DIGITS.scaled(2), distillation=0.5)
@@ -32,6 +32,12 @@ BUDGET = {"macs": 0.5, "params": 0.33}
 @pytest.fixture(scope="module")
 def whole(model: torch.nn.Module, data: aacp.Data, tmp_path_factory: pytest.TempPathFactory) -> Pruned:
     return prune(model, data, BUDGET, tmp_path_factory.mktemp("whole"), plan=PLAN, name="digits_resnet")
+
+
+@pytest.fixture
+def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exporting takes most of the time of so short a run; `whole` has it."""
+    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)
 
 
 def weights(folder: RunFolder) -> bytes:
@@ -46,6 +52,7 @@ def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: Prune
     assert whole.evaluation.after.params <= 0.67 * whole.evaluation.before.params
 
 
+@pytest.mark.usefixtures("no_onnx")
 def test_the_model_is_not_touched(model, data, tmp_path: Path) -> None:
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
     prune(model, data, BUDGET, tmp_path, plan=replace(PLAN, recipe=None, evaluations=10))
@@ -64,7 +71,8 @@ class Stopped(Exception):
     """What a test stops a run with."""
 
 
-@pytest.mark.parametrize("stage", ["searched", "trained", "saved", "exported"])
+@pytest.mark.usefixtures("no_onnx")
+@pytest.mark.parametrize("stage", ["searched", "trained", "saved", "evaluated", "reported"])
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +80,7 @@ def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(pruning.PruningRun, stage, stop)
+        patch.setattr(PruningRun, stage, stop)
         with pytest.raises(Stopped):
             prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
     again = prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
@@ -171,6 +179,7 @@ def test_costs_are_those_of_one_input(model, data, whole: Pruned) -> None:
     assert whole.evaluation.before.macs == counter.get_total_flops() // 2
 
 
+@pytest.mark.usefixtures("no_onnx")
 def test_what_an_earlier_run_evaluated_is_taken_over(model, data, whole, tmp_path: Path) -> None:
     plan = replace(PLAN, recipe=None)
     found = prune(model, data, {"macs": 0.4}, tmp_path, plan=plan, known_from=[whole.folder.path])
