@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Everything that is measured on a GPU, in parts that take ten minutes at most; later parts use what earlier ones left.
-#   bash benchmarks/gpu.sh PART OUT     with CIFAR-10 in ~/data/cifar10, checkpoints in data/small
-# Parts: tests speed estimate ranking latency prune recipes
+#   bash benchmarks/gpu.sh PART FOLDER     with CIFAR-10 in ~/data/cifar10, checkpoints in data/small
+# Parts: tests speed estimate ranking latency prune recipes. All that a part leaves is FOLDER/PART.tgz; if that file is in
+# data/small when the part is run again, it goes on from there.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-part=$1 out=$2 data=$HOME/data/cifar10 weights=data/small/resnet56-4bfd9763.th
+part=$1 out=$HOME/measured/$1 data=$HOME/data/cifar10 weights=data/small/resnet56-4bfd9763.th
+mkdir -p "$out" "$2"
+if [ -f "data/small/$part.tgz" ]; then tar xzf "data/small/$part.tgz" -C "$out"; fi
+trap 'tar czf "$2/$part.tgz" --exclude "*.onnx" -C "$out" .' EXIT
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 case $part in
 tests)
@@ -29,5 +33,6 @@ recipes)
     python benchmarks/train_recipes.py --data "$data" --weights $weights --at-once 3 --runs "$out/runs" \
         --out "$out/train_recipes.json" ;;
 *)
-    echo "There is no part $part. Choose one of those above." && exit 2 ;;
+    echo "There is no part $part. Choose one of those above."
+    exit 2 ;;
 esac
