@@ -183,7 +183,9 @@ class BeforeAfter(Record):
 
     def __str__(self) -> str:
         times = self.before.seconds / self.after.seconds
-        verdict = "faster" if self.after.high_seconds < self.before.low_seconds else "NOT FASTER"
+        is_faster = self.after.high_seconds < self.before.low_seconds
+        is_slower = self.after.low_seconds > self.before.high_seconds
+        verdict = "faster" if is_faster else "SLOWER" if is_slower else "NOT FASTER beyond noise"
         return (
             f"{self.runtime}, batch {self.batch_size}: {1e3 * self.before.seconds:.3g} -> "
             f"{1e3 * self.after.seconds:.3g} ms (x{times:.2f}, {verdict})"

@@ -196,3 +196,8 @@ def test_scores_of_another_network_are_not_taken_over(data, whole, tmp_path: Pat
         prune(other, data, {"macs": 0.4}, tmp_path / "a", plan=PLAN, known_from=[whole.folder.path])
     with pytest.raises(aacp.RunMismatch, match="no folder"):
         prune(other, data, {"macs": 0.4}, tmp_path / "b", plan=PLAN, known_from=[tmp_path / "nowhere"])
+
+
+def test_a_loader_alone_is_not_taken_for_data(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidData, match=r"does not say what to train.* aacp.Data.of"):
+        prune(model, data.train, BUDGET, tmp_path, plan=PLAN)

@@ -206,6 +206,7 @@ class PruningRun:
         return evaluation
 
     def exported(self, network: nn.Module) -> Export | None:
+        self._say("exporting")
         deployment, example = self.plan.deployment, self.subject.example()
         found = export_both(self.folder, self.subject.model, network, example, deployment)
         if found is None:

@@ -14,7 +14,7 @@ from aacp.data.batches import Batches
 from aacp.data.modes import evaluating
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data, Source
-from aacp.errors import UntraceableModel
+from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import inherit
 from aacp.estimate.psae import PSAE
 from aacp.estimate.recalibration import recalibrate
@@ -39,6 +39,13 @@ class Subject:
     metric_source: str = ""  # where the score function came from, if by a name
     loss: Loss | None = None  # None: cross-entropy
     loss_source: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, Data):
+            raise InvalidData(
+                f"data is a {type(self.data).__name__}, which does not say what to train, search and test on. "
+                "Give aacp.Data.of(train, test), or aacp.Data(train, holdout, test)."
+            )
 
     def example(self) -> Any:
         """One held-out input, as the network takes it: costs are those of one."""
