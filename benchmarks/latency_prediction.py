@@ -16,7 +16,9 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +52,15 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     predicted = table.seconds([run.structure for run in runs]) / table.reference
     measured = np.array([run.whole / run.reference for run in runs])
     error = PredictionError.of(predicted, measured, float(np.median([run.noise for run in runs])))
+    rows = np.array([list(space.sample(generator)) for _ in range(1000)])
+    pricing = min(_timed(lambda: table.seconds(rows)) for _ in range(5))
     seconds = time.perf_counter() - start
     print(f"{name}, {table.setting.runtime} {table.setting.version}, {options.device}: {error}")
     print(
         f"  unpruned {1e3 * table.reference:.3g} ms, structures from {measured.min():.2f} to {measured.max():.2f} of it"
     )
     print(f"  the table itself says: {table.error}")
+    print(f"  {1e3 * pricing:.1f} ms to predict 1,000 structures")
     print(f"  {measured_after:.0f} s for the table, {seconds:.0f} s in all", flush=True)
     return {
         "network": name,
@@ -67,9 +72,16 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
         "measured": measured.tolist(),
         "noise": [run.noise for run in runs],
         "structures": [list(run.structure) for run in runs],
+        "seconds_for_1000_predictions": pricing,
         "seconds_for_table": measured_after,
         "seconds_in_all": seconds,
     }
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -89,11 +101,11 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     provenance = Provenance.of(" ".join(["python", *sys.argv]))
     print(provenance)
-    rows = [compared(name, runtime, options) for name in options.networks for runtime in options.runtimes]
-    if options.out:
-        tag = f"{options.device.replace(':', '')}_{options.batch}"
-        content = {**asdict(provenance), "torch": torch.__version__, "rows": rows}
-        (options.out / f"latency_prediction_{tag}.json").write_text(json.dumps(content, indent=1) + "\n")
+    for name, runtime in product(options.networks, options.runtimes):
+        content = {**asdict(provenance), "torch": torch.__version__, **compared(name, runtime, options)}
+        file = f"latency_prediction_{name.rpartition(':')[2]}_{runtime}_{options.device}_{options.batch}.json"
+        if options.out:
+            (options.out / file).write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
