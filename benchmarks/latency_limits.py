@@ -87,17 +87,17 @@ def main() -> None:
         example = torch.zeros(1, 3, 224, 224)
         graph = aacp.trace(model, example)
         table = Path(scratch) / "table.json"
+        where = aacp.Deployment("onnxruntime", threads=options.threads)
         measured = aacp.measure_latency(
-            model, graph, aacp.SearchSpace(graph), example=example, runtime="onnxruntime", threads=options.threads,
+            model, graph, aacp.SearchSpace(graph), where, example=example,
             file=table, verbose=True,
         )  # fmt: skip
         print(measured, flush=True)
-        where = aacp.Deployment("onnxruntime", "cpu", 1, options.threads, str(table))
         for seed in range(options.seeds):
             begun, folder = time.perf_counter(), Path(scratch) / f"seed{seed}"
             plan = aacp.Plan(
                 evaluations=options.evaluations, recipe=None, calibration_images=options.images, seed=seed,
-                deployment=where,
+                deployment=where, latency_table=str(table),
             )  # fmt: skip
             found = aacp.prune(model, data, LIMITS, folder, plan=plan, name=MODEL)
             row = shares(folder, model, options.threads)

@@ -41,12 +41,12 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     example = aacp.example_input(model, NETWORKS.get(name))
     graph = aacp.trace(model, example)
     space = aacp.SearchSpace(graph, options.step)
-    setting = {"runtime": runtime, "device": options.device, "batch": options.batch, "threads": options.threads}
+    where = aacp.Deployment(runtime, options.device, options.batch, options.threads)
     table = aacp.measure_latency(
-        model, graph, space, example=example, **setting, seconds_per_structure=options.seconds, verbose=options.verbose
+        model, graph, space, where, example=example, seconds_per_structure=options.seconds, verbose=options.verbose
     )
     measured_after = time.perf_counter() - start
-    bench = NetworkBench(model, graph, example, **setting, seconds_per_structure=options.seconds)
+    bench = NetworkBench(model, graph, example, where, options.seconds)
     generator = np.random.default_rng(2026)
     runs = [bench(space.sample(generator)) for _ in range(options.structures)]
     predicted = table.seconds([run.structure for run in runs]) / table.reference

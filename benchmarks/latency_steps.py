@@ -43,12 +43,12 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     graph = aacp.trace(model, example)
     macs = aacp.macs(graph)
     budget = aacp.Budget(aacp.Limit(macs, pruning_rate=options.rate))
-    setting = {"runtime": runtime, "threads": options.threads, "device": options.device, "batch": options.batch}
-    steps = aacp.discovered_steps(model, graph, example=example, **setting)
+    where = aacp.Deployment(runtime, options.device, options.batch, options.threads)
+    steps = aacp.discovered_steps(model, graph, where, example=example)
     spaces = {"odd": aacp.SearchSpace(graph, 1), "auto": aacp.SearchSpace(graph, steps)}
     chosen = {kind: drawn(space, budget, options.pairs) for kind, space in spaces.items()}
     found = aacp.check_latency(
-        model, graph, [*chosen["odd"], *chosen["auto"]], example=example, **setting, turns=options.turns
+        model, graph, [*chosen["odd"], *chosen["auto"]], where, example=example, turns=options.turns
     )
     ratios = np.array([checked.ratio.median for checked in found]).reshape(2, -1)
     share = {kind: [float(macs(np.asarray(s))) / macs.full for s in structures] for kind, structures in chosen.items()}
@@ -61,7 +61,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     )
     return {
         "network": name,
-        "setting": setting,
+        "setting": asdict(where),
         "steps": steps,
         "macs": share,
         "checked": [

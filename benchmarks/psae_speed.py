@@ -24,7 +24,7 @@ import torch.nn.functional as F
 
 import aacp
 from aacp.bench.provenance import Provenance
-from aacp.estimate.correlation import spearman
+from aacp.correlation import spearman
 
 
 def structures_of(graph: aacp.ChannelGraph, rate: float, count: int) -> list[aacp.Structure]:

@@ -11,7 +11,7 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "lanes", "record", "machine"},
+    {"errors", "lanes", "correlation", "record", "machine"},
     {"structure", "channels", "space", "folder"},
     {"cost", "search", "table", "records", "timing", "header"},
     {"data"},

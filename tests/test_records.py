@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from aacp.cost.budget import Limit, cost_of
 from aacp.errors import RunMismatch
+from aacp.pipeline.plan import Plan
 from aacp.records import (
     BeforeAfter,
     Choice,
@@ -90,3 +92,7 @@ def test_what_was_reached_says_the_same_as_the_limit_itself(asked: dict[str, flo
         assert reached.reached == sum(counts)
         assert reached.holds == bool(limit.holds(limit.cost(structure)))
         assert reached.slack == pytest.approx(float(limit.slack(structure)))
+
+
+def test_every_part_of_a_plan_is_written_down_and_so_compared() -> None:
+    assert {field.name for field in fields(Plan)} <= {field.name for field in fields(Request)}

@@ -66,10 +66,10 @@ if TYPE_CHECKING:
     from aacp.header import Artefact as Artefact
     from aacp.latency.checking import Checked as Checked
     from aacp.latency.checking import check_latency as check_latency
+    from aacp.latency.deployment import Deployment as Deployment
+    from aacp.latency.deployment import setting_here as setting_here
     from aacp.latency.measuring import measure_latency as measure_latency
-    from aacp.latency.measuring import setting_here as setting_here
     from aacp.latency.stepping import discovered_steps as discovered_steps
-    from aacp.pipeline.plan import Deployment as Deployment
     from aacp.pipeline.plan import Plan as Plan
     from aacp.pipeline.pruning import Pruned as Pruned
     from aacp.pipeline.pruning import prune as prune
@@ -117,7 +117,7 @@ _PLACES = {
     "CorruptPicture": "aacp.errors",
     "Cost": "aacp.cost.analytic",
     "Data": "aacp.data.splits",
-    "Deployment": "aacp.pipeline.plan",
+    "Deployment": "aacp.latency.deployment",
     "DeviceMismatch": "aacp.errors",
     "Diverged": "aacp.errors",
     "Evolution": "aacp.search.evolution",
@@ -189,7 +189,7 @@ _PLACES = {
     "save": "aacp.artefact",
     "search_on": "aacp.estimate.distributed",
     "searcher": "aacp.search.methods",
-    "setting_here": "aacp.latency.measuring",
+    "setting_here": "aacp.latency.deployment",
     "shrink": "aacp.graph.surgery",
     "speedup": "aacp.timing",
     "sweep": "aacp.pipeline.sweep",

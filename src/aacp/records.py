@@ -61,6 +61,7 @@ class Request(Record):
     shrink: str = "macs"
     probe_epochs: int = 0
     deployment: dict[str, Any] | None = None  # runtime, device, batch and threads of latencies
+    latency_table: str | None = None
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations were taken over
     weights_file: str = ""
     metric_source: str = ""  # package.module:function, if it was named so

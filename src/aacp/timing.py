@@ -26,6 +26,9 @@ class Spread:
         lower, median, upper = np.percentile(np.asarray(values, dtype=float), [25, 50, 75]).tolist()
         return cls(lower, median, upper)
 
+    def scaled(self, factor: float) -> Spread:
+        return Spread(factor * self.lower, factor * self.median, factor * self.upper)
+
     def to_json(self) -> dict[str, float]:
         return {"lower": self.lower, "median": self.median, "upper": self.upper}
 

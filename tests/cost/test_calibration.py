@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aacp.cost.calibration import Correction, PredictionError, rank_correlation, robust_line
+from aacp.cost.calibration import Correction, PredictionError, robust_line
 
 
 def test_a_line_is_found_in_spite_of_outliers() -> None:
@@ -27,7 +27,7 @@ def test_the_error_is_relative_and_the_order_counts() -> None:
     error = PredictionError.of(np.array([1.1, 2.0, 2.7]), np.array([1.0, 2.0, 3.0]), 0.01)
     assert (error.structures, error.median, error.highest) == (3, pytest.approx(0.1), pytest.approx(0.1))
     assert error.rank_correlation == pytest.approx(1)
-    assert rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])) == pytest.approx(-1)
+    assert PredictionError.of(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0]), 0.01).rank_correlation == -1
     assert np.isnan(PredictionError.of(np.zeros(0), np.zeros(0), 0.01).median)
 
 

@@ -23,7 +23,9 @@ def test_a_much_smaller_structure_is_faster_and_the_ratio_says_so(runtime: str) 
     graph = aacp.trace(model, example)
     small, whole = aacp.Structure([8]), graph.full
     assert len(graph.free) == 1
-    found = aacp.check_latency(model, graph, [small, whole], example=example, runtime=runtime, threads=1, turns=9)
+    found = aacp.check_latency(
+        model, graph, [small, whole], aacp.Deployment(runtime, threads=1), example=example, turns=9
+    )
     assert [checked.structure for checked in found] == [small, whole]
     assert found[0].ratio.median < 0.7
     assert found[0].seconds.median > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -113,51 +112,24 @@ def test_a_real_network_is_measured_and_left_alone(runtime: str, tmp_path: Path)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     graph = aacp.trace(model, example)
     threads = torch.get_num_threads()
-    options = {"structures": 4, "held_out": 2, "seconds_per_structure": 0.01, "threads": 1}
+    where = aacp.Deployment(runtime, threads=1)
     table = aacp.measure_latency(
         model,
         graph,
         aacp.SearchSpace(graph, 1 / 4),
+        where,
         example=example,
-        runtime=runtime,
         file=tmp_path / "table.json",
-        **options,
+        structures=4,
+        held_out=2,
+        seconds_per_structure=0.01,
     )
     assert torch.get_num_threads() == threads
     assert model.training
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert table.setting == aacp.setting_here(model, runtime=runtime, device="cpu", batch=1, threads=1)
+    assert table.setting == aacp.setting_here(model, where)
     assert [piece.layer for piece in table.pieces] == [layer.name for layer in graph.layers]
     assert all(second > 0 for run in table.measured for second in run.pieces)
     assert 0 < float(table.cost(graph)(np.asarray(graph.full))) < 1
     loaded = aacp.LatencyTable.load(tmp_path / "table.json")
     assert json.dumps(loaded.to_json()) == json.dumps(table.to_json())
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"runtime": "tflite"}, "no runtime 'tflite'"),
-        ({"batch": 0}, "A batch of 0 on 2 threads"),
-        ({"threads": 0}, "A batch of 1 on 0 threads"),
-        ({"device": "tpu"}, "no device 'tpu'"),
-        ({"runtime": "onnxruntime", "device": "cuda"}, "timed on the CPU, not on 'cuda'"),
-    ],
-)
-def test_what_cannot_be_measured_here_is_refused(options: dict[str, object], words: str) -> None:
-    asked = {"runtime": "torch", "device": "cpu", "batch": 1, "threads": 2, **options}
-    with pytest.raises(aacp.InvalidOption, match=words):
-        aacp.setting_here(nn.Conv2d(1, 1, 1), **asked)  # type: ignore[arg-type]
-
-
-def test_a_runtime_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.import_module
-
-    def without(name: str, *rest: object) -> object:
-        if name == "onnxruntime":
-            raise ImportError(name)
-        return real(name, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(aacp.MissingPackage, match="onnxruntime is not installed"):
-        aacp.setting_here(nn.Conv2d(1, 1, 1), runtime="onnxruntime", device="cpu", batch=1, threads=1)

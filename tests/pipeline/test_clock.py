@@ -12,6 +12,7 @@ import torch
 
 import aacp
 from aacp.cost.analytic import Cost
+from aacp.cost.latency import LatencyTable
 from aacp.latency.checking import Checked
 from aacp.pipeline.clock import Clock
 from aacp.pipeline.plan import Plan
@@ -118,7 +119,7 @@ def test_a_limit_that_nothing_meets_is_given_up_with_what_was_measured(model, da
 def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth, monkeypatch) -> None:
     calls = []
 
-    def steps(model, graph, **where) -> dict[str, int]:
+    def steps(model, graph, where, **_) -> dict[str, int]:
         calls.append(where)
         return {group.name: 4 for group in graph.free}
 
@@ -129,4 +130,15 @@ def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth
     (tmp_path / "structure.json").unlink()
     found(model, data, {"macs": 0.4}, tmp_path, plan)
     assert len(calls) == 1
-    assert calls[0]["runtime"] == "onnxruntime"
+    assert calls == [aacp.Deployment("onnxruntime", "cpu", 1, 2)]
+
+
+def test_a_table_that_was_measured_before_is_taken_or_refused(model, data, tmp_path: Path, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(LatencyTable, "load", lambda path, setting: asked.append((path, setting)) or Table())
+    plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
+    subject = Subject(model, data, "digits_resnet", torch.device("cpu"))
+    clock = Clock(subject, None, plan, aacp.RunFolder(tmp_path))
+    assert clock.table_for(targets({"latency": 0.3})) == Table()
+    assert asked == [("table.json", aacp.setting_here(model, plan.deployment))]
+    assert clock.table_for(targets({"macs": 0.3})) is None

@@ -44,12 +44,12 @@ def measure(
 
     The same command again goes on where it was stopped.
     """
+    from aacp.latency.deployment import Deployment
     from aacp.latency.job import MeasuringJob
 
     out = out or f"latency/{re.sub(r'[^A-Za-z0-9._-]+', '-', f'{model}-{runtime}-{device}')}.json"
-    job = MeasuringJob(
-        model, out, runtime, device, batch, threads, shape, step, frozen, scope, structures, verbose=True
-    )
+    where = Deployment(runtime, device, batch, threads)
+    job = MeasuringJob(model, out, where, shape, step, frozen, scope, structures, verbose=True)
     with resumable(f"{out}.log"):
         table = job.run()
     found = {"table": out, "seconds": table.reference, "error": asdict(table.error), "setting": asdict(table.setting)}

@@ -118,7 +118,8 @@ class Searching:
     table: str | None
 
     def plan(self, recipe: Recipe | None, scratch: bool = False) -> Plan:
-        from aacp.pipeline.plan import Deployment, Plan
+        from aacp.latency.deployment import Deployment
+        from aacp.pipeline.plan import Plan
 
         return Plan(
             pruning_step=self.step,
@@ -131,7 +132,8 @@ class Searching:
             frozen=self.frozen,
             scope=self.scope,
             seed=self.seed,
-            deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads, self.table),
+            deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads),
+            latency_table=self.table,
         )
 
 

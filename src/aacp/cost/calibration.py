@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.correlation import spearman
 from aacp.cost.curves import non_negative
 
 Values = NDArray[np.float64]
@@ -42,7 +43,8 @@ class PredictionError:
         if not len(seconds):
             return cls(0, float("nan"), float("nan"), float("nan"), noise)
         off = np.abs(predicted / seconds - 1)
-        return cls(len(off), float(np.median(off)), float(off.max()), rank_correlation(predicted, seconds), noise)
+        order = spearman(predicted.tolist(), seconds.tolist()) if len(off) > 1 else float("nan")
+        return cls(len(off), float(np.median(off)), float(off.max()), order, noise)
 
     def __str__(self) -> str:
         return (
@@ -50,14 +52,6 @@ class PredictionError:
             f"{100 * self.highest:.1f} % at most, rank correlation {self.rank_correlation:.3f}, where measurements "
             f"are uncertain by {100 * self.noise:.1f} %"
         )
-
-
-def rank_correlation(some: Values, others: Values) -> float:
-    """Spearman's, without regard to ties, which seconds do not have; not a number for fewer than two."""
-    if len(some) < 2:
-        return float("nan")
-    ranks = [np.argsort(np.argsort(values)) for values in (some, others)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
+from aacp.correlation import spearman
 from aacp.data.batches import Batches, targets_of
 from aacp.data.scores import Score, accuracy
 from aacp.errors import AACPError, InvalidData, InvalidOption, InvalidScore
-from aacp.estimate.correlation import spearman
 from aacp.estimate.importance import Importance, unit_importance
 from aacp.estimate.inheritance import Order
 from aacp.estimate.masked import Masked

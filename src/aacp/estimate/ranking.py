@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from aacp.correlation import kendall, spearman
 from aacp.data.batches import Batches
 from aacp.errors import InvalidOption
-from aacp.estimate.correlation import kendall, spearman
 from aacp.estimate.psae import PSAE
 from aacp.structure import Structure
 from aacp.train.loop import finetune

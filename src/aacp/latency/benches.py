@@ -17,6 +17,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.pieces import Measured, Piece, Width
 from aacp.graph.signature import with_batch
 from aacp.graph.surgery import shrink
+from aacp.latency.deployment import Deployment
 from aacp.latency.profiling import OnnxPieces, draft_onnx
 from aacp.latency.recording import TorchPieces, is_convolution, is_layer, piece_kinds
 from aacp.runtimes import on_device, onnx_session, torch_threads
@@ -55,15 +56,11 @@ class NetworkBench:
         model: nn.Module,
         graph: ChannelGraph,
         example: Any,
-        *,
-        runtime: str,
-        device: str,
-        batch: int,
-        threads: int,
+        where: Deployment,
         seconds_per_structure: float = 1.0,
     ) -> None:
-        self._model, self._graph, self._example = model, graph, with_batch(on_device(example, "cpu"), batch)
-        self._runtime, self._device, self._threads = runtime, device, threads
+        self._model, self._graph, self._example = model, graph, with_batch(on_device(example, "cpu"), where.batch)
+        self._runtime, self._device, self._threads = where.runtime, where.device, where.threads
         self._seconds = seconds_per_structure
         self._layers, kinds, only_convolutions = piece_kinds(
             model, on_device(self._example, model_device(model)), graph

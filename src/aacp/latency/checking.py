@@ -14,7 +14,7 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.export import export_onnx
 from aacp.graph.surgery import shrink
-from aacp.latency.measuring import setting_here
+from aacp.latency.deployment import HERE, Deployment, setting_here
 from aacp.runtimes import Network, time_networks
 from aacp.structure import Structure
 from aacp.timing import Spread, Timing
@@ -43,28 +43,24 @@ def check_latency(
     model: nn.Module,
     graph: ChannelGraph,
     structures: Iterable[Structure],
+    where: Deployment = HERE,
     *,
     example: Any,
-    runtime: str = "torch",
-    device: str = "cpu",
-    batch: int = 1,
-    threads: int = 2,
     turns: int = 20,
 ) -> list[Checked]:
     """Measure structures end to end: modules in torch, exported files in ONNX Runtime. The model is not touched."""
-    setting_here(model, runtime=runtime, device=device, batch=batch, threads=threads)
+    setting_here(model, where)
     chosen = list(structures)
     networks = {str(i): shrink(model, graph, structure, example=example) for i, structure in enumerate(chosen)}
-    timed = time_delivered({ORIGINAL: model, **networks}, example, runtime, device, batch, threads, turns)
+    timed = time_delivered({ORIGINAL: model, **networks}, example, where, turns)
     return [_compared(structure, timed[ORIGINAL], timed[str(i)]) for i, structure in enumerate(chosen)]
 
 
-def time_delivered(
-    networks: dict[str, nn.Module], example: Any, runtime: str, device: str, batch: int, threads: int, turns: int
-) -> dict[str, Timing]:
+def time_delivered(networks: dict[str, nn.Module], example: Any, where: Deployment, turns: int) -> dict[str, Timing]:
     """The seconds of networks in the form in which a runtime gets them, in turns."""
-    if runtime == "torch":
-        return time_networks(networks, example, threads=threads, batch=batch, turns=turns, device=device)
+    threads, batch = where.threads, where.batch
+    if where.runtime == "torch":
+        return time_networks(networks, example, threads=threads, batch=batch, turns=turns, device=where.device)
     with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
         files: dict[str, Network] = {
             name: export_onnx(network, Path(folder) / f"{name}.onnx", example, check=False).path

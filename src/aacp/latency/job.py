@@ -13,7 +13,8 @@ from aacp.cost.latency import LatencyTable
 from aacp.errors import RunMismatch
 from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
-from aacp.latency.measuring import STRUCTURES, measure_latency, setting_here
+from aacp.latency.deployment import HERE, Deployment, setting_here
+from aacp.latency.measuring import STRUCTURES, measure_latency
 from aacp.latency.stepping import discovered_steps
 from aacp.space import PruningStep, SearchSpace
 from aacp.zoo.models import build_model, example_input
@@ -25,10 +26,7 @@ class MeasuringJob:
 
     model: str
     file: str
-    runtime: str = "torch"
-    device: str = "cpu"
-    batch: int = 1
-    threads: int = 2
+    where: Deployment = HERE
     shape: tuple[int, ...] | None = None
     step: float | int | Literal["auto"] = 1 / 8
     frozen: tuple[str, ...] = ()
@@ -39,19 +37,15 @@ class MeasuringJob:
 
     def run(self) -> LatencyTable:
         network = build_model(self.model).eval()
-        options = {"runtime": self.runtime, "device": self.device, "batch": self.batch, "threads": self.threads}
-        setting = asdict(setting_here(network, **options))  # type: ignore[arg-type]
+        setting = asdict(setting_here(network, self.where))
         example = example_input(network, self.shape)
         graph = trace(network, example, frozen=self.frozen, scope=self.scope)
         return measure_latency(
             network,
             graph,
             SearchSpace(graph, self._step(network, graph, example, setting)),
+            self.where,
             example=example,
-            runtime=self.runtime,
-            device=self.device,
-            batch=self.batch,
-            threads=self.threads,
             file=self.file,
             structures=self.structures,
             seconds_per_structure=self.seconds_per_structure,
@@ -68,16 +62,7 @@ class MeasuringJob:
         if known is not None and (known["setting"] != setting or list(known["steps"]) != names):
             raise RunMismatch(f"{name} holds steps of another network or setting. Remove it, or choose another file.")
         if known is None:
-            steps = discovered_steps(
-                network,
-                graph,
-                example=example,
-                runtime=self.runtime,
-                device=self.device,
-                batch=self.batch,
-                threads=self.threads,
-                verbose=self.verbose,
-            )
+            steps = discovered_steps(network, graph, self.where, example=example, verbose=self.verbose)
             known = {"setting": setting, "steps": steps}
             folder.write_json(name, known)
         found: dict[str, int] = known["steps"]

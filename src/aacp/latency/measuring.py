@@ -15,22 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.cost.latency import LatencyTable
 from aacp.cost.pieces import Measured, Setting
-from aacp.errors import InvalidOption, RunMismatch
+from aacp.errors import RunMismatch
 from aacp.folder import RunFolder
 from aacp.latency.benches import Bench, NetworkBench
+from aacp.latency.deployment import HERE, Deployment, setting_here
 from aacp.latency.progress import Progress
-from aacp.machine import machine
-from aacp.runtimes import require_package
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
-RUNTIMES = ("torch", "onnxruntime")
 STRUCTURES, HELD_OUT = 48, 10
 
 
@@ -38,12 +35,9 @@ def measure_latency(
     model: nn.Module,
     graph: ChannelGraph,
     space: SearchSpace,
+    where: Deployment = HERE,
     *,
     example: Any,
-    runtime: str = "torch",
-    device: str = "cpu",
-    batch: int = 1,
-    threads: int = 2,
     file: str | os.PathLike[str] | None = None,
     structures: int = STRUCTURES,
     held_out: int = HELD_OUT,
@@ -56,40 +50,10 @@ def measure_latency(
     With a `file`, the table is saved there, and a call that was interrupted goes on where it was. The model is not
     touched.
     """
-    setting = setting_here(model, runtime=runtime, device=device, batch=batch, threads=threads)
-    bench = NetworkBench(
-        model,
-        graph,
-        example,
-        runtime=runtime,
-        device=device,
-        batch=batch,
-        threads=threads,
-        seconds_per_structure=seconds_per_structure,
-    )
+    setting = setting_here(model, where)
+    bench = NetworkBench(model, graph, example, where, seconds_per_structure)
     plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
     return measured_table(bench, graph, space, setting, plan, None if file is None else Path(file), verbose)
-
-
-def setting_here(model: nn.Module, *, runtime: str, device: str, batch: int, threads: int) -> Setting:
-    """What a latency measured here and now depends on; refuses what cannot be measured."""
-    if runtime not in RUNTIMES:
-        raise InvalidOption(f"There is no runtime {runtime!r}. Choose {' or '.join(RUNTIMES)}.")
-    if batch < 1 or threads < 1:
-        raise InvalidOption(f"A batch of {batch} on {threads} threads cannot be timed. Give 1 or more of both.")
-    if device != "cpu" and runtime == "onnxruntime":
-        raise InvalidOption(
-            f"ONNX Runtime is timed on the CPU, not on {device!r}. Use device cpu, or the runtime torch."
-        )
-    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise InvalidOption(f"There is no device {device!r} here. Use cpu, or cuda on a machine that has a GPU.")
-    version = torch.__version__ if runtime == "torch" else require_package("onnxruntime").__version__
-    if runtime == "onnxruntime":
-        require_package("onnx")
-    name = "cpu" if device == "cpu" else torch.cuda.get_device_name(device)
-    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
-    threads = threads if device == "cpu" else 1  # a GPU does not care
-    return Setting(runtime, version, name, str(dtype).removeprefix("torch."), batch, threads, machine())
 
 
 def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:

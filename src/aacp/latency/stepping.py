@@ -16,7 +16,7 @@ from torch import nn
 from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.cost.pieces import Measured, Piece
 from aacp.latency.benches import Bench, NetworkBench
-from aacp.latency.measuring import setting_here
+from aacp.latency.deployment import HERE, Deployment, setting_here
 from aacp.latency.progress import Progress
 from aacp.structure import Structure
 
@@ -31,27 +31,15 @@ LEAST_NOISE = 0.005
 def discovered_steps(
     model: nn.Module,
     graph: ChannelGraph,
+    where: Deployment = HERE,
     *,
     example: Any,
-    runtime: str = "torch",
-    device: str = "cpu",
-    batch: int = 1,
-    threads: int = 2,
     seconds_per_structure: float = 0.3,
     verbose: bool = False,
 ) -> dict[str, int]:
     """A pruning step for every free group, found by timing; `SearchSpace(graph, steps)` takes it."""
-    setting_here(model, runtime=runtime, device=device, batch=batch, threads=threads)
-    bench = NetworkBench(
-        model,
-        graph,
-        example,
-        runtime=runtime,
-        device=device,
-        batch=batch,
-        threads=threads,
-        seconds_per_structure=seconds_per_structure,
-    )
+    setting_here(model, where)
+    bench = NetworkBench(model, graph, example, where, seconds_per_structure)
     return steps_on(bench, graph, verbose)
 
 

@@ -10,7 +10,8 @@ from aacp.channels import ChannelGraph
 from aacp.cost.latency import LatencyTable
 from aacp.folder import RunFolder
 from aacp.latency.checking import Checked, check_latency
-from aacp.latency.measuring import measure_latency, setting_here
+from aacp.latency.deployment import setting_here
+from aacp.latency.measuring import measure_latency
 from aacp.latency.stepping import discovered_steps
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
@@ -39,10 +40,9 @@ class Clock:
             return self.plan.pruning_step
         known = self.folder.read_json(STEPS)
         if known is None:
-            where = self.plan.deployment
             known = discovered_steps(
-                self.subject.model, self.graph, example=self.subject.example(), runtime=where.runtime,
-                device=where.device, batch=where.batch, threads=where.threads, verbose=self.verbose,
+                self.subject.model, self.graph, self.plan.deployment, example=self.subject.example(),
+                verbose=self.verbose,
             )  # fmt: skip
             self.folder.write_json(STEPS, known)
         steps: dict[str, int] = known
@@ -50,21 +50,14 @@ class Clock:
 
     def table_for(self, limits: Sequence[Target]) -> LatencyTable | None:
         """What the structures of the space take, if a limit needs it; a measurement that was stopped goes on."""
-        if LATENCY not in {self.plan.shrink, *(limit.cost for limit in limits)}:
+        shrunk = {self.plan.shrink} if self.plan.max_drop is not None else set()
+        if LATENCY not in shrunk.union(limit.cost for limit in limits):
             return None
-        space, where = SearchSpace(self.graph, self.steps()), self.plan.deployment
-        if where.table is not None:
-            return LatencyTable.load(
-                where.table,
-                setting_here(
-                    self.subject.model, runtime=where.runtime, device=where.device, batch=where.batch,
-                    threads=where.threads,
-                ),
-            )  # fmt: skip
+        if self.plan.latency_table is not None:
+            return LatencyTable.load(self.plan.latency_table, setting_here(self.subject.model, self.plan.deployment))
         return measure_latency(
-            self.subject.model, self.graph, space, example=self.subject.example(), runtime=where.runtime,
-            device=where.device, batch=where.batch, threads=where.threads, file=self.folder.path / TABLE,
-            seed=self.plan.seed, verbose=self.verbose,
+            self.subject.model, self.graph, SearchSpace(self.graph, self.steps()), self.plan.deployment,
+            example=self.subject.example(), file=self.folder.path / TABLE, seed=self.plan.seed, verbose=self.verbose,
         )  # fmt: skip
 
     def checked(self, structures: Sequence[Structure]) -> list[Checked]:
@@ -77,11 +70,10 @@ class Clock:
         return [known[structure] for structure in structures]
 
     def _measured(self, structures: Sequence[Structure]) -> list[Checked]:
-        where = self.plan.deployment
-        return check_latency(
-            self.subject.model, self.graph, structures, example=self.subject.example(), runtime=where.runtime,
-            device=where.device, batch=where.batch, threads=where.threads,
-        ) if structures else []  # fmt: skip
+        if not structures:
+            return []
+        example = self.subject.example()
+        return check_latency(self.subject.model, self.graph, structures, self.plan.deployment, example=example)
 
 
 def _to_json(checked: Checked) -> dict[str, Any]:
@@ -105,8 +97,7 @@ def seconds(limit: Target, checked: Checked, table: LatencyTable) -> Spread:
     """What was measured; for a rate, as a share of what the table has for the unpruned network."""
     if limit.at_most is not None:
         return checked.seconds
-    low, middle, high = (share * table.reference for share in vars(checked.ratio).values())
-    return Spread(low, middle, high)
+    return checked.ratio.scaled(table.reference)
 
 
 def latency_limit(limits: Sequence[Target]) -> Target | None:

@@ -15,7 +15,7 @@ from aacp.channels import ChannelGraph
 from aacp.export import export_onnx
 from aacp.folder import RunFolder
 from aacp.graph.program import named_tensors
-from aacp.pipeline.plan import Deployment
+from aacp.latency.deployment import Deployment
 from aacp.records import EXPORT, BeforeAfter, Export, Latency
 from aacp.runtimes import time_networks
 from aacp.structure import Structure

@@ -7,26 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from aacp.errors import InvalidOption
+from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline.targets import COSTS
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """Where the network will run: what a latency is measured in.
-
-    `table` is a file that `aacp measure` wrote in the same setting; without it a table is measured for the run.
-    """
-
-    runtime: str = "onnxruntime"
-    device: str = "cpu"
-    batch: int = 1
-    threads: int = 2
-    table: str | None = None
-
-
-HERE = Deployment()
 
 
 @dataclass(frozen=True)
@@ -53,6 +37,7 @@ class Plan:
     shrink: str = "macs"
     probe_epochs: int = 0
     deployment: Deployment = HERE
+    latency_table: str | None = None  # a file of aacp measure for this deployment; otherwise one is measured
 
     def __post_init__(self) -> None:
         if self.max_drop is not None and not self.max_drop >= 0:

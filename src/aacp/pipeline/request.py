@@ -18,8 +18,9 @@ from aacp.bench.provenance import processor
 from aacp.errors import RunMismatch
 from aacp.folder import RunFolder
 from aacp.graph.program import named_tensors
+from aacp.latency.deployment import Deployment
 from aacp.pipeline.delivery import ARTEFACT
-from aacp.pipeline.plan import Deployment, Plan
+from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
 from aacp.records import RUN, Request, Target
 from aacp.train.recipe import Recipe
@@ -69,26 +70,20 @@ def read_request(folder: RunFolder) -> Request:
 
 def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool) -> Plan:
     """The plan that was asked for, with another way to train."""
-    step = request.pruning_step
-    return Plan(
-        pruning_step=tuple(step) if isinstance(step, list) else step,
-        method=request.method,
-        evaluations=request.evaluations,
-        recipe=recipe,
-        from_scratch=from_scratch,
-        importance=request.importance,
-        calibration_images=request.calibration_images,
-        frozen=request.frozen,
-        scope=request.scope,
-        seed=request.seed,
-        max_drop=request.max_drop,
-        shrink=request.shrink,
-        probe_epochs=request.probe_epochs,
-        deployment=Deployment(**(request.deployment or {})),
-    )
+    asked = {field.name: getattr(request, field.name) for field in fields(Plan)}
+    step, where = request.pruning_step, Deployment(**(request.deployment or {}))
+    asked |= {"pruning_step": tuple(step) if isinstance(step, list) else step, "deployment": where}
+    return Plan(**asked | {"recipe": recipe, "from_scratch": from_scratch})
 
 
 def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
+    """What is asked, as it is written down: every field of the plan, and where and with what the run begins."""
+    planned = {field.name: getattr(plan, field.name) for field in fields(Plan)} | {
+        "pruning_step": _plain(plan.pruning_step),
+        "recipe": None if plan.recipe is None else plan.recipe.to_json(),
+        "importance": plan.importance if isinstance(plan.importance, str) else _name(plan.importance),
+        "deployment": asdict(plan.deployment),
+    }
     return Request(
         command=shlex.join(sys.argv),
         model=subject.name,
@@ -96,20 +91,6 @@ def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_f
         weights_file=subject.weights_file,
         data=subject.data.name,
         limits=limits,
-        pruning_step=_plain(plan.pruning_step),
-        method=plan.method,
-        evaluations=plan.evaluations,
-        recipe=None if plan.recipe is None else plan.recipe.to_json(),
-        from_scratch=plan.from_scratch,
-        importance=plan.importance if isinstance(plan.importance, str) else _name(plan.importance),
-        calibration_images=plan.calibration_images,
-        frozen=plan.frozen,
-        scope=plan.scope,
-        seed=plan.seed,
-        max_drop=plan.max_drop,
-        shrink=plan.shrink,
-        probe_epochs=plan.probe_epochs,
-        deployment=asdict(plan.deployment),
         known_from=known_from,
         versions={"aacp": __version__, "python": platform.python_version(), "torch": torch.__version__}
         | {"numpy": np.__version__},
@@ -119,6 +100,7 @@ def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_f
         metric_source=subject.metric_source,
         loss="cross_entropy" if subject.loss is None else _name(subject.loss),
         loss_source=subject.loss_source,
+        **planned,
     )
 
 

@@ -1,0 +1,51 @@
+"""Deployment: where a network will run, and what a latency measured there depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from aacp.cost.pieces import Setting
+from aacp.errors import InvalidOption
+from aacp.machine import machine
+from aacp.runtimes import require_package
+
+RUNTIMES = ("onnxruntime", "torch")
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where the network will run: what its latency is measured in."""
+
+    runtime: str = "onnxruntime"
+    device: str = "cpu"
+    batch: int = 1
+    threads: int = 2
+
+
+HERE = Deployment()
+
+
+def setting_here(model: nn.Module, where: Deployment = HERE) -> Setting:
+    """What a latency measured here and now depends on; refuses what cannot be measured."""
+    if where.runtime not in RUNTIMES:
+        raise InvalidOption(f"There is no runtime {where.runtime!r}. Choose {' or '.join(RUNTIMES)}.")
+    if where.batch < 1 or where.threads < 1:
+        raise InvalidOption(
+            f"A batch of {where.batch} on {where.threads} threads cannot be timed. Give 1 or more of both."
+        )
+    if where.device != "cpu" and where.runtime == "onnxruntime":
+        raise InvalidOption(
+            f"ONNX Runtime is timed on the CPU, not on {where.device!r}. Use device cpu, or the runtime torch."
+        )
+    if where.device != "cpu" and not (where.device.startswith("cuda") and torch.cuda.is_available()):
+        raise InvalidOption(f"There is no device {where.device!r} here. Use cpu, or cuda on a machine that has a GPU.")
+    version = torch.__version__ if where.runtime == "torch" else require_package("onnxruntime").__version__
+    if where.runtime == "onnxruntime":
+        require_package("onnx")
+    name = "cpu" if where.device == "cpu" else torch.cuda.get_device_name(where.device)
+    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
+    precision = str(dtype).removeprefix("torch.")
+    return Setting(where.runtime, version, name, precision, where.batch, where.threads, machine())

@@ -1,0 +1,41 @@
+"""Where a latency is measured, and what cannot be measured here."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from torch import nn
+
+import aacp
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"runtime": "tflite"}, "no runtime 'tflite'"),
+        ({"batch": 0}, "A batch of 0 on 2 threads"),
+        ({"threads": 0}, "A batch of 1 on 0 threads"),
+        ({"device": "tpu"}, "no device 'tpu'"),
+        ({"runtime": "onnxruntime", "device": "cuda"}, "timed on the CPU, not on 'cuda'"),
+    ],
+)
+def test_what_cannot_be_measured_here_is_refused(options: dict[str, Any], words: str) -> None:
+    where = replace(aacp.Deployment("torch"), **options)
+    with pytest.raises(aacp.InvalidOption, match=words):
+        aacp.setting_here(nn.Conv2d(1, 1, 1), where)
+
+
+def test_a_runtime_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.import_module
+
+    def without(name: str, *rest: object) -> object:
+        if name == "onnxruntime":
+            raise ImportError(name)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(aacp.MissingPackage, match="onnxruntime is not installed"):
+        aacp.setting_here(nn.Conv2d(1, 1, 1), aacp.Deployment("onnxruntime"))
