@@ -4,6 +4,7 @@
 that has the same data on the GPU and bf16, three epochs each after a warm-up.
 
 python benchmarks/train_speed.py --data PATH --weights resnet56.th [--network resnet56 --way captured ...] [--smoke]
+python benchmarks/train_speed.py ... --epochs 0      which kernels the time goes to, in place of a result
 """
 
 from __future__ import annotations
@@ -96,7 +97,18 @@ def epochs_of(
         source.batch = lambda plan: tuple(part.contiguous() for part in ordered(plan))  # type: ignore[method-assign]
     warm_up = session.run_epoch(0)
     print(f"    first epoch {warm_up.seconds:.2f} s, loss {warm_up.loss:.4f}", flush=True)
+    if not epochs:
+        show_kernels(session, source)
     return [session.run_epoch(1 + number).seconds for number in range(epochs)]
+
+
+def show_kernels(session: Session, source: Resident, steps: int = 20) -> None:
+    """Which kernels some steps spend their time in."""
+    with torch.profiler.profile() as profile:
+        for _, (inputs, targets) in zip(range(steps), source.epoch(0), strict=False):
+            session.step(inputs, targets, 0.0)
+        torch.cuda.synchronize()
+    print(profile.key_averages().table(sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=100))
 
 
 def plain(
@@ -164,6 +176,8 @@ def main() -> None:
                 seconds = seconds_of(way, student, teacher, images, recipe, options.epochs)
             except Exception as error:  # one way that does not work must not cost the others
                 print(f"    failed: {type(error).__name__}: {error}", flush=True)
+                continue
+            if not seconds:
                 continue
             speed = len(images) // recipe.batch_size * recipe.batch_size / (sum(seconds) / len(seconds))
             row = {"network": network, "way": way, "description": description, "batch": recipe.batch_size}
