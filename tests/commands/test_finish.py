@@ -72,11 +72,15 @@ def test_prune_goes_on_from_a_search_with_the_same_options(weights: Path, tmp_pa
 
 def test_scratch_trains_the_structure_from_new_weights(weights: Path, tmp_path: Path) -> None:
     run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path)
-    code, out, _ = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu")
+    code, out, _ = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu", "--train-on-holdout")
     assert code == 0
     assert "test score" in out
+    assert "holdout score" not in out
     asked = json.loads((tmp_path / "run.json").read_text())
-    assert asked["from_scratch"] is True
+    assert asked["from_scratch"] is asked["train_on_holdout"] is True
+    log = (tmp_path / "training" / "log.jsonl").read_text()
+    assert json.loads(log)["holdout"] is None
+    assert json.loads(run("evaluate", tmp_path, "--json")[1])["holdout"] is None
     assert asked["recipe"]["epochs"] == 1
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedRandomSampler
 
-from aacp import Data, InvalidData, InvalidOption
+from aacp import Data, Images, InvalidData, InvalidOption
 from aacp.data.splits import split
 
 
@@ -69,6 +69,29 @@ def test_a_hold_out_comes_from_the_training_data_evenly_by_label(train: object) 
     assert Counter(number % 2 for number in held) == {0: 5, 1: 5}
     assert numbers(data.test) == list(range(8))
     assert data.name == "mine"
+
+
+@pytest.mark.parametrize("train", [pairs(), DataLoader(pairs(), 4, shuffle=True), pairs().tensors])
+def test_training_data_and_hold_out_come_together_again(train: object) -> None:
+    data = Data.of(train, pairs(8), holdout=0.25)  # type: ignore[arg-type]
+    both = data.all_training()
+    assert isinstance(both, DataLoader) == isinstance(train, DataLoader)
+    assert sorted(numbers(both)) == list(range(40))
+    assert not isinstance(both, DataLoader) or numbers(both) != numbers(both)  # shuffled as before
+
+
+def test_pictures_come_together_again_with_their_settings() -> None:
+    pictures = Images(torch.arange(20, dtype=torch.uint8).reshape(20, 1, 1, 1), torch.arange(20) % 2, (0.5,), (0.2,), 4)
+    both = Data.of(pictures, pictures, holdout=0.3).all_training()
+    assert isinstance(both, Images)
+    assert sorted(both.pixels.flatten().tolist()) == list(range(20))
+    assert torch.equal(both.labels, both.pixels.flatten().long() % 2)
+    assert both.padding == 4
+
+
+def test_a_stream_cannot_be_joined_to_training_data() -> None:
+    with pytest.raises(InvalidData, match=r"hold-out of data, a list_iterator, cannot be trained on .* Give data sets"):
+        Data(pairs(), iter([]), pairs()).all_training()
 
 
 def test_a_hold_out_of_a_loader_is_whole_in_order_and_collated_alike() -> None:

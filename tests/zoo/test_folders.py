@@ -43,6 +43,8 @@ def test_a_network_trains_from_a_folder_to_the_right_answers(folder: Path) -> No
     data: Any = load_data(f"imagefolder:{folder}", holdout=0.2)
     assert (len(data.train), len(data.holdout), len(data.test)) == (24, 6, 12)
     assert data.classes == ("blue", "green", "red")
+    both: Any = data.all_training()
+    assert (len(both), both.pipeline) == (30, data.train.pipeline)
     network = nn.Sequential(nn.Conv2d(3, 4, 16, 16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     optimiser = torch.optim.Adam(network.parameters(), 0.01)
     loader = data.train.loader(8, shuffle=True, workers=1)

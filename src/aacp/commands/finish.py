@@ -63,7 +63,8 @@ def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, as_
 
     job = FinishingJob(folder, named.model, named.data, named.weights, named.metric, named.device, named.loss)
     with resumable(folder):
-        pruned = job.run(trained.chosen(job.names.data, from_scratch, job.asked.seed), from_scratch)
+        recipe = trained.chosen(job.names.data, from_scratch, job.asked.seed)
+        pruned = job.run(recipe, from_scratch, trained.train_on_holdout)
     show(pruned, pruned.evaluation, as_json)
 
 

@@ -61,7 +61,7 @@ def prune(
     Several limits may be given; all of them will hold. The same command again goes on where it was stopped.
     """
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed)
-    plan = searched.plan(recipe, scratch)
+    plan = replace(searched.plan(recipe, scratch), train_on_holdout=trained.train_on_holdout)
     if max_drop is not None:
         drop = max_drop if subjected.metric else max_drop / 100
         plan = replace(plan, max_drop=drop, shrink=SHORT[shrink], probe_epochs=probe_epochs)
@@ -127,7 +127,8 @@ def sweep(
 
     recipe = trained.chosen(subjected.data, scratch=False, seed=searched.seed) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
-    job = SweepJob(subjected.names(), limited.budgets(), searched.plan(recipe), place, train, known_from)
+    plan = replace(searched.plan(recipe), train_on_holdout=trained.train_on_holdout)
+    job = SweepJob(subjected.names(), limited.budgets(), plan, place, train, known_from)
     with resumable(place):
         found = job.run()
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")

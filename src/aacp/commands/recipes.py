@@ -21,6 +21,7 @@ class Training:
     epochs: int | None
     lr: float | None
     batch_size: int | None
+    train_on_holdout: bool
 
     def chosen(self, data: str, scratch: bool, seed: int) -> Recipe:
         return self._named(data, scratch).changed(self.epochs, self.batch_size, self.lr, seed=seed)
@@ -40,5 +41,10 @@ training = gathered(
         click.option("--epochs", type=int, help="Cut or stretch the recipe to so many."),
         click.option("--lr", type=float, help="First learning rate, instead of the recipe's."),
         click.option("--batch-size", type=int, help="Instead of the recipe's."),
+        click.option(
+            "--train-on-holdout",
+            is_flag=True,
+            help="Train on the hold-out too, once the search has no more need of it.",
+        ),
     ],
 )

@@ -59,3 +59,8 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
         """Those with the given positions, in that order."""
         positions = torch.as_tensor(index)
         return replace(self, pixels=self.pixels[positions], labels=self.labels[positions])
+
+    def joined(self, others: Images) -> Images:
+        """These and others after them, normalised and varied as these are."""
+        both = torch.cat([self.pixels, others.pixels]), torch.cat([self.labels, others.labels])
+        return replace(self, pixels=both[0], labels=both[1])

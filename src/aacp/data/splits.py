@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     Dataset,
     IterableDataset,
@@ -46,6 +47,10 @@ class Data:
         """
         rest, held = _without_holdout(name, train, holdout, seed)
         return cls(rest, held, test, name, _classes(train))
+
+    def all_training(self) -> Source:
+        """The training data with the hold-out, once a search has no more need of it."""
+        return _joined(self.name, self.train, self.holdout)
 
     def __str__(self) -> str:
         parts = {"to train on": self.train, "held out": self.holdout, "to test on": self.test}
@@ -85,6 +90,23 @@ def _without_holdout(name: str, train: Any, share: float, seed: int) -> tuple[So
     raise InvalidData(
         f"No hold-out can be taken from the training data of {name}, a {type(train).__name__}. Give a data set with a "
         "length, a loader without a sampler of its own, or aacp.Data(train, holdout, test) with your own hold-out."
+    )
+
+
+def _joined(name: str, train: Any, holdout: Any) -> Source:
+    """Training data and hold-out as one, in the form of the training data."""
+    if type(train) is type(holdout) and hasattr(train, "joined"):  # our own data sets: then all is varied alike
+        both: Source = train.joined(holdout)
+        return both
+    if isinstance(train, DataLoader) and _is_plain(train):
+        held = holdout.dataset if isinstance(holdout, DataLoader) else holdout
+        return _loader_like(train, _joined(name, train.dataset, held))
+    sets = [TensorDataset(*part) if isinstance(part, tuple) else part for part in (train, holdout)]
+    if all(isinstance(part, Dataset) and not isinstance(part, IterableDataset) for part in sets):
+        return ConcatDataset(sets)
+    raise InvalidData(
+        f"The hold-out of {name}, a {type(holdout).__name__}, cannot be trained on together with a "
+        f"{type(train).__name__}. Give data sets or plain loaders, or train without the hold-out."
     )
 
 

@@ -28,6 +28,7 @@ class Plan:
     evaluations: int = 200
     recipe: Recipe | None = FINETUNE  # None: the network is not trained
     from_scratch: bool = False
+    train_on_holdout: bool = False  # as well, once the structure is chosen; what it scores then says nothing
     importance: str | Callable[..., Any] = "l1"
     calibration_images: int = 4096
     frozen: tuple[str, ...] = ()

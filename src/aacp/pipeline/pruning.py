@@ -57,9 +57,8 @@ class Pruned:
         before, after = self.evaluation.before, self.evaluation.after
         costs = ("macs", "params", "activation_bytes")
         lines = [f"{name}: {_change(getattr(before, name), getattr(after, name))}" for name in costs]
-        lines += [
-            f"{part} score: {getattr(before, part):.4f} -> {getattr(after, part):.4f}" for part in ("test", "holdout")
-        ]
+        scores = [(part, getattr(before, part), getattr(after, part)) for part in ("test", "holdout")]
+        lines += [f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if new is not None]
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", f"folder: {self.folder.path}"])
 
@@ -118,6 +117,7 @@ class PruningRun:
         self.subject, self.limits, self.plan, self.folder = subject, limits, plan, folder
         if teacher is not None and plan.recipe is not None:
             check_teacher(plan.recipe, teacher)
+        subject.trained_on(plan)  # what cannot be trained on is refused before a search
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
         self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
         self.measurements = folder  # of latency; runs of one sweep share them too
@@ -174,16 +174,17 @@ class PruningRun:
         if self.plan.recipe is None:
             return network.eval()
         self._say("training")
-        data, place = self.subject.data, self.folder.path / TRAINING
+        place = self.folder.path / TRAINING
+        train, holdout = self.subject.trained_on(self.plan)
         if self.plan.from_scratch:
             train_from_scratch(
-                network, data.train, self.plan.recipe, holdout=data.holdout, loss=self.subject.loss,
+                network, train, self.plan.recipe, holdout=holdout, loss=self.subject.loss,
                 score=self.subject.score, folder=place, device=self.subject.device, verbose=self.verbose,
             )  # fmt: skip
         else:
             teacher = self.teacher or self.subject.teacher(self.plan.recipe)
             finetune(
-                network, data.train, self.plan.recipe, teacher=teacher, holdout=data.holdout, loss=self.subject.loss,
+                network, train, self.plan.recipe, teacher=teacher, holdout=holdout, loss=self.subject.loss,
                 score=self.subject.score, folder=place, device=self.subject.device, verbose=self.verbose,
             )  # fmt: skip
         return network.eval()
@@ -198,6 +199,8 @@ class PruningRun:
         self._say("evaluating")
         before = measured(self.subject, self.subject.model, graph, graph.full)
         after = measured(self.subject, network, graph, Structure(choice.counts))
+        if self.plan.train_on_holdout and self.plan.recipe is not None:
+            after = replace(after, holdout=None)
         size = (self.folder.path / ARTEFACT).stat().st_size
         evaluation = Evaluation(
             replace(before, file_bytes=file_bytes(self.subject.model)), replace(after, file_bytes=size)

@@ -26,6 +26,12 @@ from aacp.records import RUN, Request, Target
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 
+TRAINING = (
+    "recipe",
+    "from_scratch",
+    "train_on_holdout",
+    "loss",
+)  # what a run that was only searched may still be asked
 # What may differ between calls.
 CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source", "loss_source")
 ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "frozen", "scope")  # what scores depend on
@@ -45,7 +51,7 @@ def ask(
         return asked
     before = Request.from_json(known)
     if before.recipe is None and not (folder.path / ARTEFACT).exists():
-        before = replace(before, recipe=asked.recipe, from_scratch=asked.from_scratch, loss=asked.loss)
+        before = replace(before, **{name: getattr(asked, name) for name in TRAINING})
     names = [field.name for field in fields(Request) if field.name not in CIRCUMSTANCES]
     require_same(folder, before, asked, names, "Ask for the same again, or choose another folder.")
     folder.write_json(RUN, before.to_json())
@@ -68,12 +74,13 @@ def read_request(folder: RunFolder) -> Request:
     return Request.from_json(known)
 
 
-def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool) -> Plan:
+def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool, train_on_holdout: bool) -> Plan:
     """The plan that was asked for, with another way to train."""
     asked = {field.name: getattr(request, field.name) for field in fields(Plan)}
     step, where = request.pruning_step, Deployment(**(request.deployment or {}))
     asked |= {"pruning_step": tuple(step) if isinstance(step, list) else step, "deployment": where}
-    return Plan(**asked | {"recipe": recipe, "from_scratch": from_scratch})
+    training = {"recipe": recipe, "from_scratch": from_scratch, "train_on_holdout": train_on_holdout}
+    return Plan(**asked | training)
 
 
 def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()) -> Request:

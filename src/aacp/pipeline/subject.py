@@ -54,6 +54,11 @@ class Subject:
     def calibration(self, plan: Plan) -> Batches:
         return self._read(self.data.train, plan.calibration_images)
 
+    def trained_on(self, plan: Plan) -> tuple[Source, Source | None]:
+        """What the structure that was found is trained on, and what it is scored on meanwhile."""
+        data = self.data
+        return (data.all_training(), None) if plan.train_on_holdout else (data.train, data.holdout)
+
     def _read(self, part: Source, images: int | None = None, device: torch.device | None = None) -> Batches:
         """A part of the data, or so many of it; what a loader shuffles or augments is the same in every call."""
         with global_seed(self.device, 0):

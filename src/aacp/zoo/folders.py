@@ -66,6 +66,10 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         files = tuple(self.files[position] for position in index.tolist())
         return replace(self, files=files, labels=self.labels[index])
 
+    def joined(self, others: ImageFolder) -> ImageFolder:
+        """These and others after them, cropped and normalised as these are."""
+        return replace(self, files=self.files + others.files, labels=torch.cat([self.labels, others.labels]))
+
     def loader(
         self, batch_size: int, *, shuffle: bool = False, workers: int | None = None, seed: int = 0
     ) -> DataLoader[tuple[Tensor, int]]:
