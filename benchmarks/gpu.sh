@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything that is measured on a GPU, in parts that take ten minutes at most; later parts use what earlier ones left.
 #   bash benchmarks/gpu.sh PART FOLDER     with CIFAR-10 in ~/data/cifar10, checkpoints in data/small
-# Parts: tests speed estimate ranking latency prune recipes. All that a part leaves is FOLDER/PART.tgz; if that file is in
-# data/small when the part is run again, it goes on from there.
+# Parts: tests speed estimate mobilenet search ranking latency prune recipes. All that a part leaves is FOLDER/PART.tgz; if that file is in
+# data/small when the part is run again, it goes on from there. Runs that are not timed share the GPU better if
+# `nvidia-cuda-mps-control -d` was called before.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 part=$1 out=$HOME/measured/$1 data=$HOME/data/cifar10 weights=data/small/resnet56-4bfd9763.th
@@ -15,18 +16,23 @@ tests)
     python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/estimate tests/train tests/data tests/latency ;;
 speed)
     python benchmarks/train_speed.py --data "$data" --weights $weights --epochs 3 --out "$out/train_speed.json" \
-        --way captured plain "captured, not widened" "captured, teacher not folded" \
-        "captured, neither widened nor folded" "captured, halves kept" ;;
+        --way captured plain "captured, compiled" "captured, not widened" "captured, teacher not folded" ;;
 estimate)
-    python benchmarks/psae_speed.py resnet56 --weights $weights --data "cifar10:$data" --out "$out"
+    python benchmarks/psae_speed.py resnet56 --weights $weights --data "cifar10:$data" --out "$out" ;;
+mobilenet)
     python benchmarks/psae_speed.py torchvision:mobilenet_v2 --weights data/small/mobilenet_v2-b0353104.pth \
-        --data noise:224 --rate 0.3 --structures 50 --reference 3 --out "$out"
+        --data noise:224 --rate 0.3 --structures 50 --reference 3 --out "$out" ;;
+search)
     python benchmarks/psae_search.py resnet56 --weights $weights --data "cifar10:$data" --out "$out" ;;
 ranking)
     python benchmarks/psae_ranking.py resnet56 --weights $weights --data "cifar10:$data" --epochs 4 \
         --history benchmarks/results/psae_search_resnet56.json --out "$out" ;;
 latency)
-    python benchmarks/latency_prediction.py --device cuda --runtimes torch --batch 1 --out "$out" ;;
+    # Batches that keep the GPU busy: one picture takes as long as its launches, whatever the widths.
+    at="--device cuda --runtimes torch --seconds 0.3 --out $out"
+    python benchmarks/latency_prediction.py --networks torchvision:mobilenet_v2 --batch 64 $at
+    python benchmarks/latency_prediction.py --networks vgg16 --batch 512 $at
+    python benchmarks/latency_prediction.py --networks resnet20 --batch 2048 $at ;;
 prune)
     python benchmarks/prune_cifar10.py --weights $weights --data "$data" --seeds 0 1 --at-once 4 --runs "$out/runs" --out "$out" ;;
 recipes)
