@@ -12,11 +12,11 @@ trap 'tar czf "$2/$part.tgz" --exclude "*.onnx" -C "$out" .' EXIT
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 case $part in
 tests)
-    python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/estimate tests/train tests/data tests/latency ;;
+    python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/gpu tests/estimate tests/train tests/data tests/latency ;;
 speed)
     python benchmarks/train_speed.py --data "$data" --weights $weights --epochs 3 --out "$out/train_speed.json" \
         --way captured plain "captured, not widened" "captured, teacher not folded" \
-        "captured, neither widened nor folded" "captured, halves kept" ;;
+        "captured, neither widened nor folded" "captured, autocast weights" "captured, torch's norms" ;;
 estimate)
     python benchmarks/psae_speed.py resnet56 --weights $weights --data "cifar10:$data" --out "$out"
     python benchmarks/psae_speed.py torchvision:mobilenet_v2 --weights data/small/mobilenet_v2-b0353104.pth \

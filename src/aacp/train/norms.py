@@ -33,9 +33,7 @@ class QuickBatchNorm2d(nn.BatchNorm2d):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles are torch's own, as this will be again."""
-        reduced: Any = super().__reduce_ex__(protocol)
-        make, (_, *others), *state = reduced
-        return make, (nn.BatchNorm2d, *others), *state
+        return nn.BatchNorm2d, (self.num_features,), self.__dict__
 
 
 class _Normalisation(torch.autograd.Function):
