@@ -18,12 +18,13 @@ TILE = 2048  # elements that a program computes: sixteen for each thread of four
 HEIGHT = 256  # partial sums of 16 channels that a program reads at once
 
 
-@triton.jit(do_not_specialize=["programs", "channels"])
+@triton.jit(do_not_specialize=["programs", "units"])
 def _statistics_kernel(
-    partial, x, mean, rstd, running_mean, running_var, batches, programs, channels, count, momentum, eps,
-    HEIGHT: tl.constexpr,
+    partial, x, mean, rstd, running_mean, running_var, batches, programs, count, momentum, eps, units,
+    UNIT: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """Mean and inverse deviation of 16 channels, and what a module remembers of them."""
+    channels = units * UNIT
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     known = channel < channels
     # Read before the sums, in which all threads meet: no thread then reads what another one has already replaced.
@@ -76,9 +77,10 @@ def _products_kernel(dy, x, mean, partial, rows, units, UNIT: tl.constexpr, WIDT
     store_sums(partial, total, products, channel, known, channels)
 
 
-@triton.jit(do_not_specialize=["programs", "channels"])
-def _parameters_kernel(partial, rstd, dweight, dbias, programs, channels, HEIGHT: tl.constexpr):
+@triton.jit(do_not_specialize=["programs", "units"])
+def _parameters_kernel(partial, rstd, dweight, dbias, programs, units, UNIT: tl.constexpr, HEIGHT: tl.constexpr):
     """The gradients of weight and bias of 16 channels."""
+    channels = units * UNIT
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     known = channel < channels
     deviation = tl.load(rstd + channel, mask=known, other=0.0)
@@ -119,13 +121,13 @@ def normalise(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Activations normalised, their mean and inverse deviation; what the module remembers is brought up to date."""
     y, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    channels, partial = x.shape[1], sums.moments(x)
-    remembered, count = (running_mean, running_var, batches), float(x.numel() // channels)
-    _statistics_kernel[(triton.cdiv(channels, 16),)](
-        partial, x, mean, rstd, *remembered, len(partial), channels, count, momentum, eps, HEIGHT,
+    partial, remembered = sums.moments(x), (running_mean, running_var, batches)
+    known, grid = sums.sizes(x, TILE)
+    rows, units, unit = known[:3]
+    _statistics_kernel[(triton.cdiv(x.shape[1], 16),)](
+        partial, x, mean, rstd, *remembered, len(partial), float(rows), momentum, eps, units, unit, HEIGHT,
         num_warps=8, num_stages=1,
     )  # fmt: skip
-    known, grid = sums.sizes(x, TILE)
     _normalise_kernel[grid](x, y, weight, bias, mean, rstd, *known, num_warps=4)
     return y, mean, rstd
 
@@ -136,17 +138,18 @@ def differentiate(
     """The gradients of the inputs, if they are wanted, of the weight and of the bias."""
     dy = dy.to(x.dtype).contiguous(memory_format=torch.channels_last)
     known, (tiles, columns) = sums.sizes(x)
+    rows, units, unit = known[:3]
     partial = sums.room_for_sums(x, tiles)
     _products_kernel[(len(partial), columns)](dy, x, mean, partial, *known, num_warps=8, num_stages=1)
-    dweight, dbias, channels = torch.empty_like(weight), torch.empty_like(weight), x.shape[1]
-    _parameters_kernel[(triton.cdiv(channels, 16),)](
-        partial, rstd, dweight, dbias, len(partial), channels, HEIGHT, num_warps=8, num_stages=1
+    dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
+    _parameters_kernel[(triton.cdiv(x.shape[1], 16),)](
+        partial, rstd, dweight, dbias, len(partial), units, unit, HEIGHT, num_warps=8, num_stages=1
     )
     if not reaches_x:
         return None, dweight, dbias
-    dx, share = torch.empty_like(x), channels / x.numel()
+    dx = torch.empty_like(x)
     known, grid = sums.sizes(x, TILE)
-    _inputs_kernel[grid](dy, x, dx, weight, mean, rstd, dweight, dbias, share, *known, num_warps=4)
+    _inputs_kernel[grid](dy, x, dx, weight, mean, rstd, dweight, dbias, 1 / rows, *known, num_warps=4)
     return dx, dweight, dbias
 
 

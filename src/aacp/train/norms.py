@@ -81,11 +81,14 @@ def suits(model: nn.Module, fabric: Fabric) -> bool:
 
 
 def is_usual(norm: nn.BatchNorm2d) -> bool:
-    """Whether a batch norm learns from its batch, keeps running statistics, and all it holds is in single precision."""
+    """Whether a batch norm learns from its batch, keeps running statistics, and holds all in single precision."""
     if not norm.training or not norm.track_running_stats or norm.momentum is None or norm.num_batches_tracked is None:
         return False
     held = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
-    return all(t is not None and t.dtype == torch.float32 and t.shape == (norm.num_features,) for t in held)
+    return all(
+        t is not None and t.dtype == torch.float32 and t.shape == (norm.num_features,) and t.is_contiguous()
+        for t in held
+    )
 
 
 def fits(x: Tensor, channels: int) -> bool:
