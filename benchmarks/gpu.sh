@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything that is measured on a GPU, in parts that take ten minutes at most; later parts use what earlier ones left.
 #   bash benchmarks/gpu.sh PART FOLDER     with CIFAR-10 in ~/data/cifar10, checkpoints in data/small
-# Parts: tests speed estimate mobilenet search ranking latency prune recipes. All that a part leaves is FOLDER/PART.tgz; if that file is in
-# data/small when the part is run again, it goes on from there. Runs that are not timed share the GPU better if
-# `nvidia-cuda-mps-control -d` was called before.
+# Parts: tests speed estimate mobilenet search ranking latency prune recipes. All that a part leaves is
+# FOLDER/PART.tgz; if that file is in data/small when the part is run again, it goes on from there. Runs that are not
+# timed share the GPU better if `nvidia-cuda-mps-control -d` was called before.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 part=$1 out=$HOME/measured/$1 data=$HOME/data/cifar10 weights=data/small/resnet56-4bfd9763.th
@@ -13,10 +13,11 @@ trap 'tar czf "$2/$part.tgz" --exclude "*.onnx" -C "$out" .' EXIT
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 case $part in
 tests)
-    python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/estimate tests/train tests/data tests/latency ;;
+    python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/gpu tests/estimate tests/train tests/data tests/latency ;;
 speed)
     python benchmarks/train_speed.py --data "$data" --weights $weights --epochs 3 --out "$out/train_speed.json" \
-        --way captured plain "captured, compiled" "captured, not widened" "captured, teacher not folded" ;;
+        --way captured plain "captured, compiled" "captured, torch's norms" "captured, autocast weights" \
+        "captured, not widened" ;;
 estimate)
     python benchmarks/psae_speed.py resnet56 --weights $weights --data "cifar10:$data" --out "$out" ;;
 mobilenet)

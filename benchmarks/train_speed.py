@@ -13,6 +13,7 @@ import argparse
 import copy
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +25,10 @@ from torch.nn import functional as F
 from aacp.data.images import Images
 from aacp.train.devices import make_fabric
 from aacp.train.folding import quickened
-from aacp.train.halves import Halves
+from aacp.train.norms import quick_norms
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.resident import Resident
-from aacp.train.session import Session, half_type
+from aacp.train.session import Session
 from aacp.train.sources import source_of
 from aacp.train.step import CapturedStep
 from aacp.train.widening import MULTIPLE, examples, in_stead_of
@@ -41,7 +42,8 @@ WAYS = (
     "captured, not widened",
     "captured, teacher not folded",
     "captured, neither widened nor folded",
-    "captured, halves kept",
+    "captured, autocast weights",
+    "captured, torch's norms",
     "captured, teacher not beside",
     "captured, channels first",
     "captured, single precision",
@@ -67,7 +69,11 @@ def seconds_of(
         (teacher,) = quickened(teacher, shown)
     multiple = 1 if is_single or "widened" in way else MULTIPLE
     with in_stead_of(student, shown, fabric, multiple, verbose=True) as stand_in:
-        return epochs_of(way, stand_in.trained, teacher, source, recipe, fabric, epochs)
+        if way == "captured, compiled":
+            stand_in.trained.compile()
+        norms = nullcontext() if way == "captured, torch's norms" else quick_norms(stand_in.trained, fabric)
+        with norms:
+            return epochs_of(way, stand_in.trained, teacher, source, recipe, fabric, epochs)
 
 
 def epochs_of(
@@ -80,13 +86,10 @@ def epochs_of(
     epochs: int,
 ) -> list[float]:
     """The seconds of each timed epoch of a session."""
-    if way == "captured, compiled":
-        student.compile()
     on_gpu = fabric.device.type == "cuda"
     session = Session(student, source, recipe, fabric, teacher, capture=on_gpu and way != "eager step")
-    if way == "captured, halves kept" and isinstance(session.step, CapturedStep):
-        step, half = session.step.step, half_type(fabric)
-        step.halves = None if half is None else Halves(step.model, half)
+    if way == "captured, autocast weights" and isinstance(session.step, CapturedStep):
+        session.step.step.halves = None
     if way == "captured, teacher not beside" and isinstance(session.step, CapturedStep):
         session.step.step.side = None
     if way == "captured, channels first":

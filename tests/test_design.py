@@ -15,7 +15,7 @@ FLOORS = [
     {"structure", "channels", "space", "folder"},
     {"cost", "search", "table", "records", "timing", "header"},
     {"data"},
-    {"graph", "estimate", "train", "zoo"},
+    {"graph", "gpu", "estimate", "train", "zoo"},
     {"artefact", "runtimes", "export", "report", "bench"},
     {"latency"},
     {"pipeline"},

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
 from aacp.train.devices import make_fabric
 from aacp.train.halves import Halves
-from aacp.train.recipe import Recipe
+from aacp.train.recipe import Precision, Recipe
 from aacp.train.session import Session, half_type
 from aacp.train.sources import source_of
 from aacp.train.step import Step
@@ -55,3 +56,31 @@ def test_a_gradient_that_came_another_way_is_added() -> None:
     halves.hand_over()
     assert model.weight.grad is not None
     assert model.weight.grad.tolist() == [[5.0, 5.0, 5.0]]
+
+
+def test_what_is_computed_of_other_weights_is_left_alone() -> None:
+    model = nn.Conv2d(2, 3, 1)
+    model.scale = nn.Parameter(torch.ones(3))  # as of a hook that makes a weight of it
+    assert Halves(model, torch.bfloat16).names == ["weight", "bias"]
+
+
+def test_captured_steps_in_half_precision_keep_halves_unless_others_know_the_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Session, "_captures", lambda self, wanted: True)
+    monkeypatch.setattr("aacp.train.session.CapturedStep", lambda step: step)
+
+    def kept(model: nn.Module, precision: Precision = "bf16-mixed") -> bool:
+        fabric = make_fabric(precision, "cpu")
+        session = Session(model, source_of(pictures(), RECIPE, fabric), RECIPE, fabric)
+        session.run_epoch(0)
+        assert isinstance(session.step, Step)
+        return session.step.halves is not None
+
+    assert kept(network())
+    assert not kept(network(), "32-true")
+    hooked, masked = network(), network()
+    hooked[0].register_forward_pre_hook(lambda module, inputs: None)  # type: ignore[index,union-attr]
+    masked[0].weight.register_hook(lambda gradient: gradient * 0)  # type: ignore[index,union-attr]
+    assert not kept(hooked)
+    assert not kept(masked)

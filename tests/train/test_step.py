@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -14,10 +15,11 @@ from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
 from aacp.train.devices import make_fabric
 from aacp.train.loop import fit
+from aacp.train.norms import QuickBatchNorm2d, our_kernels, quick_norms
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import source_of
-from aacp.train.step import CapturedStep, hits, sgd
+from aacp.train.step import WARM_UP, CapturedStep, hits, sgd
 from train.small_data import network, pictures, weights
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
@@ -148,3 +150,29 @@ def test_loaders_with_ragged_batches_and_dropout_are_captured_too() -> None:
     assert isinstance(session.step, CapturedStep)
     assert session.step.graph is not None
     assert epochs[-1].loss < epochs[0].loss / 1.5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_captured_steps_with_quick_norms_and_halves_learn_what_they_learn_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernels, calls, found = our_kernels(), [], []
+    assert kernels is not None
+    normalise = kernels.normalise
+    monkeypatch.setattr(kernels, "normalise", lambda *given: calls.append(1) or normalise(*given))
+    for is_quick in (False, True):
+        fabric, model = make_fabric("bf16-mixed", "cuda"), network()
+        with quick_norms(model, fabric) if is_quick else nullcontext():
+            assert type(model[1]) is (QuickBatchNorm2d if is_quick else torch.nn.BatchNorm2d)  # type: ignore[index]
+            session = Session(model, source_of(pictures(), RECIPE, fabric), RECIPE, fabric)
+            assert isinstance(session.step, CapturedStep)
+            assert session.step.step.halves is not None
+            if not is_quick:
+                session.step.step.halves = None
+            epochs = [session.run_epoch(number) for number in range(3)]
+            assert session.step.graph is not None
+        assert int(model[1].num_batches_tracked) == 3 * session.source.steps  # type: ignore[index,union-attr]
+        assert len(calls) == is_quick * (WARM_UP + 1)
+        found.append([epoch.loss for epoch in epochs])
+    assert found[0] == pytest.approx(found[1], rel=0.05)

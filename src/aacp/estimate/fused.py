@@ -10,49 +10,26 @@ import torch
 import triton
 import triton.language as tl
 
-PROGRAMS = 132 * 8  # partial sums: enough to fill a large GPU, few enough to add up quickly
-TILE = 4096  # elements that a program handles at once
+from aacp.gpu import sums
+from aacp.gpu.sums import PROGRAMS, TILE, first_of, mean_and_variance, totals
+
 PAIRS = 128  # pairs of pixels of a convolution that a program handles at once
 CHANNELS = 16  # what the convolution is made for: with four pixels side by side, 64 numbers a row
 NO_TOP = 3.0e38
 
 
-@triton.jit
-def _moments_kernel(x, partial, rows, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
-    """Sum and sum of squares of each channel, over every so many-th tile."""
-    program, programs = tl.program_id(0), tl.num_programs(0)
-    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    total = tl.zeros((HEIGHT, WIDTH), tl.float32)
-    squares = tl.zeros((HEIGHT, WIDTH), tl.float32)
-    for tile in range(program, tl.cdiv(rows, HEIGHT), programs):
-        row = (tile * HEIGHT + tl.arange(0, HEIGHT)).to(tl.int64)
-        inside = (row < rows)[:, None] & (columns < CHANNELS)[None, :]
-        value = tl.load(x + row[:, None] * CHANNELS + columns[None, :], mask=inside, other=0.0).to(tl.float32)
-        total += value
-        squares += value * value
-    at = partial + program * 2 * CHANNELS + columns
-    tl.store(at, tl.sum(total, 0), mask=columns < CHANNELS)
-    tl.store(at + CHANNELS, tl.sum(squares, 0), mask=columns < CHANNELS)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["programs"])
 def _finish_kernel(
-    partial, mean, variance, programs, count, CHANNELS: tl.constexpr, REPEATS: tl.constexpr, HEIGHT: tl.constexpr
-):
+    partial, x, mean, variance, programs, count,
+    SHIFTED: tl.constexpr, CHANNELS: tl.constexpr, REPEATS: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
     """Mean and variance of 16 channels from partial sums, in which they may be repeated."""
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
-    total = tl.zeros((HEIGHT, 16), tl.float32)
-    squares = tl.zeros((HEIGHT, 16), tl.float32)
-    for first in range(0, programs, HEIGHT):
-        row = first + tl.arange(0, HEIGHT)
-        inside = (row < programs)[:, None] & (channel < CHANNELS)[None, :]
-        for repeat in tl.static_range(REPEATS):
-            at = partial + (row * 2 * REPEATS + repeat)[:, None] * CHANNELS + channel[None, :]
-            total += tl.load(at, mask=inside, other=0.0)
-            squares += tl.load(at + REPEATS * CHANNELS, mask=inside, other=0.0)
-    average = tl.sum(total, 0) / count
+    total, squares = totals(partial, programs, channel, CHANNELS, REPEATS, HEIGHT)
+    average, spread = mean_and_variance(total, squares, count)
+    if SHIFTED:
+        average += first_of(x, channel, channel < CHANNELS)
     tl.store(mean + channel, average, mask=channel < CHANNELS)
-    spread = tl.maximum(tl.sum(squares, 0) / count - average * average, 0.0)
     tl.store(variance + channel, spread, mask=channel < CHANNELS)
 
 
@@ -123,14 +100,7 @@ def _convolve_kernel(
 def moments(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and population variance of each channel."""
     channels = x.shape[1]
-    rows = x.numel() // channels
-    block = min(128, triton.next_power_of_2(channels))
-    height = TILE // block
-    programs = min(PROGRAMS, triton.cdiv(rows, height))
-    partial = torch.empty(programs, 2, channels, device=x.device)
-    grid = (programs, triton.cdiv(channels, block))
-    _moments_kernel[grid](x, partial, rows, channels, block, height, num_warps=8, num_stages=1)
-    return _finished(partial, rows, channels)
+    return _finished(sums.moments(x), x.numel() // channels, channels, shift=x)
 
 
 def activate(
@@ -191,16 +161,21 @@ def try_out() -> None:
     torch.cuda.synchronize()
 
 
-def _finished(partial: torch.Tensor, count: int, channels: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _finished(
+    partial: torch.Tensor, count: int, channels: int, shift: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance from partial sums: of numbers, or of their distances from the first elements of a tensor."""
     mean, variance = torch.empty(2, channels, device=partial.device).unbind()
     repeats = partial[0].numel() // (2 * channels)
     grid = (triton.cdiv(channels, 16),)
     _finish_kernel[grid](
         partial,
+        partial if shift is None else shift,
         mean,
         variance,
         len(partial),
         float(count),
+        shift is not None,
         channels,
         repeats,
         triton.next_power_of_2(len(partial)),

@@ -6,15 +6,13 @@ On a GPU with Triton, narrow convolutions, channel statistics and what follows a
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
-from functools import cache
 from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 
-from aacp.graph.program import first_line
+from aacp.gpu.trying import tried
 
 NARROW = 16  # channels of the convolution that has a kernel of our own (twice as fast as cudnn's, measured)
 
@@ -110,19 +108,4 @@ def _fused(source: torch.Tensor, residual: torch.Tensor | None = None) -> Module
         t.is_cuda and t.dtype == torch.bfloat16 and t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)
         for t in tensors
     )
-    return _triton() if fits else None
-
-
-@cache
-def _triton() -> ModuleType | None:
-    """Our kernels, once they have been seen to compile and run on this machine."""
-    try:
-        from aacp.estimate import fused
-    except ImportError:  # no Triton: the plain forms do
-        return None
-    try:
-        fused.try_out()
-    except Exception as error:  # whatever a compiler of another version or a GPU of another kind may raise
-        warnings.warn(f"Masked execution goes without its own kernels: {first_line(error)}.", stacklevel=2)
-        return None
-    return fused
+    return tried("aacp.estimate.fused", "Masked execution") if fits else None

@@ -15,7 +15,8 @@ from aacp.graph.growing import Growth
 from aacp.graph.program import Call, Program, copy_module, export, positional
 from aacp.graph.tracing import lively_twin
 from aacp.graph.verification import compare, outputs
-from aacp.train.widening import MULTIPLE, growth_for, is_tied_to_others
+from aacp.train.ties import is_tied_to_others
+from aacp.train.widening import MULTIPLE, growth_for
 
 TOLERANCE = 1e-9  # in double precision
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

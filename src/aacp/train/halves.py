@@ -1,7 +1,7 @@
 """Halves: the weights that multiplications read, in half precision, copied all at once.
 
 Autocast makes such copies one by one, at every step, and turns every gradient back by itself: two kernels for each
-layer. The numbers are the same. No run uses this yet: `benchmarks/train_speed.py` measures whether it pays.
+layer. The numbers are the same. Captured steps use this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ class Halves:
 
     def __init__(self, model: nn.Module, half: torch.dtype) -> None:
         # Torch's own layers alone: one that computes something of its weight first would do it in half precision.
-        held = [(type(module) in CONVERTIBLE, id(p)) for module in model.modules() for p in module.parameters(False)]
+        held = [
+            (type(module) in CONVERTIBLE and name in ("weight", "bias"), id(parameter))
+            for module in model.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+        ]
         read, others = ({key for is_read, key in held if is_read is wanted} for wanted in (True, False))
         known = {name: p for name, p in model.named_parameters() if id(p) in read - others and p.requires_grad}
         self.model, self.names = model, list(known)

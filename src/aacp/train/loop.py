@@ -21,6 +21,7 @@ from aacp.records import Epoch
 from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_question, question
 from aacp.train.devices import collective_errors, make_fabric
 from aacp.train.folding import quickened
+from aacp.train.norms import quick_norms
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.scoring import scoring_batches
@@ -85,6 +86,7 @@ def fit(
         shown = examples(source, fabric) if pays or multiple > 1 else None
         stand_in = cleaning.enter_context(in_stead_of(model, shown, fabric, multiple, verbose))
         answering = quickened(teacher, shown) if pays and teacher is not None else teacher
+        cleaning.enter_context(quick_norms(stand_in.trained, fabric))
         session = Session(stand_in.trained, source, recipe, fabric, answering, loss, capture)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
         log = cleaning.enter_context(report(recipe, place, fabric, verbose, tensorboard))

@@ -17,12 +17,14 @@ from aacp.data.scores import Score
 from aacp.errors import Diverged, InvalidData, InvalidOption
 from aacp.records import Epoch
 from aacp.train.averaging import Average
+from aacp.train.halves import Halves
 from aacp.train.loaded import Loaded, check_labels
 from aacp.train.recipe import Recipe
 from aacp.train.resident import Resident
 from aacp.train.seeding import global_seed
 from aacp.train.step import CapturedStep, Step, sgd
 from aacp.train.teaching import Loss, Objective, Teacher, channels_last
+from aacp.train.ties import is_tied_to_others
 
 CHECKED_EVERY = 100  # steps; reading a loss makes the device wait
 
@@ -54,6 +56,10 @@ class Session:
             fabric, wrapped, self.optimiser, Objective(recipe, loss), self.teacher, self.average
         )
         if self._captures(capture):
+            half = half_type(fabric)
+            # Copies of weights that something from outside is tied to would be passed over by it.
+            if half is not None and not any(map(is_tied_to_others, model.modules())):
+                self.step.halves = Halves(wrapped, half)
             self.step = CapturedStep(self.step)
         self._is_checked = False
         if isinstance(source, Loaded) and has_batch_norm(model):

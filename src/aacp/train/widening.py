@@ -28,6 +28,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.resident import Resident
 from aacp.train.seeding import global_seed
 from aacp.train.session import half_type
+from aacp.train.ties import is_tied_to_others
 
 MULTIPLE = 8  # of channels in half precision, for which cuDNN has kernels on tensor cores
 REPAID_AFTER = 2000  # steps: tracing and comparing take seconds, and a step gains a few milliseconds at most
@@ -93,14 +94,6 @@ def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = T
         if growth.widths == tuple(assembled.graph.full):
             return "none of them can be widened"
         return difference(twin, growth, arguments, learns=learns) or growth
-
-
-def is_tied_to_others(module: nn.Module) -> bool:
-    """Whether something from outside would not be there in a copy, or would not know it."""
-    hooks = [module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks]
-    for parameter in module.parameters(recurse=False):
-        hooks += [parameter._backward_hooks or {}, getattr(parameter, "_post_accumulate_grad_hooks", None) or {}]
-    return any(hooks) or module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
 def examples(source: Resident | Loaded, fabric: Fabric) -> Any:
