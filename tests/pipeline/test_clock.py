@@ -82,7 +82,7 @@ def test_a_table_that_flatters_is_corrected_until_a_candidate_truly_meets_the_li
     assert true > 0.5 * FULL  # and not by cutting far too much
     assert all(limit.holds for limit in choice.limits)
     assert list(tmp_path.glob("corrected-*/history.jsonl"))
-    # The folder keeps what was learnt: everything takes 1.3 times as long, three of four measurements up to 1.01 of that.
+    # The folder keeps what was learnt: 1.3 times as long, and three of four measurements stay below 1.01 of that.
     assert json.loads((tmp_path / "latency.json").read_text())["scale"] == pytest.approx(1.01 * 1.3)
 
 

@@ -133,10 +133,14 @@ def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypat
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"evaluations": 20}, "evaluations 14"),
-        ({"seed": 1}, "seed 0"),
-        ({"recipe": None}, "recipe"),
-        ({"pruning_step": 2}, "pruning_step 0.125"),
+        ({"evaluations": 20, "seed": 1}, r"otherwise: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Ask for"),
+        ({"recipe": None}, r"recipe: epochs 2, batch_size 32, .*\.\.\. then, none now"),
+        (
+            {"recipe": replace(RECIPE, lr=0.2, nesterov=False)},
+            "recipe lr: 0.1 then, 0.2 now; recipe nesterov: yes then, no now",
+        ),
+        ({"pruning_step": 2, "frozen": ("a", "b")}, "step: 0.125 then, 2 now; frozen: none then, a, b now"),
+        ({"deployment": aacp.Deployment(threads=1)}, "otherwise: deployment threads: 2 then, 1 now"),
     ],
 )
 def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, change, words) -> None:
@@ -147,8 +151,9 @@ def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, cha
 def test_other_weights_and_other_limits_are_another_question(model, data, whole) -> None:
     with pytest.raises(aacp.RunMismatch, match="weights"):
         prune(aacp.build_model("digits_resnet"), data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
-    with pytest.raises(aacp.RunMismatch, match="limits"):
-        prune(model, data, {"macs": 0.4}, whole.folder.path, plan=PLAN, name="digits_resnet")
+    words = "macs: 50 % less then, at most 1.5M now; params: 33 % less then, none now"
+    with pytest.raises(aacp.RunMismatch, match=words):
+        prune(model, data, {"macs": "1.5M"}, whole.folder.path, plan=PLAN, name="digits_resnet")
 
 
 def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
@@ -186,7 +191,7 @@ def test_what_an_earlier_run_evaluated_is_taken_over(model, data, whole, tmp_pat
     earlier = max(json.loads(line)["score"] for line in (whole.folder.path / "history.jsonl").read_text().splitlines())
     assert found.choice.score >= earlier  # it begins from the best of that run, and may keep more
     assert json.loads((tmp_path / "search.json").read_text())["lessons"]
-    with pytest.raises(aacp.RunMismatch, match="known_from"):
+    with pytest.raises(aacp.RunMismatch, match=r"known from: .* then, none now"):
         prune(model, data, {"macs": 0.4}, tmp_path, plan=plan)
 
 
