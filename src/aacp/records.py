@@ -57,6 +57,7 @@ class Request(Record):
     calibration_images: int = 4096
     frozen: tuple[str, ...] = ()
     scope: str = "all"
+    export: bool = True  # whether ONNX files were asked for
     max_drop: float | None = None  # of the score; then `shrink` is cut as far as that allows
     shrink: str = "macs"
     probe_epochs: int = 0

@@ -52,12 +52,25 @@ def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: Prune
     assert whole.evaluation.after.params <= 0.67 * whole.evaluation.before.params
 
 
-@pytest.mark.usefixtures("no_onnx")
+UNEXPORTED = replace(PLAN, recipe=None, evaluations=10, export=False)
+
+
 def test_the_model_is_not_touched(model, data, tmp_path: Path) -> None:
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
-    prune(model, data, BUDGET, tmp_path, plan=replace(PLAN, recipe=None, evaluations=10))
+    prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
+
+
+def test_an_export_is_left_out_on_demand_and_made_up_for(model, data, whole, tmp_path: Path, monkeypatch) -> None:
+    pruned = prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
+    assert pruned.exported is None
+    assert not [*tmp_path.glob("*.onnx"), *tmp_path.glob("export.json")]
+    assert "ONNX file" not in pruned.report.read_text()
+    assert "test score" in str(pruned)
+    monkeypatch.setattr(pruning, "export_both", lambda *_: whole.exported)
+    assert prune(model, data, BUDGET, tmp_path, plan=replace(UNEXPORTED, export=True)).exported == whole.exported
+    assert pruned.folder.read_json("run.json")["export"] is True
 
 
 def test_scores_are_those_of_the_networks_on_the_data(data, model, whole: Pruned) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from aacp.commands.options import DEVICE, JSON, LOSS, METRIC, gathered, resumable, show
+from aacp.commands.options import DEVICE, JSON, LOSS, METRIC, NO_EXPORT, gathered, resumable, show
 from aacp.commands.recipes import Training, training
 
 RUN_FOLDER = click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False))
@@ -41,29 +41,31 @@ told = gathered(
 @click.command()
 @RUN_FOLDER
 @training
+@NO_EXPORT
 @told
 @JSON
-def finetune(trained: Training, named: Told, folder: str, as_json: bool) -> None:
+def finetune(trained: Training, named: Told, folder: str, no_export: bool, as_json: bool) -> None:
     """Fine-tune what the search in RUN has found, with weights inherited from the network; evaluate, export, report."""
-    _finish(folder, trained, named, False, as_json)
+    _finish(folder, trained, named, False, not no_export, as_json)
 
 
 @click.command()
 @RUN_FOLDER
 @training
+@NO_EXPORT
 @told
 @JSON
-def scratch(trained: Training, named: Told, folder: str, as_json: bool) -> None:
+def scratch(trained: Training, named: Told, folder: str, no_export: bool, as_json: bool) -> None:
     """Train what the search in RUN has found from scratch; evaluate, export, report."""
-    _finish(folder, trained, named, True, as_json)
+    _finish(folder, trained, named, True, not no_export, as_json)
 
 
-def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, as_json: bool) -> None:
+def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, export: bool, as_json: bool) -> None:
     from aacp.pipeline.job import FinishingJob
 
     job = FinishingJob(folder, named.model, named.data, named.weights, named.metric, named.device, named.loss)
     with resumable(folder):
-        pruned = job.run(trained.chosen(job.names.data, from_scratch, job.asked.seed), from_scratch)
+        pruned = job.run(trained.chosen(job.names.data, from_scratch, job.asked.seed), from_scratch, export)
     show(pruned, pruned.evaluation, as_json)
 
 

@@ -62,6 +62,7 @@ METRIC = click.option("--metric", help="package.module:function of yours, of (ne
 LOSS = click.option("--loss", help="package.module:function of yours, of (outputs, targets), not cross-entropy.")
 DEVICE = click.option("--device", help="cpu, cuda or cuda:1; by default the GPU if there is one.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
+NO_EXPORT = click.option("--no-export", is_flag=True, help="Leave out the ONNX files and the timing of both networks.")
 RUN = click.option(
     "--run", "folder", type=click.Path(), help="Folder of the run, runs/MODEL by default; it can be resumed."
 )
@@ -117,7 +118,7 @@ class Searching:
     threads: int
     table: str | None
 
-    def plan(self, recipe: Recipe | None, scratch: bool = False) -> Plan:
+    def plan(self, recipe: Recipe | None, scratch: bool = False, export: bool = True) -> Plan:
         from aacp.latency.deployment import Deployment
         from aacp.pipeline.plan import Plan
 
@@ -131,6 +132,7 @@ class Searching:
             calibration_images=self.calibration,
             frozen=self.frozen,
             scope=self.scope,
+            export=export,
             seed=self.seed,
             deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads),
             latency_table=self.table,

@@ -11,6 +11,7 @@ from aacp.commands.limits import SHORT, Limits, limits
 from aacp.commands.options import (
     FROM,
     JSON,
+    NO_EXPORT,
     RUN,
     Searching,
     Subjected,
@@ -36,6 +37,7 @@ MAX_DROP = click.option(
 @training
 @click.option("--scratch", is_flag=True, help="Train the structure from scratch instead of fine-tuning it.")
 @click.option("--no-training", is_flag=True, help="Stop at the inherited, recalibrated network.")
+@NO_EXPORT
 @MAX_DROP
 @click.option("--shrink", type=click.Choice(list(SHORT)), default="macs", show_default=True, help="What to make small.")
 @click.option("--probe-epochs", type=int, default=0, help="Judge a drop after some fine-tuning, not by the estimate.")
@@ -49,6 +51,7 @@ def prune(
     trained: Training,
     scratch: bool,
     no_training: bool,
+    no_export: bool,
     max_drop: float | None,
     shrink: str,
     probe_epochs: int,
@@ -61,7 +64,7 @@ def prune(
     Several limits may be given; all of them will hold. The same command again goes on where it was stopped.
     """
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed)
-    plan = searched.plan(recipe, scratch)
+    plan = searched.plan(recipe, scratch, not no_export)
     if max_drop is not None:
         drop = max_drop if subjected.metric else max_drop / 100
         plan = replace(plan, max_drop=drop, shrink=SHORT[shrink], probe_epochs=probe_epochs)
@@ -106,6 +109,7 @@ def search(
 @searching
 @training
 @click.option("--train", is_flag=True, help="Train and export every network found, instead of stopping at estimates.")
+@NO_EXPORT
 @FROM
 @RUN
 @JSON
@@ -115,6 +119,7 @@ def sweep(
     searched: Searching,
     trained: Training,
     train: bool,
+    no_export: bool,
     known_from: tuple[str, ...],
     folder: str | None,
     as_json: bool,
@@ -127,7 +132,8 @@ def sweep(
 
     recipe = trained.chosen(subjected.data, scratch=False, seed=searched.seed) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
-    job = SweepJob(subjected.names(), limited.budgets(), searched.plan(recipe), place, train, known_from)
+    plan = searched.plan(recipe, export=not no_export)
+    job = SweepJob(subjected.names(), limited.budgets(), plan, place, train, known_from)
     with resumable(place):
         found = job.run()
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")

@@ -46,7 +46,7 @@ class Pruned:
     graph: ChannelGraph
     choice: Choice
     evaluation: Evaluation
-    exported: Export | None  # sizes and timings of the ONNX files; None where ONNX is not installed
+    exported: Export | None  # sizes and timings of the ONNX files; None if not asked for or not installed
     folder: RunFolder
 
     @property
@@ -206,6 +206,8 @@ class PruningRun:
         return evaluation
 
     def exported(self, network: nn.Module) -> Export | None:
+        if not self.plan.export:
+            return None
         self._say("exporting")
         deployment, example = self.plan.deployment, self.subject.example()
         found = export_both(self.folder, self.subject.model, network, example, deployment)

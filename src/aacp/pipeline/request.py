@@ -29,7 +29,7 @@ from aacp.train.seeding import digest
 
 LONGEST = 60  # letters of a setting in a message
 # What may differ between calls.
-CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source", "loss_source")
+CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source", "loss_source", "export")
 ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "frozen", "scope")  # what scores depend on
 
 
@@ -38,14 +38,14 @@ def ask(
 ) -> Request:
     """Write down what is asked of a run, or make sure that it is what was asked of it before.
 
-    A run that was only searched so far may be asked to train.
+    A run that was only searched so far may be asked to train, and any run to export or not.
     """
     asked = request_of(subject, limits, plan, known_from)
     known = folder.read_json(RUN)
     if known is None:
         folder.write_json(RUN, asked.to_json())
         return asked
-    before = Request.from_json(known)
+    before = replace(Request.from_json(known), export=asked.export)
     if before.recipe is None and not (folder.path / ARTEFACT).exists():
         before = replace(before, recipe=asked.recipe, from_scratch=asked.from_scratch, loss=asked.loss)
     names = [field.name for field in fields(Request) if field.name not in CIRCUMSTANCES]
@@ -95,12 +95,12 @@ def read_request(folder: RunFolder) -> Request:
     return Request.from_json(known)
 
 
-def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool) -> Plan:
-    """The plan that was asked for, with another way to train."""
+def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool, export: bool) -> Plan:
+    """The plan that was asked for, with another way to finish."""
     asked = {field.name: getattr(request, field.name) for field in fields(Plan)}
     step, where = request.pruning_step, Deployment(**(request.deployment or {}))
     asked |= {"pruning_step": tuple(step) if isinstance(step, list) else step, "deployment": where}
-    return Plan(**asked | {"recipe": recipe, "from_scratch": from_scratch})
+    return Plan(**asked | {"recipe": recipe, "from_scratch": from_scratch, "export": export})
 
 
 def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
