@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from aacp.commands.options import DEVICE, JSON, LOSS, METRIC, NO_EXPORT, gathered, resumable, show
+from aacp.commands.options import DEVICE, JSON, NO_EXPORT, gathered, loss_option, metric_option, resumable, show
 from aacp.commands.recipes import Training, training
 
 RUN_FOLDER = click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False))
@@ -31,8 +31,8 @@ told = gathered(
         MODEL,
         click.option("--weights", type=click.Path(), help="File of the unpruned weights, where it has moved."),
         click.option("--data", help="DATA, where the folder does not name it or it has moved."),
-        METRIC,
-        LOSS,
+        metric_option("the run's"),
+        loss_option("the run's"),
         DEVICE,
     ],
 )
@@ -74,7 +74,7 @@ def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, exp
 @click.option("--weights", type=click.Path(), help="File of the weights of a MODEL.")
 @MODEL
 @click.option("--data", help="DATA to evaluate on; a run folder knows its own.")
-@METRIC
+@metric_option("the run's, or accuracy")
 @DEVICE
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the hold-out, where no run folder tells it.")
 @JSON

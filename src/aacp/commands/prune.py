@@ -12,10 +12,10 @@ from aacp.commands.options import (
     FROM,
     JSON,
     NO_EXPORT,
-    RUN,
     Searching,
     Subjected,
     resumable,
+    run_option,
     searching,
     show,
     subject,
@@ -26,7 +26,8 @@ MAX_DROP = click.option(
     "--max-drop",
     type=float,
     metavar="POINTS",
-    help="Make --shrink as small as so many points of accuracy allow (of another --metric, in its own unit).",
+    help="Accuracy first: make --shrink as small as can be while held-out accuracy drops by at most so many points, "
+    "0.5 for half a point (with --metric, in its own unit). Limits may stand beside it.",
 )
 
 
@@ -36,13 +37,23 @@ MAX_DROP = click.option(
 @searching
 @training
 @click.option("--scratch", is_flag=True, help="Train the structure from scratch instead of fine-tuning it.")
-@click.option("--no-training", is_flag=True, help="Stop at the inherited, recalibrated network.")
+@click.option(
+    "--no-training", is_flag=True, help="Do not train: keep the inherited weights, with batch norms recalibrated."
+)
 @NO_EXPORT
 @MAX_DROP
-@click.option("--shrink", type=click.Choice(list(SHORT)), default="macs", show_default=True, help="What to make small.")
-@click.option("--probe-epochs", type=int, default=0, help="Judge a drop after some fine-tuning, not by the estimate.")
+@click.option(
+    "--shrink", type=click.Choice(list(SHORT)), default="macs", show_default=True, help="What --max-drop makes small."
+)
+@click.option(
+    "--probe-epochs",
+    type=int,
+    default=0,
+    show_default=True,
+    help="With --max-drop, judge accuracy after so many epochs of fine-tuning; 0: by the estimate, which is cautious.",
+)
 @FROM
-@RUN
+@run_option("runs/MODEL")
 @JSON
 def prune(
     subjected: Subjected,
@@ -61,7 +72,8 @@ def prune(
 ) -> None:
     """Prune MODEL to a budget: trace, search, inherit, train, evaluate, export, report.
 
-    Several limits may be given; all of them will hold. The same command again goes on where it was stopped.
+    MODEL is a name that aacp --help explains. The budget is one or more of --prune-... and --max-...; all of them will
+    hold. --max-drop asks for the smallest network instead.
     """
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed)
     plan = searched.plan(recipe, scratch, not no_export)
@@ -81,7 +93,7 @@ def prune(
 @limits
 @searching
 @FROM
-@RUN
+@run_option("runs/MODEL")
 @JSON
 def search(
     subjected: Subjected,
@@ -91,7 +103,7 @@ def search(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Find the best structure of MODEL within a budget, and stop there.
+    """Find the best structure of MODEL within a budget of --prune-... and --max-..., and stop there.
 
     aacp finetune, aacp scratch, or aacp prune with the same options go on from the folder.
     """
@@ -108,10 +120,10 @@ def search(
 @limits
 @searching
 @training
-@click.option("--train", is_flag=True, help="Train and export every network found, instead of stopping at estimates.")
+@click.option("--train", is_flag=True, help="Train, with the options above, and export every network found.")
 @NO_EXPORT
 @FROM
-@RUN
+@run_option("runs/MODEL-sweep")
 @JSON
 def sweep(
     subjected: Subjected,
