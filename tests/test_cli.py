@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import torch
 from click.testing import CliRunner
@@ -94,3 +95,12 @@ def test_prune_without_a_limit_says_what_to_give(tmp_path: Path) -> None:
     code, _, err = run("prune", "digits_resnet", "--data", "digits", "--run", str(tmp_path))
     assert code == 1
     assert "without limits" in err
+
+
+def test_every_option_says_what_it_is_for_and_shows_its_default() -> None:
+    for command in main.commands.values():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.is_flag:
+                assert option.help, (command.name, option.name)
+                has_default = isinstance(option.default, (str, int, float))
+                assert option.show_default or not has_default, (command.name, option.name)

@@ -65,6 +65,8 @@ def test_pruned_networks_compute_the_same_on_other_batches(
     assert found.outputs == outputs
     assert found.file_bytes == (tmp_path / "a.onnx").stat().st_size
     assert found.largest_difference <= 1e-5 * found.largest_output
+    graph = onnx.load(found.path).graph
+    assert {one.type.tensor_type.shape.dim[0].dim_param for one in (*graph.input, *graph.output)} == {"batch"}
     other = torch.utils._pytree.tree_map(lambda leaf: torch.randn(3, *leaf.shape[1:]), example)
     for ours, theirs in zip(tensors(network(*other)), in_onnx_runtime(found.path, other), strict=True):
         torch.testing.assert_close(ours.detach(), torch.from_numpy(theirs), rtol=1e-4, atol=1e-5)

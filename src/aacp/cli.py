@@ -14,7 +14,7 @@ from aacp import __version__
 from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
-from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, JSON, SCOPE, resumable
+from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, INPUT, JSON, SCOPE, resumable, run_option
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
@@ -44,10 +44,16 @@ def main() -> None:
 
 @main.command()
 @click.argument("model")
-@click.option("--input", "shape", type=Shape(), help="Shape of the example, such as 1x3x224x224.")
+@INPUT
 @FROZEN
 @SCOPE
-@click.option("--form", type=click.Choice(["module", "exported"]), default="module", help="What a cut network will be.")
+@click.option(
+    "--form",
+    type=click.Choice(["module", "exported"]),
+    default="module",
+    show_default=True,
+    help="What a cut network is.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs for a machine to read.")
 def trace(
     model: str, shape: tuple[int, ...] | None, frozen: tuple[str, ...], scope: str, form: str, as_json: bool
@@ -68,7 +74,7 @@ def trace(
 
 @main.command()
 @click.argument("model")
-@click.option("--data", required=True, help=DATA_HELP)
+@click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
 @click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Cut or stretch the recipe to so many, its milestones in proportion.")
 @click.option("--batch-size", type=int, help="Of all processes together, instead of the recipe's.")
@@ -78,7 +84,7 @@ def trace(
 @click.option("--weights", type=click.Path(), help="File to start from; otherwise the weights are drawn anew.")
 @click.option("--teacher", help="MODEL to distil from; needs --teacher-weights.")
 @click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
-@click.option("--run", "folder", type=click.Path(), help="Folder of the run, runs/MODEL by default; it can be resumed.")
+@run_option("runs/MODEL")
 @DEVICE
 @click.option("--processes", type=int, default=1, show_default=True, help="Processes on this machine, a GPU each.")
 @click.option("--tensorboard", is_flag=True, help="Write files for TensorBoard into the run folder.")

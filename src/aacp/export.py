@@ -126,6 +126,7 @@ def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynami
                 verbose=False,
                 input_names=flat.inputs,
                 output_names=flat.outputs,
+                dynamic_shapes=shapes,  # for their names: without them `batch` would be called s95
             )
         except Exception as error:  # whatever the network's code or the exporters raise
             hint = "A network whose code depends on the batch size needs dynamic_batch=False." if dynamic_batch else ""

@@ -58,6 +58,7 @@ class Request(Record):
     frozen: tuple[str, ...] = ()
     scope: str = "all"
     train_on_holdout: bool = False  # as well, once the structure was chosen
+    export: bool = True  # whether ONNX files were asked for
     max_drop: float | None = None  # of the score; then `shrink` is cut as far as that allows
     shrink: str = "macs"
     probe_epochs: int = 0

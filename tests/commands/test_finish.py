@@ -72,11 +72,12 @@ def test_prune_goes_on_from_a_search_with_the_same_options(weights: Path, tmp_pa
 
 def test_scratch_trains_the_structure_from_new_weights(weights: Path, tmp_path: Path) -> None:
     run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path)
-    code, out, _ = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu", "--train-on-holdout")
+    code, out, _ = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu", "--train-on-holdout", "--no-export")
     assert code == 0
     assert "test score" in out
     assert "holdout score" not in out
     asked = json.loads((tmp_path / "run.json").read_text())
+    assert asked["export"] is False
     assert asked["from_scratch"] is asked["train_on_holdout"] is True
     log = (tmp_path / "training" / "log.jsonl").read_text()
     assert json.loads(log)["holdout"] is None
@@ -106,11 +107,12 @@ def test_a_sweep_prints_every_budget(weights: Path, tmp_path: Path) -> None:
 
 def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
     arguments = ["digits_resnet", "--weights", weights, "--data", "digits", "--max-drop", "100", "--no-training"]
+    arguments += ["--no-export"]
     sizes = ["--evaluations", "2", "--calibration", "64", "--device", "cpu", "--shrink", "size", "--run", tmp_path]
     code, _, _ = run("prune", *arguments, *sizes)
     asked = json.loads((tmp_path / "run.json").read_text())
     assert code == 0
-    assert (asked["max_drop"], asked["shrink"]) == (1.0, "weight_bytes")
+    assert (asked["max_drop"], asked["shrink"], asked["export"]) == (1.0, "weight_bytes", False)
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,20 @@ def test_a_network_without_batch_norm_says_so() -> None:
     assert "no batch norm with running statistics" in str(done)
 
 
+def test_batch_norms_that_are_operators_are_told_to_stay_as_they_are() -> None:
+    model = chain(conv(3, 4), nn.BatchNorm2d(4), conv(4, 5), nn.BatchNorm2d(5)).eval()
+    graph = aacp.trace(model, IMAGES[:2], form="exported")
+    cut = aacp.shrink(model, graph, graph.full, example=IMAGES[:2])
+    for network in (cut, torch.export.export(model, (IMAGES[:2],)).module()):
+        before = {name: value.clone() for name, value in network.state_dict().items()}
+        done = aacp.recalibrate(network, IMAGES)
+        assert (done.norms, done.out_of_reach) == (0, 2)
+        assert str(done).startswith("Nothing was recalibrated: 2 batch norms are operators")
+        assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    both = aacp.recalibrate(nn.Sequential(nn.BatchNorm2d(3), cut), IMAGES[:2])
+    assert str(both).startswith("1 batch norms recalibrated on 2 images. 2 batch norms are operators")
+
+
 class Unplugged(Exception):
     pass
 

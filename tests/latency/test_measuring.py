@@ -59,9 +59,11 @@ def test_an_interrupted_measurement_loses_the_structure_in_hand_and_no_more(tmp_
     assert first.asked + second.asked == [*PLAN[0], *PLAN[1]]
     assert [run.structure for run in table.measured] == list(map(tuple, PLAN[0]))
     assert [run.structure for run in table.held_out] == list(map(tuple, PLAN[1]))
+    table.corrected(GRAPH, [SPACE.full], [1e-3]).save(file)  # as a run does; taken up again, it begins from what it was
     third = FakeBench(GRAPH, blocked)
     again = measured_table(third, GRAPH, SPACE, SETTING, PLAN, file)
     assert third.asked == []
+    assert again.to_json() == table.to_json()
     assert json.loads(json.dumps(again.to_json())) == json.loads(file.read_text())
 
 

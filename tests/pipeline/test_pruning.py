@@ -52,12 +52,25 @@ def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: Prune
     assert whole.evaluation.after.params <= 0.67 * whole.evaluation.before.params
 
 
-@pytest.mark.usefixtures("no_onnx")
+UNEXPORTED = replace(PLAN, recipe=None, evaluations=10, export=False)
+
+
 def test_the_model_is_not_touched(model, data, tmp_path: Path) -> None:
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
-    prune(model, data, BUDGET, tmp_path, plan=replace(PLAN, recipe=None, evaluations=10))
+    prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
+
+
+def test_an_export_is_left_out_on_demand_and_made_up_for(model, data, whole, tmp_path: Path, monkeypatch) -> None:
+    pruned = prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
+    assert pruned.exported is None
+    assert not [*tmp_path.glob("*.onnx"), *tmp_path.glob("export.json")]
+    assert "ONNX file" not in pruned.report.read_text()
+    assert "test score" in str(pruned)
+    monkeypatch.setattr(pruning, "export_both", lambda *_: whole.exported)
+    assert prune(model, data, BUDGET, tmp_path, plan=replace(UNEXPORTED, export=True)).exported == whole.exported
+    assert pruned.folder.read_json("run.json")["export"] is True
 
 
 def test_scores_are_those_of_the_networks_on_the_data(data, model, whole: Pruned) -> None:
@@ -133,10 +146,14 @@ def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypat
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"evaluations": 20}, "evaluations 14"),
-        ({"seed": 1}, "seed 0"),
-        ({"recipe": None}, "recipe"),
-        ({"pruning_step": 2}, "pruning_step 0.125"),
+        ({"evaluations": 20, "seed": 1}, r"otherwise: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Ask for"),
+        ({"recipe": None}, r"recipe: epochs 2, batch_size 32, .*\.\.\. then, none now"),
+        (
+            {"recipe": replace(RECIPE, lr=0.2, nesterov=False)},
+            "recipe lr: 0.1 then, 0.2 now; recipe nesterov: yes then, no now",
+        ),
+        ({"pruning_step": 2, "frozen": ("a", "b")}, "step: 0.125 then, 2 now; frozen: none then, a, b now"),
+        ({"deployment": aacp.Deployment(threads=1)}, "otherwise: deployment threads: 2 then, 1 now"),
     ],
 )
 def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, change, words) -> None:
@@ -147,8 +164,9 @@ def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, cha
 def test_other_weights_and_other_limits_are_another_question(model, data, whole) -> None:
     with pytest.raises(aacp.RunMismatch, match="weights"):
         prune(aacp.build_model("digits_resnet"), data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
-    with pytest.raises(aacp.RunMismatch, match="limits"):
-        prune(model, data, {"macs": 0.4}, whole.folder.path, plan=PLAN, name="digits_resnet")
+    words = "macs: 50 % less then, at most 1.5M now; params: 33 % less then, none now"
+    with pytest.raises(aacp.RunMismatch, match=words):
+        prune(model, data, {"macs": "1.5M"}, whole.folder.path, plan=PLAN, name="digits_resnet")
 
 
 def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
@@ -186,7 +204,7 @@ def test_what_an_earlier_run_evaluated_is_taken_over(model, data, whole, tmp_pat
     earlier = max(json.loads(line)["score"] for line in (whole.folder.path / "history.jsonl").read_text().splitlines())
     assert found.choice.score >= earlier  # it begins from the best of that run, and may keep more
     assert json.loads((tmp_path / "search.json").read_text())["lessons"]
-    with pytest.raises(aacp.RunMismatch, match="known_from"):
+    with pytest.raises(aacp.RunMismatch, match=r"known from: .* then, none now"):
         prune(model, data, {"macs": 0.4}, tmp_path, plan=plan)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import aacp
-from aacp.pipeline.targets import quantity, targets
+from aacp.pipeline.targets import in_words, quantity, targets
 from aacp.records import Target
 
 
@@ -33,3 +33,20 @@ def test_what_is_no_quantity_is_refused_with_the_units_there_are(text: str) -> N
 def test_numbers_are_shares_to_remove_and_text_is_the_most_to_keep() -> None:
     asked = targets({"macs": 0.5, "weight_bytes": "2MB"})
     assert asked == (Target("macs", pruning_rate=0.5), Target("weight_bytes", at_most=2e6))
+    assert targets({"weight_bytes": "2MB", "macs": 0.5}) == asked  # in whatever order, it is the same question
+
+
+@pytest.mark.parametrize(
+    ("cost", "asked", "words"),
+    [
+        ("macs", 0.5, "50 % less"),
+        ("params", 0.335, "33.5 % less"),
+        ("macs", "60M", "at most 60M"),
+        ("params", "270123", "at most 270123"),
+        ("weight_bytes", "512KiB", "at most 512KiB"),
+        ("activation_bytes", "1500 kB", "at most 1.5MB"),
+        ("latency", "3ms", "at most 3ms"),
+    ],
+)
+def test_limits_are_told_as_they_are_asked(cost: str, asked: float | str, words: str) -> None:
+    assert in_words(*targets({cost: asked})) == words

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
 from aacp.errors import InvalidOption
 from aacp.records import Epoch
@@ -27,9 +30,23 @@ def test_each_epoch_is_a_line_where_nobody_watches(capsys: pytest.CaptureFixture
     fit(network(), pictures(), RECIPE, device="cpu", holdout=pictures(20), verbose=True)
     out, err = capsys.readouterr()
     assert out == ""
-    first, second = err.splitlines()
+    heading, first, second = err.splitlines()
+    assert heading == "training: epochs=2, batch_size=16, lr=0.1"
     assert first.startswith("epoch 1/2: loss ")
     assert "hold-out 0." in second or "hold-out 1." in second
+
+
+def test_the_batch_size_of_a_loader_wins_and_is_the_one_that_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for loader, size in (
+        (DataLoader(pictures(), batch_size=24), 24),
+        (DataLoader(pictures(), batch_sampler=[[0, 1, 2], [3, 4, 5]]), 16),  # it does not tell
+    ):
+        fit(network(), loader, replace(RECIPE, epochs=1), folder=tmp_path / str(size), device="cpu", verbose=True)
+        heading, _ = capsys.readouterr().err.splitlines()
+        assert heading == f"training: epochs=1, batch_size={size}, lr=0.1; batches as the loader gives them"
+        assert json.loads((tmp_path / str(size) / "run.json").read_text())["recipe"]["batch_size"] == size
 
 
 def test_a_terminal_sees_a_bar_with_the_last_accuracies(

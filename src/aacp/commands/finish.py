@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from aacp.commands.options import DEVICE, JSON, LOSS, METRIC, gathered, resumable, show
+from aacp.commands.options import DEVICE, JSON, NO_EXPORT, gathered, loss_option, metric_option, resumable, show
 from aacp.commands.recipes import Training, training
 
 RUN_FOLDER = click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False))
@@ -31,8 +31,8 @@ told = gathered(
         MODEL,
         click.option("--weights", type=click.Path(), help="File of the unpruned weights, where it has moved."),
         click.option("--data", help="DATA, where the folder does not name it or it has moved."),
-        METRIC,
-        LOSS,
+        metric_option("the run's"),
+        loss_option("the run's"),
         DEVICE,
     ],
 )
@@ -41,30 +41,32 @@ told = gathered(
 @click.command()
 @RUN_FOLDER
 @training
+@NO_EXPORT
 @told
 @JSON
-def finetune(trained: Training, named: Told, folder: str, as_json: bool) -> None:
+def finetune(trained: Training, named: Told, folder: str, no_export: bool, as_json: bool) -> None:
     """Fine-tune what the search in RUN has found, with weights inherited from the network; evaluate, export, report."""
-    _finish(folder, trained, named, False, as_json)
+    _finish(folder, trained, named, False, not no_export, as_json)
 
 
 @click.command()
 @RUN_FOLDER
 @training
+@NO_EXPORT
 @told
 @JSON
-def scratch(trained: Training, named: Told, folder: str, as_json: bool) -> None:
+def scratch(trained: Training, named: Told, folder: str, no_export: bool, as_json: bool) -> None:
     """Train what the search in RUN has found from scratch; evaluate, export, report."""
-    _finish(folder, trained, named, True, as_json)
+    _finish(folder, trained, named, True, not no_export, as_json)
 
 
-def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, as_json: bool) -> None:
+def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, export: bool, as_json: bool) -> None:
     from aacp.pipeline.job import FinishingJob
 
     job = FinishingJob(folder, named.model, named.data, named.weights, named.metric, named.device, named.loss)
     with resumable(folder):
         recipe = trained.chosen(job.names.data, from_scratch, job.asked.seed)
-        pruned = job.run(recipe, from_scratch, trained.train_on_holdout)
+        pruned = job.run(recipe, from_scratch, trained.train_on_holdout, export)
     show(pruned, pruned.evaluation, as_json)
 
 
@@ -73,7 +75,7 @@ def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, as_
 @click.option("--weights", type=click.Path(), help="File of the weights of a MODEL.")
 @MODEL
 @click.option("--data", help="DATA to evaluate on; a run folder knows its own.")
-@METRIC
+@metric_option("the run's, or accuracy")
 @DEVICE
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the hold-out, where no run folder tells it.")
 @JSON

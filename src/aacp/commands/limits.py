@@ -22,11 +22,11 @@ SHORT = {
     "latency": "latency",
 }
 WORDS = {
-    "macs": "multiply-accumulates of one input",
+    "macs": "multiply-accumulates for one input",
     "params": "parameters",
-    "size": "bytes of the weights",
-    "memory": "bytes of activations alive at once",
-    "latency": "seconds an input takes, where --runtime and --threads say",
+    "size": "bytes of weights",
+    "memory": "bytes of activations at any one time",
+    "latency": "seconds for a batch (see --runtime)",
 }
 
 
@@ -76,11 +76,11 @@ def _rates(name: str, text: str | None) -> list[float]:
 
 
 def _rate_option(name: str) -> Callable[[Command], Command]:
-    return click.option(f"--prune-{name}", metavar="RATE", help=f"Share of the {WORDS[name]} to remove.")
+    return click.option(f"--prune-{name}", metavar="RATE", help=f"Remove this share of the {WORDS[name]}, such as 0.5.")
 
 
 def _most_option(name: str, example: str) -> Callable[[Command], Command]:
-    return click.option(f"--max-{name}", metavar="N", help=f"Most {WORDS[name]} to keep, such as {example}.")
+    return click.option(f"--max-{name}", metavar="N", help=f"Keep at most so many {WORDS[name]}, such as {example}.")
 
 
 limits = gathered(

@@ -9,22 +9,24 @@ from typing import Literal
 
 import click
 
-from aacp.commands.options import BATCH, FROZEN, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, resumable
-from aacp.commands.parameters import Shape, Step
+from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, resumable
+from aacp.commands.parameters import Step
 
 
 @click.command()
 @click.argument("model")
 @RUNTIME
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:1; ONNX Runtime is for the CPU.")
+@click.option(
+    "--device", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda; ONNX Runtime: cpu."
+)
 @BATCH
 @THREADS
-@click.option("--input", "shape", type=Shape(), help="Shape of the example, such as 1x3x224x224.")
+@INPUT
 @click.option("--step", type=Step(), default=0.125, show_default=True, help=STEP_HELP)
 @FROZEN
 @SCOPE
-@click.option("--structures", type=click.IntRange(min=8), default=48, show_default=True, help="To learn from.")
-@click.option("--out", type=click.Path(), help="File of the table, latency/MODEL-RUNTIME-DEVICE.json by default.")
+@click.option("--structures", type=click.IntRange(min=8), default=48, show_default=True, help="Structures to time.")
+@click.option("--out", type=click.Path(), show_default="latency/MODEL-RUNTIME-DEVICE.json", help="File of the table.")
 @JSON
 def measure(
     model: str,
@@ -42,7 +44,8 @@ def measure(
 ) -> None:
     """Time structures of MODEL piece by piece, and save a table that predicts the seconds of any other.
 
-    The same command again goes on where it was stopped.
+    MODEL is a name that aacp --help explains. aacp prune takes the table with --table. Let the machine do little else
+    meanwhile; the same command again goes on where it was stopped.
     """
     from aacp.latency.deployment import Deployment
     from aacp.latency.job import MeasuringJob

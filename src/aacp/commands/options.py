@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from aacp.commands.parameters import Step
+from aacp.commands.parameters import Shape, Step
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -58,42 +58,72 @@ class Subjected:
         return given or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', self.model)}"
 
 
-METRIC = click.option("--metric", help="package.module:function of yours, of (network, batches), instead of accuracy.")
-LOSS = click.option("--loss", help="package.module:function of yours, of (outputs, targets), not cross-entropy.")
-DEVICE = click.option("--device", help="cpu, cuda or cuda:1; by default the GPU if there is one.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
-RUN = click.option(
-    "--run", "folder", type=click.Path(), help="Folder of the run, runs/MODEL by default; it can be resumed."
+def metric_option(default: str) -> Callable[[Command], Command]:
+    """What a network is judged by."""
+    words = "Score, of which more is better: package.module:function of yours, of (network, batches)."
+    return click.option("--metric", metavar="FUNCTION", show_default=default, help=words)
+
+
+def loss_option(default: str) -> Callable[[Command], Command]:
+    """What training minimises."""
+    words = "What training minimises: package.module:function of yours, of (outputs, targets)."
+    return click.option("--loss", metavar="FUNCTION", show_default=default, help=words)
+
+
+def run_option(default: str) -> Callable[[Command], Command]:
+    """Where a run is kept."""
+    words = "Folder for all that is found; the same command with the same folder goes on where it was stopped."
+    return click.option("--run", "folder", type=click.Path(), show_default=default, help=words)
+
+
+DEVICE = click.option(
+    "--device", show_default="the GPU if there is one", help="Where to work: cpu, cuda, or cuda:1 for the second GPU."
 )
+JSON = click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
+NO_EXPORT = click.option("--no-export", is_flag=True, help="Leave out the ONNX files and the timing of both networks.")
 FROM = click.option(
     "--from", "known_from", multiple=True, type=click.Path(), metavar="RUN",
     help="Folder of an earlier run of the same network, whose evaluations are taken over. Repeatable.",
 )  # fmt: skip
 
-DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH or package.module:function."
+DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function of yours."
 FROZEN = click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Layers to leave alone, such as 'head.*'. Repeatable."
 )
 SCOPE = click.option(
-    "--scope", type=click.Choice(["all", "inner"]), default="all", help="inner: leave residual streams alone."
+    "--scope", type=click.Choice(["all", "inner"]), default="all", show_default=True,
+    help="Where to prune: wherever it can be done, or not in residual streams, only inside their blocks.",
+)  # fmt: skip
+INPUT = click.option(
+    "--input", "shape", type=Shape(), show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
 )
-
-STEP_HELP = "Share of a width such as 0.125, channels such as 8, or auto: found by timing."
+STEP_HELP = (
+    "Steps in which widths are cut: a share of each such as 0.125, channels such as 8, or auto: what timing suggests."
+)
 RUNTIME = click.option(
     "--runtime", type=click.Choice(["onnxruntime", "torch"]), default="onnxruntime", show_default=True,
-    help="What runs the network where its latency counts.",
+    help="What will run the network: latency is measured in it.",
 )  # fmt: skip
-BATCH = click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs at once there.")
-THREADS = click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Of the runtime.")
+BATCH = click.option(
+    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs in a timed batch."
+)
+THREADS = click.option(
+    "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="CPU threads it uses."
+)
 
 subject = gathered(
     Subjected,
     [
         click.argument("model"),
-        click.option("--weights", type=click.Path(), help="File of the trained weights; safetensors or torch."),
-        click.option("--data", required=True, help=DATA_HELP),
-        METRIC,
-        LOSS,
+        click.option(
+            "--weights",
+            type=click.Path(),
+            help="File of the trained weights, safetensors or torch. Without it they are those that MODEL is built "
+            "with, untrained unless your own function loads them.",
+        ),
+        click.option("--data", metavar="DATA", required=True, help=f"What to train, search and test on: {DATA_HELP}"),
+        metric_option("accuracy"),
+        loss_option("cross-entropy"),
         DEVICE,
     ],
 )
@@ -117,7 +147,7 @@ class Searching:
     threads: int
     table: str | None
 
-    def plan(self, recipe: Recipe | None, scratch: bool = False) -> Plan:
+    def plan(self, recipe: Recipe | None, scratch: bool = False, export: bool = True) -> Plan:
         from aacp.latency.deployment import Deployment
         from aacp.pipeline.plan import Plan
 
@@ -131,6 +161,7 @@ class Searching:
             calibration_images=self.calibration,
             frozen=self.frozen,
             scope=self.scope,
+            export=export,
             seed=self.seed,
             deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads),
             latency_table=self.table,
@@ -141,18 +172,33 @@ searching = gathered(
     Searching,
     [
         click.option("--step", type=Step(), default=1 / 8, show_default=True, help=STEP_HELP),
-        click.option("--method", default="default", show_default=True, help="Search method; see docs/search.md."),
-        click.option("--evaluations", type=int, default=200, show_default=True, help="Structures to estimate."),
-        click.option("--importance", default="l1", show_default=True, help="l1, l2, bn or random."),
-        click.option("--calibration", type=int, default=4096, show_default=True, help="Images to recalibrate on."),
+        click.option(
+            "--method", default="default", show_default=True, help="How to search; docs/search.md lists them."
+        ),
+        click.option("--evaluations", type=int, default=200, show_default=True, help="Structures to try."),
+        click.option(
+            "--importance", default="l1", show_default=True, help="Channels kept first: l1, l2, bn or random."
+        ),
+        click.option(
+            "--calibration",
+            type=int,
+            default=4096,
+            show_default=True,
+            help="Training examples that batch norms are recalibrated on.",
+        ),
         FROZEN,
         SCOPE,
-        click.option("--seed", type=int, default=0, show_default=True, help="Of hold-out, search and training."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of all that is random."),
         RUNTIME,
-        click.option("--runs-on", default="cpu", show_default=True, help="Device that latencies are measured on."),
+        click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),
         BATCH,
         THREADS,
-        click.option("--table", type=click.Path(), help="File that aacp measure wrote with the same four options."),
+        click.option(
+            "--table",
+            type=click.Path(),
+            show_default="measured in the run",
+            help="Latency table of aacp measure, for the same runtime, device, batch and threads.",
+        ),
     ],
 )
 

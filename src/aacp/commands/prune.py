@@ -11,10 +11,11 @@ from aacp.commands.limits import SHORT, Limits, limits
 from aacp.commands.options import (
     FROM,
     JSON,
-    RUN,
+    NO_EXPORT,
     Searching,
     Subjected,
     resumable,
+    run_option,
     searching,
     show,
     subject,
@@ -25,7 +26,8 @@ MAX_DROP = click.option(
     "--max-drop",
     type=float,
     metavar="POINTS",
-    help="Make --shrink as small as so many points of accuracy allow (of another --metric, in its own unit).",
+    help="Accuracy first: make --shrink as small as can be while held-out accuracy drops by at most so many points, "
+    "0.5 for half a point (with --metric, in its own unit). Limits may stand beside it.",
 )
 
 
@@ -35,12 +37,23 @@ MAX_DROP = click.option(
 @searching
 @training
 @click.option("--scratch", is_flag=True, help="Train the structure from scratch instead of fine-tuning it.")
-@click.option("--no-training", is_flag=True, help="Stop at the inherited, recalibrated network.")
+@click.option(
+    "--no-training", is_flag=True, help="Do not train: keep the inherited weights, with batch norms recalibrated."
+)
+@NO_EXPORT
 @MAX_DROP
-@click.option("--shrink", type=click.Choice(list(SHORT)), default="macs", show_default=True, help="What to make small.")
-@click.option("--probe-epochs", type=int, default=0, help="Judge a drop after some fine-tuning, not by the estimate.")
+@click.option(
+    "--shrink", type=click.Choice(list(SHORT)), default="macs", show_default=True, help="What --max-drop makes small."
+)
+@click.option(
+    "--probe-epochs",
+    type=int,
+    default=0,
+    show_default=True,
+    help="With --max-drop, judge accuracy after so many epochs of fine-tuning; 0: by the estimate, which is cautious.",
+)
 @FROM
-@RUN
+@run_option("runs/MODEL")
 @JSON
 def prune(
     subjected: Subjected,
@@ -49,6 +62,7 @@ def prune(
     trained: Training,
     scratch: bool,
     no_training: bool,
+    no_export: bool,
     max_drop: float | None,
     shrink: str,
     probe_epochs: int,
@@ -58,10 +72,11 @@ def prune(
 ) -> None:
     """Prune MODEL to a budget: trace, search, inherit, train, evaluate, export, report.
 
-    Several limits may be given; all of them will hold. The same command again goes on where it was stopped.
+    MODEL is a name that aacp --help explains. The budget is one or more of --prune-... and --max-...; all of them will
+    hold. --max-drop asks for the smallest network instead.
     """
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed)
-    plan = replace(searched.plan(recipe, scratch), train_on_holdout=trained.train_on_holdout)
+    plan = replace(searched.plan(recipe, scratch, not no_export), train_on_holdout=trained.train_on_holdout)
     if max_drop is not None:
         drop = max_drop if subjected.metric else max_drop / 100
         plan = replace(plan, max_drop=drop, shrink=SHORT[shrink], probe_epochs=probe_epochs)
@@ -78,7 +93,7 @@ def prune(
 @limits
 @searching
 @FROM
-@RUN
+@run_option("runs/MODEL")
 @JSON
 def search(
     subjected: Subjected,
@@ -88,7 +103,7 @@ def search(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Find the best structure of MODEL within a budget, and stop there.
+    """Find the best structure of MODEL within a budget of --prune-... and --max-..., and stop there.
 
     aacp finetune, aacp scratch, or aacp prune with the same options go on from the folder.
     """
@@ -105,9 +120,10 @@ def search(
 @limits
 @searching
 @training
-@click.option("--train", is_flag=True, help="Train and export every network found, instead of stopping at estimates.")
+@click.option("--train", is_flag=True, help="Train, with the options above, and export every network found.")
+@NO_EXPORT
 @FROM
-@RUN
+@run_option("runs/MODEL-sweep")
 @JSON
 def sweep(
     subjected: Subjected,
@@ -115,6 +131,7 @@ def sweep(
     searched: Searching,
     trained: Training,
     train: bool,
+    no_export: bool,
     known_from: tuple[str, ...],
     folder: str | None,
     as_json: bool,
@@ -127,7 +144,7 @@ def sweep(
 
     recipe = trained.chosen(subjected.data, scratch=False, seed=searched.seed) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
-    plan = replace(searched.plan(recipe), train_on_holdout=trained.train_on_holdout)
+    plan = replace(searched.plan(recipe, export=not no_export), train_on_holdout=trained.train_on_holdout)
     job = SweepJob(subjected.names(), limited.budgets(), plan, place, train, known_from)
     with resumable(place):
         found = job.run()

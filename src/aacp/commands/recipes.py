@@ -37,10 +37,21 @@ class Training:
 training = gathered(
     Training,
     [
-        click.option("--recipe", type=click.Choice(list(RECIPES)), help="By default our own."),
-        click.option("--epochs", type=int, help="Cut or stretch the recipe to so many."),
-        click.option("--lr", type=float, help="First learning rate, instead of the recipe's."),
-        click.option("--batch-size", type=int, help="Instead of the recipe's."),
+        click.option(
+            "--recipe",
+            type=click.Choice(list(RECIPES)),
+            metavar="NAME",
+            show_default="finetune; base if from scratch; shorter ones for the digits",
+            help=f"How to train: {', '.join(RECIPES)}.",
+        ),
+        click.option("--epochs", type=int, show_default="the recipe's", help="Cut or stretch the recipe to so many."),
+        click.option("--lr", type=float, show_default="the recipe's", help="Highest learning rate."),
+        click.option(
+            "--batch-size",
+            type=int,
+            show_default="the recipe's",
+            help="Examples in a step of training; a loader of yours keeps its own.",
+        ),
         click.option(
             "--train-on-holdout",
             is_flag=True,

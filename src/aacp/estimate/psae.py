@@ -116,7 +116,7 @@ class PSAE:
         if self.settings.execution != "auto":
             return self.settings.execution
         if self.graph.form == "exported":
-            self.notes.append("Masked execution: the exported form is bound to the shape it was made for.")
+            self.notes.append("Masked execution: the exported form has one shape; cut, it keeps its statistics.")
             return "masked"
         return "masked" if self.device.type == "cuda" else "sliced"
 
@@ -168,7 +168,7 @@ class PSAE:
         return self._estimate(structure, incumbent)
 
     def network(self, structure: Iterable[int]) -> nn.Module:
-        """The network that is scored: cut, inherited, recalibrated; independent of this estimate."""
+        """The network that is scored: cut, inherited, recalibrated (not so the exported form); independent of this."""
         example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
         smaller = shrink(self._model, self.graph, self.order.kept(structure), example=example).to(self.device)
         recalibrate(smaller, self.calibration)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from aacp.data.batches import Batches, batch_size_of, free_memory
 from aacp.data.modes import evaluating
@@ -27,31 +27,36 @@ LIVE_ACTIVATIONS = 40  # at most so many times the bytes of its inputs a network
 
 @dataclass(frozen=True)
 class Recalibration:
-    """What was done: how many batch norms were set, from how many images."""
+    """What was done: how many batch norms were set, from how many images; and how many could not be."""
 
     norms: int
     images: int
+    out_of_reach: int = 0  # operators of an exported graph, not modules: what they normalise by stays as it is
 
     def __str__(self) -> str:
+        done = f"{self.norms} batch norms recalibrated on {self.images:,} images."
+        if self.out_of_reach:
+            kept = f"{self.out_of_reach} batch norms are operators of an exported graph and keep their statistics."
+            return f"{done} {kept}" if self.norms else f"Nothing was recalibrated: {kept}"
         if not self.norms:
             return "This network has no batch norm with running statistics: there was nothing to recalibrate."
-        return f"{self.norms} batch norms recalibrated on {self.images:,} images."
+        return done
 
 
 def recalibrate(model: nn.Module, data: Any, *, images: int | None = None) -> Recalibration:
     """Set the running mean and variance of every batch norm to those of its inputs over all of `data`.
 
     Population statistics; everything else, training mode included, stays as it is. If anything fails on the way, the
-    old statistics are put back.
+    old statistics are put back. The result says, in words too, if there was nothing to set or nothing that could be.
     """
-    norms = running_norms(model)
+    norms, out_of_reach = running_norms(model), _norm_operators(model)
     if not norms:
-        return Recalibration(0, 0)
+        return Recalibration(0, 0, out_of_reach)
     device = next(iter(norms.values())).running_mean.device  # type: ignore[union-attr]
     batches = Batches.of(data, images=images, device=device)
     with evaluating(model), restored_on_failure(list(norms.values())), torch.no_grad():
         reached = settle_statistics(model, norms, batches)
-    return Recalibration(reached, batches.images)
+    return Recalibration(reached, batches.images, out_of_reach)
 
 
 def settle_statistics(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
@@ -84,6 +89,13 @@ def running_norms(model: nn.Module) -> dict[str, BatchNorm]:
     """The batch norms that keep running statistics, by name."""
     modules = model.named_modules()
     return {name: m for name, m in modules if isinstance(m, BatchNorm) and m.running_mean is not None}
+
+
+def _norm_operators(model: nn.Module) -> int:
+    """How many batch norms are calls of functions, in networks that torch.export or our exported form has made."""
+    graphs = [module.graph for module in model.modules() if isinstance(module, fx.GraphModule)]
+    calls = [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    return sum("batch_norm" in call for call in calls)
 
 
 def has_untracked_norms(model: nn.Module) -> bool:

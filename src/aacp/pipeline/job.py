@@ -112,12 +112,13 @@ class FinishingJob:
         model, data, loss = self.model or self.asked.model, self.data or self.asked.data, self.loss
         return Names(model, data, weights or None, metric or None, self.device, loss or self.asked.loss_source or None)
 
-    def run(self, recipe: Recipe, from_scratch: bool, train_on_holdout: bool) -> Pruned:
+    def run(self, recipe: Recipe, from_scratch: bool, train_on_holdout: bool, export: bool) -> Pruned:
         """Train what was found, and all that follows."""
         place = RunFolder(self.folder)
         if place.read_json(STRUCTURE) is None:
             raise InvalidOption(f"The search in {self.folder} has not come to its end. Give its command again first.")
-        plan = plan_of(self.asked, recipe, from_scratch, train_on_holdout)
+        otherwise = {"from_scratch": from_scratch, "train_on_holdout": train_on_holdout, "export": export}
+        plan = plan_of(self.asked, recipe=recipe, **otherwise)
         subject, known = self.names.subject(plan.seed), self.asked.known_from
         return PruningRun(subject, self.asked.limits, plan, place, known_from=known, verbose=True).pruned()
 

@@ -33,6 +33,7 @@ class Plan:
     calibration_images: int = 4096
     frozen: tuple[str, ...] = ()
     scope: str = "all"
+    export: bool = True  # both networks as ONNX files, and timed
     seed: int = 0
     max_drop: float | None = None
     shrink: str = "macs"

@@ -35,6 +35,7 @@ from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluat
 from aacp.report.page import FILE, write_report
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
+from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
 
 
@@ -46,7 +47,7 @@ class Pruned:
     graph: ChannelGraph
     choice: Choice
     evaluation: Evaluation
-    exported: Export | None  # sizes and timings of the ONNX files; None where ONNX is not installed
+    exported: Export | None  # sizes and timings of the ONNX files; None if not asked for or not installed
     folder: RunFolder
 
     @property
@@ -114,6 +115,8 @@ class PruningRun:
     ) -> None:
         if not limits and plan.max_drop is None:
             raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
+        if plan.recipe is not None:
+            plan = replace(plan, recipe=as_carried_out(plan.recipe, subject.data.train))
         self.subject, self.limits, self.plan, self.folder = subject, limits, plan, folder
         if teacher is not None and plan.recipe is not None:
             check_teacher(plan.recipe, teacher)
@@ -209,6 +212,8 @@ class PruningRun:
         return evaluation
 
     def exported(self, network: nn.Module) -> Export | None:
+        if not self.plan.export:
+            return None
         self._say("exporting")
         deployment, example = self.plan.deployment, self.subject.example()
         found = export_both(self.folder, self.subject.model, network, example, deployment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -22,18 +22,14 @@ from aacp.latency.deployment import Deployment
 from aacp.pipeline.delivery import ARTEFACT
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
+from aacp.pipeline.targets import in_words
 from aacp.records import RUN, Request, Target
-from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 
-TRAINING = (
-    "recipe",
-    "from_scratch",
-    "train_on_holdout",
-    "loss",
-)  # what a run that was only searched may still be asked
+LONGEST = 60  # letters of a setting in a message
+TRAINING = ("recipe", "from_scratch", "train_on_holdout", "loss")  # what a mere search may be asked afterwards
 # What may differ between calls.
-CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source", "loss_source")
+CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source", "loss_source", "export")
 ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "frozen", "scope")  # what scores depend on
 
 
@@ -42,14 +38,14 @@ def ask(
 ) -> Request:
     """Write down what is asked of a run, or make sure that it is what was asked of it before.
 
-    A run that was only searched so far may be asked to train.
+    A run that was only searched so far may be asked to train, and any run to export or not.
     """
     asked = request_of(subject, limits, plan, known_from)
     known = folder.read_json(RUN)
     if known is None:
         folder.write_json(RUN, asked.to_json())
         return asked
-    before = Request.from_json(known)
+    before = replace(Request.from_json(known), export=asked.export)
     if before.recipe is None and not (folder.path / ARTEFACT).exists():
         before = replace(before, **{name: getattr(asked, name) for name in TRAINING})
     names = [field.name for field in fields(Request) if field.name not in CIRCUMSTANCES]
@@ -59,11 +55,36 @@ def ask(
 
 
 def require_same(folder: RunFolder, before: Request, asked: Request, names: Sequence[str], advice: str) -> None:
-    """Refuse, by name, what differs from what a folder's run was asked."""
-    for name in names:
-        one, other = (_plain(getattr(request, name)) for request in (before, asked))
-        if one != other:
-            raise RunMismatch(f"{folder.path} holds a run with {name} {one!r}, but {other!r} was asked for. {advice}")
+    """Refuse, setting by setting, what differs from what a folder's run was asked."""
+    differing = list(_differences("", *(_settings(request, names) for request in (before, asked))))
+    if differing:
+        raise RunMismatch(f"{folder.path} holds a run that was asked otherwise: {'; '.join(differing)}. {advice}")
+
+
+def _settings(request: Request, names: Sequence[str]) -> dict[str, Any]:
+    """What was asked, as it reads when it comes back from JSON; each limit by its cost, in words."""
+    told = {name: _plain(getattr(request, name)) for name in names if name != "limits"}
+    limits = {limit.cost: in_words(limit) for limit in request.limits} if "limits" in names else {}
+    return limits | told
+
+
+def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
+    """What was asked of a setting and what is asked now, where that differs; settings within it one by one."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in {**then, **now}:
+            yield from _differences(f"{name} {key}".strip(), then.get(key), now.get(key))
+    elif then != now:
+        yield f"{name.replace('_', ' ')}: {_words(then)} then, {_words(now)} now"
+
+
+def _words(value: Any) -> str:
+    """A setting for people, in short."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", False: "no", True: "yes"}[value]
+    if isinstance(value, dict):
+        value = [f"{key} {_words(item)}" for key, item in value.items()]
+    text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def read_request(folder: RunFolder) -> Request:
@@ -74,13 +95,12 @@ def read_request(folder: RunFolder) -> Request:
     return Request.from_json(known)
 
 
-def plan_of(request: Request, recipe: Recipe | None, from_scratch: bool, train_on_holdout: bool) -> Plan:
-    """The plan that was asked for, with another way to train."""
+def plan_of(request: Request, **otherwise: Any) -> Plan:
+    """The plan that was asked for, but with its recipe and other fields as they are given."""
     asked = {field.name: getattr(request, field.name) for field in fields(Plan)}
     step, where = request.pruning_step, Deployment(**(request.deployment or {}))
     asked |= {"pruning_step": tuple(step) if isinstance(step, list) else step, "deployment": where}
-    training = {"recipe": recipe, "from_scratch": from_scratch, "train_on_holdout": train_on_holdout}
-    return Plan(**asked | training)
+    return Plan(**asked | otherwise)
 
 
 def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()) -> Request:

@@ -17,7 +17,7 @@ from aacp.errors import InfeasibleBudget, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
 from aacp.latency.checking import Checked
-from aacp.pipeline.clock import Clock, holds, latency_limit, seconds
+from aacp.pipeline.clock import TABLE, Clock, holds, latency_limit, seconds
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import ESTIMATE, read_request, request_of, require_same
 from aacp.pipeline.subject import Subject
@@ -77,7 +77,8 @@ class Search:
         """The best candidate that meets the limit where it is to run, however long it takes to find one.
 
         The best few are measured from end to end. If all of them take longer than they may, the table is corrected by
-        what three of four measurements of each stayed below, and a shorter search goes on from all that is known.
+        what three of four measurements of each stayed below, written down, and a shorter search goes on from all that
+        is known. A run that was stopped begins with the table as it was, and corrects it by the same measurements.
         """
         search, histories = self, [found.history]
         for turn in range(1, TURNS + 1):
@@ -87,8 +88,11 @@ class Search:
                 self._say(candidate, checked, limit)
                 if holds(limit, checked):
                     return search._choice(candidate, checked), History.merged(histories)
+            corrected = search._corrected(limit, checks)
+            corrected.save(self.folder.path / TABLE)
             search = replace(
-                search._corrected(limit, checks),
+                self,
+                table=corrected,
                 plan=replace(self.plan, evaluations=max(SHORTEST, self.plan.evaluations // 4)),
                 folder=RunFolder(self.folder.path / f"{CORRECTED}-{turn}"),
                 known=History.merged([self.known, *histories]),
@@ -100,11 +104,11 @@ class Search:
             f"measured; the last took {checks[0]}. Loosen the limit, or measure on a machine with less else to do."
         )
 
-    def _corrected(self, limit: Target, checks: list[Checked]) -> Search:
-        """The same search with a table that believes what was measured."""
+    def _corrected(self, limit: Target, checks: list[Checked]) -> LatencyTable:
+        """The table of this search, believing what was measured."""
         assert self.table is not None
         uppers = [seconds(limit, checked, self.table).upper for checked in checks]
-        return replace(self, table=self.table.corrected(self.graph, [each.structure for each in checks], uppers))
+        return self.table.corrected(self.graph, [each.structure for each in checks], uppers)
 
     def _best(self, found: SearchResult) -> list[Candidate]:
         """What the search recommends, and the best beside it."""

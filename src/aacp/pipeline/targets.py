@@ -30,8 +30,8 @@ EXAMPLES = {"macs": "60M", "params": "500k", "weight_bytes": "2MB", "activation_
 
 
 def targets(budget: Asked) -> tuple[Target, ...]:
-    """The limits of a budget: of each cost the share to remove, as a number, or the most to keep, as text."""
-    return tuple(_target(cost, asked) for cost, asked in budget.items())
+    """The limits of a budget, in one order: of each cost the share to remove, or as text the most to keep."""
+    return tuple(sorted((_target(*item) for item in budget.items()), key=lambda target: COSTS.index(target.cost)))
 
 
 def _target(cost: str, asked: float | str) -> Target:
@@ -55,6 +55,16 @@ def quantity(cost: str, text: str) -> float:
         known = ", ".join(unit or "no unit" for unit in sorted(units, key=len, reverse=True))
         raise InvalidOption(f"{cost}: {text!r} is no quantity. Write a positive number and one of {known}.")
     return float(found[1]) * units[found[2]]
+
+
+def in_words(target: Target) -> str:
+    """A limit as it would be asked for: "50 % less", "at most 2MB"."""
+    if target.at_most is None:
+        assert target.pruning_rate is not None
+        return f"{100 * target.pruning_rate:.10g} % less"
+    numbers = {unit: f"{target.at_most / factor:.10g}" for unit, factor in UNITS[target.cost].items()}
+    unit = min(numbers, key=lambda unit: len(numbers[unit]))  # the one that it was most likely written in
+    return f"at most {numbers[unit]}{unit}"
 
 
 def cost_of_name(name: str, graph: ChannelGraph, table: LatencyTable | None = None) -> Cost:

@@ -27,7 +27,7 @@ from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.scoring import scoring_batches
 from aacp.train.seeding import global_seed
 from aacp.train.session import Session
-from aacp.train.sources import parts_of, source_of
+from aacp.train.sources import as_carried_out, has_own_batches, parts_of, source_of
 from aacp.train.teaching import Loss
 from aacp.train.widening import examples, in_stead_of, multiple_of, repays
 
@@ -73,6 +73,7 @@ def fit(
     check_teacher(recipe, teacher)
     fabric = fabric or make_fabric(recipe.precision, device)
     source = source_of(train, recipe, fabric)
+    recipe = as_carried_out(recipe, train)
     with ExitStack() as cleaning:
         cleaning.enter_context(collective_errors(fabric, folder))
         place = None if folder is None else RunFolder(folder)
@@ -89,7 +90,7 @@ def fit(
         cleaning.enter_context(quick_norms(stand_in.trained, fabric))
         session = Session(stand_in.trained, source, recipe, fabric, answering, loss, capture)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
-        log = cleaning.enter_context(report(recipe, place, fabric, verbose, tensorboard))
+        log = cleaning.enter_context(report(recipe, has_own_batches(train), place, fabric, verbose, tensorboard))
         checkpoint = None if place is None else Checkpoint(place, *session.state, stand_in.growth)
         return Trained(tuple(_epochs(session, batches, score, checkpoint, asked, log)))
 

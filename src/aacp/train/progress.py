@@ -47,12 +47,13 @@ class Report:
 
 @contextmanager
 def report(
-    recipe: Recipe, folder: RunFolder | None, fabric: Fabric, verbose: bool, tensorboard: bool
+    recipe: Recipe, own_batches: bool, folder: RunFolder | None, fabric: Fabric, verbose: bool, tensorboard: bool
 ) -> Iterator[Report]:
-    """The report of a run while it lasts."""
+    """The report of a run while it lasts; `own_batches` is whether the data came in batches that are not ours."""
     with ExitStack() as open_things:
         listeners: list[Listener] = []
         if verbose and fabric.is_global_zero:
+            print(f"training: {recipe}{'; batches as the loader gives them' if own_batches else ''}", file=sys.stderr)
             listeners.append(open_things.enter_context(_terminal(recipe)))
         if tensorboard and fabric.is_global_zero:
             listeners.append(open_things.enter_context(_tensorboard(folder)))

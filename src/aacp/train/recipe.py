@@ -17,7 +17,7 @@ class Recipe:
     """Everything that decides what a training run computes, apart from the network and the data."""
 
     epochs: int
-    batch_size: int  # of all processes together
+    batch_size: int  # of all processes together; a loader has its own, which wins
     lr: float
     schedule: Schedule = "cosine"  # from `lr` to 0 by step, or divided at the milestones
     milestones: tuple[int, ...] = ()  # epochs, for "steps"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from dataclasses import replace
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from aacp.data.images import Images
 from aacp.errors import InvalidData, InvalidOption
@@ -35,6 +36,17 @@ def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> Resident | Loaded:
         raise InvalidData("There is no data: the data set or loader is empty. Give at least one batch.")
     kind = Resident if isinstance(train, Images) else Loaded
     return kind(train, recipe.batch_size, recipe.seed, fabric.device, fabric.global_rank, ranks)
+
+
+def has_own_batches(train: Any) -> bool:
+    """Whether data comes in batches, as a loader gives it, and not example by example."""
+    return not isinstance(train, (Dataset, tuple))
+
+
+def as_carried_out(recipe: Recipe, train: Any) -> Recipe:
+    """The recipe with the batch size that is trained with: that of a loader, where it has one, wins over its own."""
+    own = getattr(train, "batch_size", None) if has_own_batches(train) else None
+    return replace(recipe, batch_size=own) if isinstance(own, int) else recipe
 
 
 def parts_of(data: Any, holdout: Any) -> tuple[Any, Any]:
