@@ -30,8 +30,8 @@ ranking)
         --history benchmarks/results/psae_search_resnet56.json --out "$out" ;;
 latency)
     # Batches that keep the GPU busy: one picture takes as long as its launches, whatever the widths.
-    at="--device cuda --runtimes torch --seconds 0.3 --out $out"
-    python benchmarks/latency_prediction.py --networks torchvision:mobilenet_v2 --batch 64 $at
+    at="--device cuda --runtimes torch --learn 128 --seconds 0.2 --out $out"
+    python benchmarks/latency_prediction.py --networks torchvision:mobilenet_v2 --batch 256 $at
     python benchmarks/latency_prediction.py --networks vgg16 --batch 512 $at
     python benchmarks/latency_prediction.py --networks resnet20 --batch 2048 $at ;;
 prune)

@@ -2,12 +2,14 @@
 (32 px) and MobileNetV2 (224 px), in torch and in ONNX Runtime, with a rank correlation of at least 0.95 (in torch 0.91
 and 0.81 in two runs on ResNet20 and 0.88 on MobileNetV2, whose structures differ little there).
 
-A table is measured (48 structures to learn from, 10 to judge itself by), then 30 more structures, drawn evenly from the
-space of step 1/8, are measured end to end, each in turns with the unpruned network. Compared are predicted and measured
-seconds, both relative to the unpruned network. Numbers, versions, hardware: results/latency_prediction_*.json.
+A table is measured (48 structures to learn from, 10 to judge itself by), then 30 more structures of the space of step
+1/8, random ones at 10 to 80 % fewer MACs, are measured end to end, each in turns with the unpruned network. Compared
+are predicted and measured seconds, both relative to the unpruned network. With --draw even, every width is drawn by
+itself: such structures are much alike in what they cost. Numbers, versions: results/latency_prediction_*.json.
 
     python benchmarks/latency_prediction.py [--networks resnet20 ...] [--runtimes torch onnxruntime] [--device cpu]
-        [--batch 1] [--threads 2] [--structures 30] [--seconds 1] [--out FOLDER]
+        [--batch 1] [--threads 2] [--learn 48] [--structures 30] [--draw budgets] [--seconds 1]
+        [--tables FOLDER] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -33,6 +35,20 @@ from aacp.latency.benches import NetworkBench
 NETWORKS = {"resnet20": (1, 3, 32, 32), "torchvision:mobilenet_v2": (1, 3, 224, 224), "vgg16": (1, 3, 32, 32)}
 
 
+def drawn(graph: aacp.ChannelGraph, space: aacp.SearchSpace, options: argparse.Namespace) -> list[aacp.Structure]:
+    """The structures that a table is judged by."""
+    generator = np.random.default_rng(2026)
+    if options.draw == "even":
+        return [space.sample(generator) for _ in range(options.structures)]
+    budgets = [
+        aacp.Budget(aacp.Limit(aacp.macs(graph), pruning_rate=float(rate)))
+        for rate in np.linspace(0.1, 0.8, options.structures)
+    ]
+    starts = [[generator.uniform(0.3, 1.0) * group.width for group in graph.free] for _ in budgets]
+    found = [aacp.rescale(start, space, budget, generator) for start, budget in zip(starts, budgets, strict=True)]
+    return [found[place] for place in generator.permutation(len(found))]
+
+
 def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, Any]:
     """One network in one runtime: its table, and how the table does on fresh structures."""
     start = time.perf_counter()
@@ -43,15 +59,17 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     space = aacp.SearchSpace(graph, options.step)
     where = aacp.Deployment(runtime, options.device, options.batch, options.threads)
     table = aacp.measure_latency(
-        model, graph, space, where, example=example, seconds_per_structure=options.seconds, verbose=options.verbose
-    )
+        model, graph, space, where, example=example, structures=options.learn, seconds_per_structure=options.seconds,
+        file=options.tables and options.tables / f"{name.rpartition(':')[2]}_{runtime}_{options.device}.json",
+        verbose=options.verbose,
+    )  # fmt: skip
     measured_after = time.perf_counter() - start
     bench = NetworkBench(model, graph, example, where, options.seconds)
-    generator = np.random.default_rng(2026)
-    runs = [bench(space.sample(generator)) for _ in range(options.structures)]
+    runs = [bench(structure) for structure in drawn(graph, space, options)]
     predicted = table.seconds([run.structure for run in runs]) / table.reference
     measured = np.array([run.whole / run.reference for run in runs])
     error = PredictionError.of(predicted, measured, float(np.median([run.noise for run in runs])))
+    generator = np.random.default_rng(0)
     rows = np.array([list(space.sample(generator)) for _ in range(1000)])
     pricing = min(_timed(lambda: table.seconds(rows)) for _ in range(5))
     seconds = time.perf_counter() - start
@@ -64,6 +82,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     print(f"  {measured_after:.0f} s for the table, {seconds:.0f} s in all", flush=True)
     return {
         "network": name,
+        "draw": options.draw,
         "setting": asdict(table.setting),
         "seconds_unpruned": table.reference,
         "error": asdict(error),
@@ -91,7 +110,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--learn", type=int, default=48, help="structures that the table is made of")
     parser.add_argument("--structures", type=int, default=30)
+    parser.add_argument("--draw", choices=["budgets", "even"], default="budgets")
+    parser.add_argument(
+        "--tables", type=Path, help="folder to keep the tables in, from which an interrupted one goes on"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="for each structure")
     parser.add_argument("--step", type=float, default=1 / 8)
     parser.add_argument("--verbose", action="store_true")
@@ -103,7 +127,8 @@ def main() -> None:
     print(provenance)
     for name, runtime in product(options.networks, options.runtimes):
         content = {**asdict(provenance), "torch": torch.__version__, **compared(name, runtime, options)}
-        file = f"latency_prediction_{name.rpartition(':')[2]}_{runtime}_{options.device}_{options.batch}.json"
+        kind = f"{runtime}_{options.device}_{options.batch}" + "_even" * (options.draw == "even")
+        file = f"latency_prediction_{name.rpartition(':')[2]}_{kind}.json"
         if options.out:
             (options.out / file).write_text(json.dumps(content, indent=1) + "\n")
 

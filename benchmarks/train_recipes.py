@@ -31,6 +31,8 @@ RECIPES = {
     # One thing changed at a time: what is worth keeping in ours.
     "ours, smoothed labels": replace(FINETUNE, label_smoothing=0.1),
     "ours, averaged": replace(FINETUNE, average=0.998),
+    "ours, mixed": replace(FINETUNE, mixing=1.0),
+    "ours, mixed, wholly distilled": replace(FINETUNE, mixing=1.0, distillation=1.0),
     "ours, half distilled": replace(FINETUNE, distillation=0.5),
     "ours, wholly distilled": replace(FINETUNE, distillation=1.0),
     "ours, no decay of norms": replace(FINETUNE, decays_norms=False),

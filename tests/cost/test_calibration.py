@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from aacp.cost.calibration import Correction, PredictionError, robust_line
+from aacp.cost.calibration import Correction, PredictionError, Trend, robust_line
 
 
 def test_a_line_is_found_in_spite_of_outliers() -> None:
@@ -29,6 +30,27 @@ def test_the_error_is_relative_and_the_order_counts() -> None:
     assert error.rank_correlation == pytest.approx(1)
     assert PredictionError.of(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0]), 0.01).rank_correlation == -1
     assert np.isnan(PredictionError.of(np.zeros(0), np.zeros(0), 0.01).median)
+
+
+def structures(count: int, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(2, 65, (count, 12))
+
+
+def test_what_wholes_take_beside_their_pieces_is_found_group_by_group() -> None:
+    rows, others, noise = structures(48, 0), structures(200, 1), np.random.default_rng(2).normal(0, 0.01, 48)
+
+    def wrong(
+        some: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        return 0.04 * np.log2(some[:, 3] / 16) - 0.02 * np.log2(some[:, 8] / 16) + 0.01
+
+    trend = Trend.fit(rows, wrong(rows) + noise)
+    assert np.std(np.log(trend(others)) - wrong(others)) < 0.3 * np.std(wrong(others))
+
+
+def test_noise_alone_is_no_trend() -> None:
+    trend = Trend.fit(structures(48, 0), np.random.default_rng(2).normal(0, 0.03, 48))
+    assert np.std(np.log(trend(structures(200, 1)))) < 0.01
 
 
 def test_without_later_measurements_nothing_is_corrected() -> None:

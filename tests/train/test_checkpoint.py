@@ -22,7 +22,15 @@ from aacp.train.step import Step
 from train.small_data import network, pictures, same, weights
 
 RECIPE = Recipe(
-    epochs=4, batch_size=24, lr=0.1, warmup_epochs=1, nesterov=True, average=0.9, distillation=0.5, label_smoothing=0.1
+    epochs=4,
+    batch_size=24,
+    lr=0.1,
+    warmup_epochs=1,
+    nesterov=True,
+    average=0.9,
+    distillation=0.5,
+    label_smoothing=0.1,
+    mixing=0.5,
 )
 STEPS = 4  # an epoch
 

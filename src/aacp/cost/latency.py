@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost
-from aacp.cost.calibration import Correction, PredictionError, robust_line
+from aacp.cost.calibration import Correction, PredictionError, Trend, robust_line
 from aacp.cost.lookup import Lookup
 from aacp.cost.pieces import Measured, Piece, Setting
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
@@ -109,6 +109,10 @@ class LatencyTable:
         return replace(self, corrections=(*self.corrections, *added))
 
     def _calibrated(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._summed(rows) * self._trend(rows)
+
+    def _summed(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The sum of the pieces, as a whole."""
         slope, constant = self._line
         return np.asarray(slope * self._lookup(rows) + constant)
 
@@ -126,6 +130,11 @@ class LatencyTable:
         """How whole structures follow from the sum of their pieces."""
         rows = np.array([run.structure for run in self.measured], dtype=np.int64)
         return robust_line(self._lookup(rows), self._wholes(self.measured))
+
+    @cached_property
+    def _trend(self) -> Trend:
+        rows = np.array([run.structure for run in self.measured], dtype=np.int64)
+        return Trend.fit(rows, np.log(self._wholes(self.measured) / self._summed(rows)))
 
     @cached_property
     def _correction(self) -> Correction:

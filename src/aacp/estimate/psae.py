@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,36 +25,14 @@ from aacp.estimate.inheritance import Order
 from aacp.estimate.masked import Masked
 from aacp.estimate.racing import LOOKS, is_losing
 from aacp.estimate.recalibration import recalibrate
+from aacp.estimate.settings import Execution, Passes, Settings
 from aacp.estimate.sliced import Sliced
 from aacp.graph.program import copy_module, detach_hooks, first_line
 from aacp.graph.surgery import shrink
 from aacp.structure import Structure
 
-Execution = Literal["auto", "sliced", "masked"]
-Passes = Literal[1, 2, "auto"]
 BATCH = {"cpu": 128, "cuda": 8192}
 ALIKE = 0.98  # rank correlation at which one pass is as good as two
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How an estimate is computed; see PSAE."""
-
-    score: Score = accuracy
-    importance: Importance = "l1"
-    execution: Execution = "auto"
-    passes: Passes = 2
-    racing: float | None = 0.01
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, choices in (("execution", ("auto", "sliced", "masked")), ("passes", (1, 2, "auto"))):
-            if getattr(self, name) not in choices:
-                raise InvalidOption(f"{name} is {getattr(self, name)!r}, but must be one of {choices}. Choose one.")
-        if not callable(self.score):
-            raise InvalidOption(f"score is {self.score!r}, not a function. Give one that takes (network, batches).")
-        if self.racing is not None and not 0 < self.racing < 1:
-            raise InvalidOption(f"racing is {self.racing}, but a probability of error is between 0 and 1. Give one.")
 
 
 class PSAE:

@@ -107,9 +107,10 @@ def in_turns(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measured:
-    """A structure and the unpruned network in turns, for about so many seconds; low quantiles of the turns.
+    """A structure and the unpruned network in turns, for about so many seconds.
 
-    On a busy machine it takes up to `PATIENCE` times as long.
+    What counts is the median of each turn's ratio: a machine that is slower for a while is slower for both. It stands
+    against what the unpruned network takes when little else runs. A busy machine is given `PATIENCE` times as long.
     """
     calls = (reference.whole, subject.whole, reference.note, subject.note)
     for _ in range(WARMUP):
@@ -118,14 +119,17 @@ def in_turns(
     turns: list[list[float]] = []
     while not turns or (noise_of(turns) > QUIET and len(turns) < PATIENCE * batch):
         turns += [[_timed(call, clock) for call in calls] for _ in range(batch)]
-    whole_reference, whole, _, _ = np.quantile(turns, QUANTILE, axis=0).tolist()
-    reference_pieces, pieces = (np.quantile(it.notes()[-len(turns) :], QUANTILE, axis=0) for it in (reference, subject))
+    seen = np.array(turns)
+    noted, together = (np.array(it.notes()[-len(turns) :]) for it in (subject, reference))
+    sums = together.sum(axis=1)
+    whole_reference, pieces_reference = (float(np.quantile(level, QUANTILE)) for level in (seen[:, 0], sums))
+    pieces = np.median(noted / sums[:, None], axis=0) * pieces_reference
     return Measured(
         structure=tuple(structure),
-        whole=whole,
+        whole=float(np.median(seen[:, 1] / seen[:, 0])) * whole_reference,
         reference=whole_reference,
         pieces=tuple(pieces.tolist()),
-        reference_pieces=float(reference_pieces.sum()),
+        reference_pieces=pieces_reference,
         noise=noise_of(turns),
     )
 

@@ -28,6 +28,7 @@ class Recipe:
     weight_decay: float = 1e-4
     decays_norms: bool = True  # False: no weight decay on biases and normalisation
     label_smoothing: float = 0.0
+    mixing: float = 0.0  # examples are blended in shares of Beta(mixing, mixing), labels too; 0: they are not
     distillation: float = 0.0  # the teacher's share of the loss
     temperature: float = 4.0  # at which teacher and student are compared
     average: float = 0.0  # decay of the moving average of weights that is kept as the result; 0: none
@@ -102,6 +103,7 @@ _RANGES = (
     ("momentum", 0.0, 0.9999),
     ("weight_decay", 0.0, 1.0),
     ("label_smoothing", 0.0, 0.99),
+    ("mixing", 0.0, 100.0),
     ("distillation", 0.0, 1.0),
     ("temperature", 0.01, 1e3),
     ("average", 0.0, 0.999999),

@@ -19,6 +19,7 @@ from aacp.records import Epoch
 from aacp.train.averaging import Average
 from aacp.train.halves import Halves
 from aacp.train.loaded import Loaded, check_labels
+from aacp.train.mixing import mixed
 from aacp.train.recipe import Recipe
 from aacp.train.resident import Resident
 from aacp.train.seeding import global_seed
@@ -62,6 +63,12 @@ class Session:
                 self.step.halves = Halves(wrapped, half)
             self.step = CapturedStep(self.step)
         self._is_checked = False
+        self._classes = 0  # known once a batch has been seen
+        if recipe.mixing and not self.is_classifier:
+            raise InvalidOption(
+                f"The recipe mixes examples ({recipe.mixing}) and with them their labels, which a loss of your own may "
+                "not understand. Use dataclasses.replace(recipe, mixing=0)."
+            )
         if isinstance(source, Loaded) and has_batch_norm(model):
             source.least = 2
 
@@ -91,6 +98,8 @@ class Session:
         with global_seed(self.fabric.device, *seeds), fastest_convolutions(isinstance(self.source, Resident)):
             for step, (inputs, targets) in enumerate(self.source.epoch(number)):
                 self._check(inputs, targets)
+                if self.recipe.mixing:
+                    inputs, targets = mixed(inputs, targets, self._classes, self.recipe.mixing)
                 chunk.append(self.step(inputs, targets, self.recipe.lr_at(first + step, self.source.steps)))
                 seen += batch_size_of((inputs, targets)) * self.fabric.world_size
                 if len(chunk) == CHECKED_EVERY:
@@ -163,6 +172,7 @@ class Session:
                 f"Cross-entropy needs outputs (n, classes, ...) and labels, but the network gives {_kind(outputs)} for "
                 f"targets of type {type(targets).__name__}. Give a loss function of your own."
             )
+        self._classes = outputs.shape[1]
         if isinstance(self.source, Resident):
             check_labels(self.source.images.labels, outputs.shape[1])
         elif not targets.is_floating_point():

@@ -1,0 +1,63 @@
+"""Examples blended in pairs: each stays between itself and its neighbour, and its label with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from aacp.errors import InvalidData, InvalidOption
+from aacp.train.loop import fit
+from aacp.train.mixing import mixed
+from aacp.train.recipe import Recipe
+from train.small_data import network, pictures
+
+RECIPE = Recipe(epochs=2, batch_size=24, lr=0.05, mixing=1.0)
+
+
+def test_every_example_and_its_label_are_blended_with_the_one_before_in_the_same_share() -> None:
+    torch.manual_seed(0)
+    inputs, labels = torch.eye(6).reshape(6, 6, 1, 1), torch.tensor([0, 1, 2, 0, 1, 2])
+    found, probabilities = mixed(inputs, labels, 3, 0.7)
+    for row in range(6):
+        share = found[row].flatten()[row]
+        assert 0 < share < 1
+        before = (row - 1) % 6
+        torch.testing.assert_close(found[row].flatten()[before], 1 - share)
+        assert int((found[row] != 0).sum()) == 2
+        expected = share * F.one_hot(labels[row], 3) + (1 - share) * F.one_hot(labels[before], 3)
+        torch.testing.assert_close(probabilities[row], expected)
+    assert len(set(found.diagonal(0, 0, 1).flatten().tolist())) == 6
+
+
+@pytest.mark.parametrize(("concentration", "deviation"), [(0.2, 0.4226), (1.0, 0.2887), (8.0, 0.1213)])
+def test_shares_follow_their_distribution(concentration: float, deviation: float) -> None:
+    torch.manual_seed(1)
+    found, _ = mixed(torch.arange(20_000.0)[:, None] % 2, torch.zeros(20_000, dtype=torch.long), 1, concentration)
+    assert float(found.mean()) == pytest.approx(0.5, abs=0.01)
+    assert float(found.std()) == pytest.approx(deviation, abs=0.01)  # 1 / (2 sqrt(2 concentration + 1))
+
+
+def test_the_memory_layout_is_kept() -> None:
+    inputs = torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)
+    found, _ = mixed(inputs, torch.zeros(4, dtype=torch.long), 2, 1.0)
+    assert found.stride() == inputs.stride()
+
+
+def test_training_on_mixtures_learns_and_repeats() -> None:
+    models = [network() for _ in range(2)]
+    recipe = RECIPE.scaled(24)
+    last = [fit(model, pictures(), recipe, holdout=pictures(seed=5), device="cpu").last for model in models]
+    assert last[0] == replace(last[1], seconds=last[0].seconds, images_per_second=last[0].images_per_second)
+    assert last[0].accuracy is None  # of mixtures there is no right or wrong
+    assert last[0].holdout is not None
+    assert last[0].holdout > 0.9
+
+
+def test_labels_of_every_pixel_and_losses_of_ones_own_are_refused() -> None:
+    with pytest.raises(InvalidData, match=r"one label for each\. Use"):
+        mixed(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.long), 3, 1.0)
+    with pytest.raises(InvalidOption, match=r"loss of your own may not understand\. Use"):
+        fit(network(), pictures(), RECIPE, loss=F.cross_entropy, device="cpu")
