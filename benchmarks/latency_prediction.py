@@ -1,6 +1,6 @@
-"""Claim: a latency table predicts the seconds of structures it has not seen within 5 % at the median on ResNet20, VGG16
-(32 px) and MobileNetV2 (224 px), in torch and in ONNX Runtime, with a rank correlation of at least 0.95 (in torch 0.91
-and 0.81 in two runs on ResNet20 and 0.88 on MobileNetV2, whose structures differ little there).
+"""Claim: a latency table predicts the seconds of structures it has not seen within 3 % at the median on ResNet20, VGG16
+(32 px) and MobileNetV2 (224 px), in torch and in ONNX Runtime on a CPU, with a rank correlation of at least 0.95; not
+so for MobileNetV2 in torch (7 % and 0.86 on a shared machine), and not yet on a GPU.
 
 A table is measured (48 structures to learn from, 10 to judge itself by), then 30 more structures of the space of step
 1/8, random ones at 10 to 80 % fewer MACs, are measured end to end, each in turns with the unpruned network. Compared
