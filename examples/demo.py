@@ -33,6 +33,7 @@ def main() -> None:
         calibration_images=1024,
     )
     budget = {"macs": 0.5, "params": 1 / 3}  # shares to remove; both limits will hold
+    print("pruning it: the search, the fine-tuning and the export take about a minute")
     pruned = aacp.prune(model, data, budget, folder / "pruned", plan=plan, name="digits_resnet")
 
     print(f"\n{pruned}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,16 @@ def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -
         time_networks({"onnx": after.path}, (x, x))
     with pytest.raises(aacp.InvalidOption, match="0 threads"):
         time_networks({"torch": model}, x, threads=0)
+
+
+def test_the_exporters_talk_is_not_the_users(tmp_path: Path, monkeypatch, caplog) -> None:
+    def talk(*_: Any, **__: Any) -> None:
+        logging.getLogger("torch.onnx._internal").warning("Something that you do not need is not installed.")
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(torch.onnx, "export", talk)
+    with pytest.raises(aacp.ExportFailed, match="enough"):
+        aacp.export_onnx(Plain(), tmp_path / "plain.onnx", torch.randn(2, 3, 5, 5))
+    assert "is not installed" not in caplog.text
+    logging.getLogger("torch.onnx._internal").warning("Afterwards it may.")
+    assert "Afterwards it may." in caplog.text

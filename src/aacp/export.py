@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +117,7 @@ def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynami
     tensors, batch = tensors_in(arguments), batch_of(arguments)
     free = [{0: torch.export.Dim("batch")} if t.dim() and t.shape[0] == batch else None for t in tensors]
     shapes = (tuple(free),) if dynamic_batch else None
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), _silent("torch.onnx"), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
@@ -142,6 +144,18 @@ def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynami
             f"{program.model.opset_imports['']}. Ask for that one."
         )
     return program
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """A logger without its warnings: the exporter tells of every package it could have used, as if one were missing."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _compared(flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, batches: Sequence[int]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""A structure and the unpruned network are timed in turns, and a low quantile of the turns is believed."""
+"""A structure and the unpruned network are timed in turns, and what most turns say is believed."""
 
 from __future__ import annotations
 

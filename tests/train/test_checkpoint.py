@@ -144,6 +144,17 @@ def test_a_folder_of_another_run_is_refused_and_says_what_differs(tmp_path: Path
         fit(network(dropout=0.2), pictures(), RECIPE, teacher=network(6), folder=tmp_path, device="cpu")
 
 
+def test_a_folder_from_before_a_setting_was_there_goes_on(tmp_path: Path) -> None:
+    plain = replace(RECIPE, mixing=0.0, epochs=1)
+    train(tmp_path, recipe=plain)
+    asked = json.loads((tmp_path / "run.json").read_text())
+    del asked["recipe"]["mixing"]
+    (tmp_path / "run.json").write_text(json.dumps(asked))
+    train(tmp_path, recipe=plain)
+    with pytest.raises(RunMismatch, match=r"recipe mixing was 0\.0, now 0\.5"):
+        train(tmp_path, recipe=replace(RECIPE, epochs=1))
+
+
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(RunLocked):
         train(tmp_path)

@@ -147,7 +147,8 @@ class Searching:
     threads: int
     table: str | None
 
-    def plan(self, recipe: Recipe | None, scratch: bool = False, export: bool = True) -> Plan:
+    def plan(self, recipe: Recipe | None, **others: Any) -> Plan:
+        """The plan of a run that searches like this; `others` are fields of it that other options decide."""
         from aacp.latency.deployment import Deployment
         from aacp.pipeline.plan import Plan
 
@@ -156,15 +157,14 @@ class Searching:
             method=self.method,
             evaluations=self.evaluations,
             recipe=recipe,
-            from_scratch=scratch,
             importance=self.importance,
             calibration_images=self.calibration,
             frozen=self.frozen,
             scope=self.scope,
-            export=export,
             seed=self.seed,
             deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads),
             latency_table=self.table,
+            **others,
         )
 
 

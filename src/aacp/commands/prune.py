@@ -76,7 +76,8 @@ def prune(
     hold. --max-drop asks for the smallest network instead.
     """
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed)
-    plan = replace(searched.plan(recipe, scratch, not no_export), train_on_holdout=trained.train_on_holdout)
+    finish = {"from_scratch": scratch, "train_on_holdout": trained.train_on_holdout, "export": not no_export}
+    plan = searched.plan(recipe, **finish)
     if max_drop is not None:
         drop = max_drop if subjected.metric else max_drop / 100
         plan = replace(plan, max_drop=drop, shrink=SHORT[shrink], probe_epochs=probe_epochs)
@@ -144,7 +145,7 @@ def sweep(
 
     recipe = trained.chosen(subjected.data, scratch=False, seed=searched.seed) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
-    plan = replace(searched.plan(recipe, export=not no_export), train_on_holdout=trained.train_on_holdout)
+    plan = searched.plan(recipe, train_on_holdout=trained.train_on_holdout, export=not no_export)
     job = SweepJob(subjected.names(), limited.budgets(), plan, place, train, known_from)
     with resumable(place):
         found = job.run()

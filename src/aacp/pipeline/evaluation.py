@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from aacp.artefact import load
@@ -31,15 +30,14 @@ def evaluate(
 
     A run folder knows its data, score and seed; `model` is what a file was cut from, where it does not say so.
     """
-    path, was_trained_on_holdout = Path(network), False
+    path, knows_holdout = Path(network), False
     if path.is_dir():
         asked = read_request(RunFolder(path))
-        was_trained_on_holdout = asked.train_on_holdout and asked.recipe is not None
+        knows_holdout = asked.train_on_holdout and asked.recipe is not None
         data, metric, seed = data or asked.data, metric or asked.metric_source or None, asked.seed
     if data is None:
         raise InvalidOption(f"{network} does not say what data to evaluate it on. Name the data as well.")
     judged = load(path, into=model) if path.exists() else network_of(network, weights, seed)
     subject = Subject(judged, load_data(data, seed=seed), network, device_of(device), score_of(metric))
     graph = trace(judged, subject.example())
-    found = measured(subject, judged, graph, graph.full)
-    return replace(found, holdout=None) if was_trained_on_holdout else found
+    return measured(subject, judged, graph, graph.full, knows_holdout=knows_holdout)

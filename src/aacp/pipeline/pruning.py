@@ -201,9 +201,8 @@ class PruningRun:
             return Evaluation.from_json(known)
         self._say("evaluating")
         before = measured(self.subject, self.subject.model, graph, graph.full)
-        after = measured(self.subject, network, graph, Structure(choice.counts))
-        if self.plan.train_on_holdout and self.plan.recipe is not None:
-            after = replace(after, holdout=None)
+        knows = self.plan.train_on_holdout and self.plan.recipe is not None
+        after = measured(self.subject, network, graph, Structure(choice.counts), knows_holdout=knows)
         size = (self.folder.path / ARTEFACT).stat().st_size
         evaluation = Evaluation(
             replace(before, file_bytes=file_bytes(self.subject.model)), replace(after, file_bytes=size)
@@ -236,8 +235,11 @@ class PruningRun:
             sys.stderr.write(f"{self.folder.path}: {stage}\n")
 
 
-def measured(subject: Subject, network: nn.Module, graph: ChannelGraph, structure: Structure) -> Measured:
-    """What a network scores, and what a structure of the graph costs."""
-    test, holdout = (subject.scored(network, part) for part in (subject.data.test, subject.data.holdout))
+def measured(
+    subject: Subject, network: nn.Module, graph: ChannelGraph, structure: Structure, *, knows_holdout: bool = False
+) -> Measured:
+    """What a network scores, and what a structure of the graph costs; a hold-out it was trained on says nothing."""
+    test = subject.scored(network, subject.data.test)
+    holdout = None if knows_holdout else subject.scored(network, subject.data.holdout)
     costs = {name: int(ANALYTIC[name](graph)(np.asarray(structure))) for name in ("macs", "params", "activation_bytes")}
     return Measured(test, holdout, **costs)

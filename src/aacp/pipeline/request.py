@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import in_words
 from aacp.records import RUN, Request, Target
+from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 
 LONGEST = 60  # letters of a setting in a message
@@ -48,6 +50,8 @@ def ask(
     before = replace(Request.from_json(known), export=asked.export)
     if before.recipe is None and not (folder.path / ARTEFACT).exists():
         before = replace(before, **{name: getattr(asked, name) for name in TRAINING})
+    if before.recipe is not None:
+        before = replace(before, recipe=Recipe.completed(before.recipe))
     names = [field.name for field in fields(Request) if field.name not in CIRCUMSTANCES]
     require_same(folder, before, asked, names, "Ask for the same again, or choose another folder.")
     folder.write_json(RUN, before.to_json())
@@ -112,7 +116,7 @@ def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_f
         "deployment": asdict(plan.deployment),
     }
     return Request(
-        command=shlex.join(sys.argv),
+        command=_command(sys.argv),
         model=subject.name,
         weights=digest(value for _, value in named_tensors(subject.model)),
         weights_file=subject.weights_file,
@@ -129,6 +133,13 @@ def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_f
         loss_source=subject.loss_source,
         **planned,
     )
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """What was typed: our command line is called aacp, wherever it is installed and however it was started."""
+    program = Path(arguments[0])
+    is_ours = program.name == "aacp" or program.parts[-2:] == ("aacp", "cli.py")
+    return shlex.join(["aacp" if is_ours else arguments[0], *arguments[1:]])
 
 
 def _name(function: Callable[..., Any]) -> str:

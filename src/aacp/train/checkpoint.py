@@ -90,6 +90,7 @@ def check_same_question(folder: RunFolder, asked: dict[str, Any]) -> None:
     known = folder.read_json(RUN)
     if known is None:
         return
+    known["recipe"] = Recipe.completed(known["recipe"])
     before, now = _flat(known), _flat(json.loads(json.dumps(asked)))
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if differing:

@@ -1,6 +1,6 @@
 """Norms: torch's batch norms with kernels of our own while a network is trained in bf16 on one GPU.
 
-Torch's take about a third of a captured step of ResNet56 at half width (profiled on an H200), in many small kernels.
+Torch's take more than a quarter of a step of ResNet56 at half width (benchmarks/results/train_speed_profile.txt).
 """
 
 from __future__ import annotations

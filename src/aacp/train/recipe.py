@@ -88,6 +88,12 @@ class Recipe:
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "milestones": list(self.milestones)}
 
+    @classmethod
+    def completed(cls, written: dict[str, Any]) -> dict[str, Any]:
+        """A recipe as an earlier version wrote it down: what was no choice then was what is the default now."""
+        shortest = cls(**{name: written[name] for name in ("epochs", "batch_size", "lr")})
+        return shortest.to_json() | written
+
     def __str__(self) -> str:
         """What differs from a plain recipe, as keywords."""
         shown = [field for field in fields(self) if getattr(self, field.name) != field.default]
