@@ -22,7 +22,7 @@ estimate)
     python benchmarks/psae_speed.py resnet56 --weights $weights --data "cifar10:$data" --out "$out" ;;
 mobilenet)
     python benchmarks/psae_speed.py torchvision:mobilenet_v2 --weights data/small/mobilenet_v2-b0353104.pth \
-        --data noise:224 --rate 0.3 --structures 50 --reference 3 --out "$out" ;;
+        --data noise:224 --rate 0.3 --structures 50 --reference 30 --out "$out" ;;
 search)
     python benchmarks/psae_search.py resnet56 --weights $weights --data "cifar10:$data" --out "$out" ;;
 ranking)
@@ -30,7 +30,7 @@ ranking)
         --history benchmarks/results/psae_search_resnet56.json --out "$out" ;;
 latency)
     # Batches that keep the GPU busy: one picture takes as long as its launches, whatever the widths.
-    at="--device cuda --runtimes torch --learn 128 --seconds 0.2 --out $out"
+    at="--device cuda --runtimes torch --learn 96 --seconds 0.15 --out $out"
     python benchmarks/latency_prediction.py --networks torchvision:mobilenet_v2 --batch 256 $at
     python benchmarks/latency_prediction.py --networks vgg16 --batch 512 $at
     python benchmarks/latency_prediction.py --networks resnet20 --batch 2048 $at ;;

@@ -7,8 +7,8 @@ all training pictures, and uniform widths trained the same way beside it. Report
 epoch, seed by seed; neither search nor training sees the test pictures. What the runs leave (request, structure,
 history, training log, evaluation) is copied beside the result. The same command again goes on where it was stopped.
 
-    python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--epochs 100] [--seeds 0 1] [--at-once 3]
-        [--out FOLDER]
+    python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--epochs 100] [--recipe NAME] [--seeds 0 1]
+        [--at-once 3] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def command(options: argparse.Namespace, method: str, seed: int) -> list[str]:
     )
     size = ["--evaluations", "10", "--calibration", "128"] if options.smoke else ["--evaluations", "400"]
     size += ["--epochs", str(2 if options.smoke else options.epochs), "--train-on-holdout"]
+    size += ["--recipe", options.recipe] if options.recipe else []
     weights = ["--weights", options.weights] if options.weights else []
     place = ["--run", str(options.runs / f"{method}-{seed}")]
     chosen = ["--prune-macs", "0.5", "--method", method, "--seed", str(seed)]
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--weights")
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
     parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--recipe", help="of fine-tuning, instead of the default")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--at-once", type=int, default=3, help="runs that share the GPU")
     parser.add_argument("--runs", type=Path, default=Path("runs/prune_cifar10"), help="where runs keep their state")

@@ -155,3 +155,14 @@ def test_it_says_in_a_line_what_it_is(table: LatencyTable) -> None:
     assert "Chain" in text
     assert "torch 2.0 on cpu" in text
     assert "10 structures it has not seen" in text
+
+
+def test_it_warns_where_widths_hardly_matter(table: LatencyTable) -> None:
+    assert table.warning is None
+    launches = tuple(
+        replace(run, whole=run.whole + 5 * run.reference, reference=6 * run.reference) for run in table.measured
+    )
+    bound = replace(table, measured=launches)
+    assert bound.shortest > 5 / 6
+    assert bound.warning is not None
+    assert f"took {bound.shortest:.0%} of the unpruned network's time" in bound.warning

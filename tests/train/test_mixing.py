@@ -1,4 +1,4 @@
-"""Examples blended in pairs: each stays between itself and its neighbour, and its label with it."""
+"""Examples mixed in pairs, as blends and with patches, and their labels in the same shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from aacp.errors import InvalidData, InvalidOption
 from aacp.train.loop import fit
 from aacp.train.mixing import mixed
-from aacp.train.recipe import Recipe
+from aacp.train.recipe import Mixture, Recipe
 from train.small_data import network, pictures
 
 RECIPE = Recipe(epochs=2, batch_size=24, lr=0.05, mixing=1.0)
@@ -40,15 +40,52 @@ def test_shares_follow_their_distribution(concentration: float, deviation: float
     assert float(found.std()) == pytest.approx(deviation, abs=0.01)  # 1 / (2 sqrt(2 concentration + 1))
 
 
-def test_the_memory_layout_is_kept() -> None:
+def test_a_patch_is_one_rectangle_of_the_one_before_and_labels_count_its_pixels() -> None:
+    torch.manual_seed(2)
+    count, height, width = 50, 12, 8
+    inputs = torch.arange(float(count))[:, None, None, None].expand(count, 3, height, width)
+    labels = torch.arange(count)
+    found, probabilities = mixed(inputs, labels, count, 1.0, "patches")
+    areas = set()
+    for row in range(count):
+        replaced = found[row] == (row - 1) % count
+        assert bool((replaced | (found[row] == row)).all())
+        assert bool((replaced == replaced[:1]).all()), "all channels of a picture have the same patch"
+        rows, columns = replaced[0].any(1), replaced[0].any(0)
+        assert torch.equal(replaced[0], rows[:, None] & columns[None, :])
+        for line in (rows, columns):
+            assert int(line.int().diff().abs().sum()) <= 2, "a rectangle has no gaps"
+        area = float(replaced[0].float().mean())
+        assert float(probabilities[row, row]) == pytest.approx(1 - area)
+        assert float(probabilities[row, (row - 1) % count]) == pytest.approx(area)
+        areas.add(area)
+    assert len(areas) > 20
+
+
+def test_patches_that_lie_inside_have_the_area_that_was_drawn() -> None:
+    torch.manual_seed(3)
+    inputs = torch.zeros(4000, 1, 64, 64)
+    inputs[::2] = 1
+    found, _ = mixed(inputs, torch.zeros(4000, dtype=torch.long), 1, 50.0, "patches")  # shares of 0.5 ± 0.05
+    whole = (found[:, 0, [0, -1]] == inputs[:, 0, [0, -1]]).all((1, 2)) & (
+        found[:, 0, :, [0, -1]] == inputs[:, 0, :, [0, -1]]
+    ).all((1, 2))
+    areas = (found != inputs).float().mean((1, 2, 3))[whole]
+    assert len(areas) > 100
+    assert float(areas.mean()) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("mixture", ["blends", "patches"])
+def test_the_memory_layout_is_kept(mixture: Mixture) -> None:
     inputs = torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last)
-    found, _ = mixed(inputs, torch.zeros(4, dtype=torch.long), 2, 1.0)
+    found, _ = mixed(inputs, torch.zeros(4, dtype=torch.long), 2, 1.0, mixture)
     assert found.stride() == inputs.stride()
 
 
-def test_training_on_mixtures_learns_and_repeats() -> None:
+@pytest.mark.parametrize("mixture", ["blends", "patches"])
+def test_training_on_mixtures_learns_and_repeats(mixture: Mixture) -> None:
     models = [network() for _ in range(2)]
-    recipe = RECIPE.scaled(24)
+    recipe = replace(RECIPE.scaled(24), mixture=mixture)
     last = [fit(model, pictures(), recipe, holdout=pictures(seed=5), device="cpu").last for model in models]
     assert last[0] == replace(last[1], seconds=last[0].seconds, images_per_second=last[0].images_per_second)
     assert last[0].accuracy is None  # of mixtures there is no right or wrong
@@ -59,5 +96,7 @@ def test_training_on_mixtures_learns_and_repeats() -> None:
 def test_labels_of_every_pixel_and_losses_of_ones_own_are_refused() -> None:
     with pytest.raises(InvalidData, match=r"one label for each\. Use"):
         mixed(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.long), 3, 1.0)
+    with pytest.raises(InvalidData, match=r"2 dimensions are no pictures\. Use"):
+        mixed(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), 3, 1.0, "patches")
     with pytest.raises(InvalidOption, match=r"loss of your own may not understand\. Use"):
         fit(network(), pictures(), RECIPE, loss=F.cross_entropy, device="cpu")

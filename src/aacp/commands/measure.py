@@ -56,4 +56,6 @@ def measure(
     with resumable(f"{out}.log"):
         table = job.run()
     found = {"table": out, "seconds": table.reference, "error": asdict(table.error), "setting": asdict(table.setting)}
-    click.echo(json.dumps(found) if as_json else f"{table}\ntable: {out}")
+    found["warning"] = table.warning
+    lines = [str(table), *([table.warning] if table.warning else []), f"table: {out}"]
+    click.echo(json.dumps(found) if as_json else "\n".join(lines))

@@ -29,6 +29,7 @@ from aacp.folder import RunFolder
 from aacp.machine import machine
 
 FORMAT = 1  # of the JSON; raise it when a field changes its meaning
+HARDLY_FASTER = 0.7  # of the unpruned network's seconds: if no structure takes less, something else than widths decides
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +94,21 @@ class LatencyTable:
     def noise(self) -> float:
         """The relative uncertainty of one measurement."""
         return self.error.noise
+
+    @cached_property
+    def shortest(self) -> float:
+        """The share of the unpruned network's seconds that the fastest structure took."""
+        return min(run.whole / run.reference for run in self.measured)
+
+    @property
+    def warning(self) -> str | None:
+        """What to do if pruning can hardly make the network faster in this setting."""
+        if self.shortest < HARDLY_FASTER:
+            return None
+        return (
+            f"The fastest structure took {self.shortest:.0%} of the unpruned network's time: not widths cost it here, but "
+            "starting each of its layers. Measure with a larger batch or another runtime, or remove layers."
+        )
 
     def corrected(self, graph: ChannelGraph, structures: Sequence[ArrayLike], seconds: Sequence[float]) -> LatencyTable:
         """The table with later measurements of whole structures believed, the more so the nearer a structure is."""

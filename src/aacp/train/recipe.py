@@ -10,6 +10,7 @@ from aacp.errors import InvalidOption
 
 Schedule = Literal["steps", "cosine"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+Mixture = Literal["blends", "patches"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Recipe:
     weight_decay: float = 1e-4
     decays_norms: bool = True  # False: no weight decay on biases and normalisation
     label_smoothing: float = 0.0
-    mixing: float = 0.0  # examples are blended in shares of Beta(mixing, mixing), labels too; 0: they are not
+    mixing: float = 0.0  # examples are mixed in shares of Beta(mixing, mixing), labels too; 0: they are not
+    mixture: Mixture = "blends"  # two pictures through each other, or a rectangle of one in the other
     distillation: float = 0.0  # the teacher's share of the loss
     temperature: float = 4.0  # at which teacher and student are compared
     average: float = 0.0  # decay of the moving average of weights that is kept as the result; 0: none
@@ -41,9 +43,9 @@ class Recipe:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidOption(f"{name} is {value}, outside {low} to {high}. Give a number in that range.")
-        for name, choices in (("schedule", get_args(Schedule)), ("precision", get_args(Precision))):
-            if getattr(self, name) not in choices:
-                raise InvalidOption(f"{name} is {getattr(self, name)!r}. Choose one of {', '.join(choices)}.")
+        for name, choices in (("schedule", Schedule), ("precision", Precision), ("mixture", Mixture)):
+            if getattr(self, name) not in get_args(choices):
+                raise InvalidOption(f"{name} is {getattr(self, name)!r}. Choose one of {', '.join(get_args(choices))}.")
         self._check_together()
 
     def _check_together(self) -> None:

@@ -99,7 +99,7 @@ class Session:
             for step, (inputs, targets) in enumerate(self.source.epoch(number)):
                 self._check(inputs, targets)
                 if self.recipe.mixing:
-                    inputs, targets = mixed(inputs, targets, self._classes, self.recipe.mixing)
+                    inputs, targets = mixed(inputs, targets, self._classes, self.recipe.mixing, self.recipe.mixture)
                 chunk.append(self.step(inputs, targets, self.recipe.lr_at(first + step, self.source.steps)))
                 seen += batch_size_of((inputs, targets)) * self.fabric.world_size
                 if len(chunk) == CHECKED_EVERY:
