@@ -106,8 +106,8 @@ class LatencyTable:
         if self.shortest < HARDLY_FASTER:
             return None
         return (
-            f"The fastest structure took {self.shortest:.0%} of the unpruned network's time: not widths cost it here, but "
-            "starting each of its layers. Measure with a larger batch or another runtime, or remove layers."
+            f"The fastest structure took {self.shortest:.0%} of the unpruned network's time: not widths cost it here, "
+            "but starting each of its layers. Measure with a larger batch or another runtime, or remove layers."
         )
 
     def corrected(self, graph: ChannelGraph, structures: Sequence[ArrayLike], seconds: Sequence[float]) -> LatencyTable:
