@@ -1,6 +1,7 @@
-"""ResNet56 of the public checkpoint (93.39 %) at -50 % MACs: 93.62 ± 0.03 % on CIFAR-10, uniform widths 93.60 ± 0.07 %.
+"""ResNet56 of the public checkpoint (93.39 %) at -50 % MACs on CIFAR-10: 93.84 ± 0.02 % after 100 epochs on mixtures.
 
-The goal is above 93.77 %, the best published at about this cut, and not reached.
+The goal is above 93.77 %, the best published at about this cut. With --recipe finetune, which does not mix, searched
+widths come to 93.62 ± 0.03 % and uniform ones to 93.60 ± 0.07 %.
 
 Each row is one `aacp prune` command, from the checkpoint to the exported network: 400 evaluations and fine-tuning on
 all training pictures, and uniform widths trained the same way beside it. Reported is the test accuracy of the last
@@ -9,6 +10,7 @@ history, training log, evaluation) is copied beside the result. The same command
 
     python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--epochs 100] [--recipe NAME] [--seeds 0 1]
         [--at-once 3] [--out FOLDER]
+    python benchmarks/prune_cifar10.py --show benchmarks/results [--recipe NAME]
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -38,7 +41,7 @@ def command(options: argparse.Namespace, method: str, seed: int) -> list[str]:
     )
     size = ["--evaluations", "10", "--calibration", "128"] if options.smoke else ["--evaluations", "400"]
     size += ["--epochs", str(2 if options.smoke else options.epochs), "--train-on-holdout"]
-    size += ["--recipe", options.recipe] if options.recipe else []
+    size += [] if options.smoke else ["--recipe", options.recipe]
     weights = ["--weights", options.weights] if options.weights else []
     place = ["--run", str(options.runs / f"{method}-{seed}")]
     chosen = ["--prune-macs", "0.5", "--method", method, "--seed", str(seed)]
@@ -55,11 +58,23 @@ def run(options: argparse.Namespace, method: str, seed: int) -> dict[str, Any]:
     return json.loads(found.stdout) | {"method": method, "seed": seed, "seconds": seconds, "command": line[2:]}
 
 
-def keep(options: argparse.Namespace, method: str, seed: int) -> None:
-    source, place = options.runs / f"{method}-{seed}", options.out / options.name / f"{method}-{seed}"
-    place.mkdir(parents=True, exist_ok=True)
+def keep(options: argparse.Namespace, place: Path, method: str, seed: int) -> None:
+    source, target = options.runs / f"{method}-{seed}", place / f"{method}-{seed}"
+    target.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
-        shutil.copy(source / name, place / name.replace("/", "-"))
+        shutil.copy(source / name, target / name.replace("/", "-"))
+
+
+def show(place: Path) -> None:
+    """What the runs that are kept in a folder came to."""
+    for method in METHODS:
+        found = [json.loads(path.read_text()) for path in sorted(place.glob(f"{method}-*/evaluation.json"))]
+        scores = [100 * evaluation["after"]["test"] for evaluation in found]
+        spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
+        mean = (
+            f"{fmean(scores):.2f}{spread} % ({', '.join(f'{score:.2f}' for score in scores)})" if scores else "no run"
+        )
+        print(f"{method}: {mean}")
 
 
 def main() -> None:
@@ -67,28 +82,29 @@ def main() -> None:
     parser.add_argument("--weights")
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--recipe", help="of fine-tuning, instead of the default")
+    parser.add_argument("--recipe", default="finetune-mixed", help="of fine-tuning")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--at-once", type=int, default=3, help="runs that share the GPU")
     parser.add_argument("--runs", type=Path, default=Path("runs/prune_cifar10"), help="where runs keep their state")
     parser.add_argument("--smoke", action="store_true", help="on a CPU with the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--show", type=Path, help="run nothing, but print what is kept in this folder")
     options = parser.parse_args()
-    options.name = "prune_digits" if options.smoke else "prune_cifar10"
+    options.name = "prune_digits" if options.smoke else f"prune_cifar10_{options.recipe.replace('-', '_')}"
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
+    if options.show:
+        return show(options.show / options.name)
     jobs = [(method, seed) for seed in options.seeds for method in METHODS]
     with ThreadPoolExecutor(options.at_once) as pool:
         rows = list(pool.map(lambda job: run(options, *job), jobs))
-    for method in METHODS:
-        scores = [100 * row["after"]["test"] for row in rows if row["method"] == method]
-        spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
-        print(f"{method}: {fmean(scores):.2f}{spread} % ({', '.join(f'{score:.2f}' for score in scores)})")
     result = asdict(Provenance.of(" ".join(["python", *sys.argv]))) | {"rows": rows}
-    if options.out:
-        (options.out / f"{options.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as nowhere:
+        place = options.out or Path(nowhere)
         for job in jobs:
-            keep(options, *job)
+            keep(options, place / options.name, *job)
+        (place / f"{options.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        return show(place / options.name)
 
 
 if __name__ == "__main__":

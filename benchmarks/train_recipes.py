@@ -3,7 +3,8 @@
 Test accuracy of the last epoch, mean and spread. Every run has its folder: the same command goes on where it stopped,
 several at a time share the GPU.
 
-python benchmarks/train_recipes.py --data PATH --weights resnet56.th [--recipe ours paper --seeds 0 1 2 --at-once 3]
+    python benchmarks/train_recipes.py --data PATH --weights resnet56.th [--recipe ours paper ...] [--seeds 0 1 2]
+        [--at-once 3]
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import aacp
 from aacp.data.batches import Batches
 from aacp.data.scores import accuracy
 from aacp.train.loop import fit
-from aacp.train.recipe import CIFAR10_FINETUNE, FINETUNE
+from aacp.train.recipe import CIFAR10_FINETUNE, FINETUNE, FINETUNE_MIXED
 from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
@@ -35,7 +36,7 @@ RECIPES = {
     "ours, mixed, wholly distilled": replace(FINETUNE, mixing=1.0, distillation=1.0),
     "ours, patched": replace(FINETUNE, mixing=1.0, mixture="patches"),
     "ours, patched, wholly distilled": replace(FINETUNE, mixing=1.0, mixture="patches", distillation=1.0),
-    "ours, patched, half distilled": replace(FINETUNE, mixing=1.0, mixture="patches", distillation=0.5),
+    "ours, patched, half distilled": FINETUNE_MIXED,
     "ours, half distilled": replace(FINETUNE, distillation=0.5),
     "ours, wholly distilled": replace(FINETUNE, distillation=1.0),
     "ours, no decay of norms": replace(FINETUNE, decays_norms=False),
@@ -98,7 +99,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
     parser.add_argument("--weights", type=Path, help="public ResNet56 checkpoint")
-    parser.add_argument("--recipe", nargs="+", default=["ours", "paper"], choices=list(RECIPES))
+    parser.add_argument(
+        "--recipe", nargs="+", default=["ours, patched, half distilled", "ours", "paper"], choices=list(RECIPES)
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--at-once", type=int, default=3)

@@ -75,7 +75,7 @@ def prune(
     MODEL is a name that aacp --help explains. The budget is one or more of --prune-... and --max-...; all of them will
     hold. --max-drop asks for the smallest network instead.
     """
-    recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed)
+    recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed, subjected.loss)
     finish = {"from_scratch": scratch, "train_on_holdout": trained.train_on_holdout, "export": not no_export}
     plan = searched.plan(recipe, **finish)
     if max_drop is not None:
@@ -143,7 +143,7 @@ def sweep(
     """
     from aacp.pipeline.job import SweepJob
 
-    recipe = trained.chosen(subjected.data, scratch=False, seed=searched.seed) if train else None
+    recipe = trained.chosen(subjected.data, False, searched.seed, subjected.loss) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
     plan = searched.plan(recipe, train_on_holdout=trained.train_on_holdout, export=not no_export)
     job = SweepJob(subjected.names(), limited.budgets(), plan, place, train, known_from)

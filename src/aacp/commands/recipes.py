@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import click
 
 from aacp.commands.options import gathered
-from aacp.train.recipe import DIGITS, FINETUNE, RECIPES, Recipe
+from aacp.train.recipe import DIGITS, FINETUNE, FINETUNE_MIXED, RECIPES, Recipe
 
 # The digits are few: they need less time, and their teacher knows little more than the labels.
 DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
@@ -23,15 +23,18 @@ class Training:
     batch_size: int | None
     train_on_holdout: bool
 
-    def chosen(self, data: str, scratch: bool, seed: int) -> Recipe:
-        return self._named(data, scratch).changed(self.epochs, self.batch_size, self.lr, seed=seed)
+    def chosen(self, data: str, scratch: bool, seed: int, loss: str | None = None) -> Recipe:
+        """The recipe by its name, or the one for this data, with what else was asked; `loss` is one of the user's."""
+        return self._named(data, scratch, loss).changed(self.epochs, self.batch_size, self.lr, seed=seed)
 
-    def _named(self, data: str, scratch: bool) -> Recipe:
+    def _named(self, data: str, scratch: bool, loss: str | None) -> Recipe:
         if self.recipe is not None:
             return RECIPES[self.recipe]
         if data == "digits":
             return DIGITS if scratch else DIGITS_FINETUNE
-        return RECIPES["base"] if scratch else FINETUNE
+        if scratch:
+            return RECIPES["base"]
+        return FINETUNE_MIXED if data.startswith("cifar10:") and loss is None else FINETUNE
 
 
 training = gathered(
@@ -41,7 +44,7 @@ training = gathered(
             "--recipe",
             type=click.Choice(list(RECIPES)),
             metavar="NAME",
-            show_default="finetune; base if from scratch; shorter ones for the digits",
+            show_default="finetune, for CIFAR-10 finetune-mixed; base if from scratch; shorter ones for the digits",
             help=f"How to train: {', '.join(RECIPES)}.",
         ),
         click.option("--epochs", type=int, show_default="the recipe's", help="Cut or stretch the recipe to so many."),

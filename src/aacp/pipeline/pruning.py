@@ -35,6 +35,7 @@ from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluat
 from aacp.report.page import FILE, write_report
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
+from aacp.train.mixing import check_mixing
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
 
@@ -116,6 +117,7 @@ class PruningRun:
         if not limits and plan.max_drop is None:
             raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
         if plan.recipe is not None:
+            check_mixing(plan.recipe, subject.loss)
             plan = replace(plan, recipe=as_carried_out(plan.recipe, subject.data.train))
         self.subject, self.limits, self.plan, self.folder = subject, limits, plan, folder
         if teacher is not None and plan.recipe is not None:

@@ -21,6 +21,7 @@ from aacp.records import Epoch
 from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_question, question
 from aacp.train.devices import collective_errors, make_fabric
 from aacp.train.folding import quickened
+from aacp.train.mixing import check_mixing
 from aacp.train.norms import quick_norms
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
@@ -71,6 +72,7 @@ def fit(
     """
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
+    check_mixing(recipe, loss)
     fabric = fabric or make_fabric(recipe.precision, device)
     source = source_of(train, recipe, fabric)
     recipe = as_carried_out(recipe, train)

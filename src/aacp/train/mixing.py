@@ -12,8 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aacp.errors import InvalidData
-from aacp.train.recipe import Mixture
+from aacp.errors import InvalidData, InvalidOption
+from aacp.train.recipe import Mixture, Recipe
+from aacp.train.teaching import Loss
+
+
+def check_mixing(recipe: Recipe, loss: Loss | None) -> None:
+    """Mixed labels are probabilities, which cross-entropy understands."""
+    if recipe.mixing and loss is not None:
+        raise InvalidOption(
+            f"The recipe mixes examples ({recipe.mixing}) and with them their labels, which a loss of your own may "
+            "not understand. Use dataclasses.replace(recipe, mixing=0)."
+        )
 
 
 def mixed(

@@ -64,11 +64,6 @@ class Session:
             self.step = CapturedStep(self.step)
         self._is_checked = False
         self._classes = 0  # known once a batch has been seen
-        if recipe.mixing and not self.is_classifier:
-            raise InvalidOption(
-                f"The recipe mixes examples ({recipe.mixing}) and with them their labels, which a loss of your own may "
-                "not understand. Use dataclasses.replace(recipe, mixing=0)."
-            )
         if isinstance(source, Loaded) and has_batch_norm(model):
             source.least = 2
 

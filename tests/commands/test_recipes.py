@@ -1,0 +1,34 @@
+"""Which recipe a command takes when none is named: the one for its data."""
+
+from __future__ import annotations
+
+import pytest
+
+from aacp.commands.recipes import DIGITS_FINETUNE, Training
+from aacp.train.recipe import BASE, CIFAR10_FINETUNE, DIGITS, FINETUNE, FINETUNE_MIXED, Recipe
+
+UNSAID = Training(recipe=None, epochs=None, lr=None, batch_size=None, train_on_holdout=False)
+
+
+@pytest.mark.parametrize(
+    ("data", "from_scratch", "loss", "expected"),
+    [
+        ("digits", False, None, DIGITS_FINETUNE),
+        ("digits", True, None, DIGITS),
+        ("cifar10:data", False, None, FINETUNE_MIXED),
+        ("cifar10:data", False, "mine:loss", FINETUNE),  # which may not understand mixed labels
+        ("cifar10:data", True, None, BASE),
+        ("imagefolder:data", False, None, FINETUNE),
+        ("mine:loaders", False, None, FINETUNE),
+    ],
+)
+def test_the_recipe_goes_with_the_data(data: str, from_scratch: bool, loss: str | None, expected: Recipe) -> None:
+    assert UNSAID.chosen(data, from_scratch, 0, loss) == expected
+
+
+def test_a_named_recipe_is_taken_and_changed_as_asked() -> None:
+    named = Training(recipe="cifar10-finetune", epochs=16, lr=0.02, batch_size=32, train_on_holdout=False)
+    found = named.chosen("digits", False, 7)
+    assert (found.epochs, found.milestones) == (16, (8, 12))
+    assert (found.lr, found.batch_size, found.seed) == (0.02, 32, 7)
+    assert found.weight_decay == CIFAR10_FINETUNE.weight_decay
