@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import click
 
@@ -33,6 +33,8 @@ class Training:
             return DIGITS if scratch else DIGITS_FINETUNE
         return RECIPES["base"] if scratch else FINETUNE
 
+
+TRAINING = tuple(field.name for field in fields(Training))
 
 training = gathered(
     Training,
