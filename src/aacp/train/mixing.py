@@ -23,12 +23,12 @@ def mixed(
     if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor) and _are_labels(targets)):
         raise InvalidData(
             "The recipe mixes examples, which needs inputs that are one tensor and one label for each. "
-            "Use dataclasses.replace(recipe, mixing=0)."
+            "Use dataclasses.replace(recipe, mixing=0, mixture='blends')."
         )
     if mixture == "patches" and inputs.dim() < 3:
         raise InvalidData(
             f"The recipe puts patches of one picture into another, but inputs of {inputs.dim()} dimensions are no "
-            "pictures. Use dataclasses.replace(recipe, mixing=0), or mixture='blends'."
+            "pictures. Use dataclasses.replace(recipe, mixture='blends'), with mixing=0 for none at all."
         )
     towards = torch.full((len(targets),), concentration, device=inputs.device)
     # Checking its arguments would wait for the device.

@@ -67,7 +67,7 @@ class Session:
         if recipe.mixing and not self.is_classifier:
             raise InvalidOption(
                 f"The recipe mixes examples ({recipe.mixing}) and with them their labels, which a loss of your own may "
-                "not understand. Use dataclasses.replace(recipe, mixing=0)."
+                "not understand. Use dataclasses.replace(recipe, mixing=0, mixture='blends')."
             )
         if isinstance(source, Loaded) and has_batch_norm(model):
             source.least = 2
