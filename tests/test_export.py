@@ -156,6 +156,10 @@ def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -
     assert torch.get_num_threads() == threads
     with pytest.raises(aacp.InvalidOption, match="mixed"):
         time_networks({"torch": model, "onnx": after.path}, x)
+    with pytest.raises(aacp.InvalidOption, match="timed on the CPU, not on 'cuda'"):
+        time_networks({"onnx": after.path}, x, device="cuda")
+    with pytest.raises(aacp.InvalidOption, match="4x1x8x8 is a batch of 4, but one of 2 was asked for"):
+        export_artefact(tmp_path, batch=2, shape=(4, 1, 8, 8))
     with pytest.raises(aacp.InvalidOption, match="takes 1 inputs"):
         time_networks({"onnx": after.path}, (x, x))
     with pytest.raises(aacp.InvalidOption, match="0 threads"):

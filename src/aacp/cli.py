@@ -14,7 +14,7 @@ from aacp import __version__
 from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
-from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, INPUT, JSON, SCOPE, resumable, run_option
+from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, INPUT, JSON, SCOPE, refuse, resumable, run_option
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
@@ -115,7 +115,9 @@ def train(
     )
     if teacher is not None and teacher_weights is None:
         raise click.UsageError("--teacher needs --teacher-weights: an untrained network has nothing to teach.")
-    if teacher is not None and not recipe.distillation:
+    if teacher is None:
+        refuse(("teacher_weights",), "without --teacher nobody teaches", "Give --teacher")
+    elif not recipe.distillation:
         recipe = replace(recipe, distillation=FINETUNE.distillation)
     folder = folder or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}"
     job = TrainingJob(

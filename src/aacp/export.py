@@ -106,7 +106,7 @@ def export_artefact(
     if shape is not None or example is None:
         from aacp.zoo.models import example_input
 
-        example = example_input(network, None if shape is None else tuple(shape))
+        example = example_input(network, None if shape is None else tuple(shape), batch)
     if batch is not None:
         example = with_batch(example, batch)
     return export_onnx(network, out or path.with_suffix(".onnx"), example, opset=opset, dynamic_batch=batch is None)

@@ -43,6 +43,10 @@ def time_networks(
             "Modules and ONNX files are mixed, and the waiting threads of one runtime would slow the other down. "
             "Time each kind in a call of its own."
         )
+    if device != "cpu" and not all(isinstance(network, nn.Module) for network in networks.values()):
+        raise InvalidOption(
+            f"ONNX Runtime is timed on the CPU, not on {device!r}. Leave the device out, or time modules."
+        )
     arguments = example if batch is None else with_batch(example, batch)
     calls = {name: _call(network, arguments, threads, device) for name, network in networks.items()}
     with torch_threads(threads):

@@ -55,6 +55,12 @@ def test_a_search_stops_at_its_structure_and_finetune_goes_on(weights: Path, tmp
     assert {name: found[name] for name in ("test", "holdout", "macs", "params")} == {
         name: after[name] for name in ("test", "holdout", "macs", "params")
     }
+    code, _, err = run("evaluate", tmp_path, "--seed", "0", "--data", "nowhere")
+    assert "UnknownData" in err  # the run's own seed may be said again
+    code, _, err = run("evaluate", tmp_path, "--seed", "1")
+    assert (code, "was drawn with seed 0, not 1" in err) == (1, True)
+    code, _, err = run("evaluate", tmp_path, "--weights", weights)
+    assert (code, "has its own weights" in err) == (1, True)
     code, _, err = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu")
     assert code == 1
     assert "RunMismatch" in err
@@ -125,6 +131,7 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3", "--max-macs", "1M"), 2, "Give one"),
         (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 1, "is no quantity"),
         (("evaluate", "digits_resnet"), 1, "does not say what data"),
+        (("evaluate", "digits_resnet", "--data", "digits", "--model", "resnet20"), 1, "resnet20 would be ignored"),
         (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is no function"),
     ],
 )

@@ -190,6 +190,14 @@ def test_a_budget_that_cannot_be_is_refused(model, data, tmp_path: Path, budget,
         prune(model, data, budget, tmp_path, plan=PLAN)
 
 
+@pytest.mark.parametrize("given", ["teacher", "loss"])
+def test_what_only_training_has_a_use_for_is_refused_without_it(model, data, tmp_path: Path, given: str) -> None:
+    for_training = {given: {"teacher": model, "loss": torch.nn.functional.cross_entropy}[given]}
+    with pytest.raises(aacp.InvalidOption, match=f"A {given} is for training"):
+        prune(model, data, BUDGET, tmp_path / "run", plan=UNEXPORTED, **for_training)
+    assert not (tmp_path / "run").exists()
+
+
 def test_costs_are_those_of_one_input(model, data, whole: Pruned) -> None:
     counter = FlopCounterMode(display=False)
     with counter:

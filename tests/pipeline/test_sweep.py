@@ -93,6 +93,20 @@ def test_a_drop_and_budgets_do_not_go_together(model, data, tmp_path: Path) -> N
         sweep(model, data, [{"macs": 0.3}], tmp_path, plan=replace(PLAN, max_drop=0.01))
 
 
+@pytest.mark.parametrize("budgets", [[], [{"macs": 0.3}, {}]])
+def test_budgets_without_limits_are_refused_before_the_folder_is_touched(model, data, tmp_path: Path, budgets) -> None:
+    with pytest.raises(aacp.InvalidOption, match="without limits prunes nothing"):
+        sweep(model, data, budgets, tmp_path / "sweep", plan=PLAN)
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_plan_to_train_by_may_be_searched_with(model, data, tmp_path: Path) -> None:
+    plan = replace(PLAN, recipe=DIGITS, from_scratch=True, train_on_holdout=True, evaluations=2)
+    (folder,) = sweep(model, data, [{"macs": 0.3}], tmp_path, plan=plan, name="digits_resnet").folders
+    asked = folder.read_json("run.json")
+    assert (asked["recipe"], asked["from_scratch"], asked["train_on_holdout"]) == (None, False, False)
+
+
 def test_with_training_every_network_is_delivered(model, data, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # test_pruning sees to that
     plan = replace(PLAN, recipe=DIGITS.scaled(1), evaluations=8)

@@ -84,6 +84,8 @@ def test_a_network_teaches_another_and_weights_are_taken_up(tmp_path: Path) -> N
         ((*FOUR, "--processes", "0"), 1, "InvalidOption: processes is 0"),
         ((*FOUR, "--weights", "nowhere.pt"), 1, "InvalidWeights: "),
         ((*FOUR, "--teacher", "digits_resnet"), 2, "--teacher needs --teacher-weights"),
+        ((*FOUR, "--teacher-weights", "t.pt"), 2, "--teacher-weights would be ignored: without --teacher"),
+        ((*FOUR, "--device", "cuda:1", "--processes", "2"), 1, "InvalidOption: cuda:1 is one device, but 2 processes"),
         ((*FOUR, "--recipe", "finetune"), 1, "InvalidOption: The recipe takes 0.9 of the loss from a teacher"),
         (
             ("train", "vgg16", "--data", "digits", "--epochs", "1", "--device", "cpu"),

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from aacp.data.images import Images
 from aacp.data.splits import Data
 from aacp.errors import AACPError, CorruptPicture, Diverged, InvalidData, InvalidOption
+from aacp.train.devices import make_fabric
 from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
 from aacp.train.recipe import Recipe
 from aacp.train.sources import source_of
@@ -210,6 +211,11 @@ def test_a_teacher_without_a_share_and_a_share_without_a_teacher_are_refused() -
         fit(network(), pictures(), RECIPE, teacher=network())
     with pytest.raises(InvalidOption, match="there is none"):
         fit(network(), pictures(), replace(RECIPE, distillation=0.5))
+
+
+def test_a_device_beside_a_fabric_which_has_its_own_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="The fabric is on cpu, and cuda would be ignored"):
+        fit(network(), pictures(), RECIPE, fabric=make_fabric(device="cpu"), device="cuda")
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step() -> None:

@@ -71,6 +71,7 @@ def test_scaling_moves_milestones_and_warm_up_in_proportion() -> None:
     scaled = replace(recipes.CIFAR10_FINETUNE, warmup_epochs=16).scaled(30)
     assert (scaled.epochs, scaled.milestones, scaled.warmup_epochs) == (30, (15, 22), 3.0)
     assert scaled.scaled(2).milestones == (1,)
+    assert scaled.scaled(1).milestones == (1,)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,8 @@ def test_scaling_moves_milestones_and_warm_up_in_proportion() -> None:
         ({"momentum": 0.0, "nesterov": True}, "needs momentum"),
         ({"schedule": "steps", "milestones": (5, 3)}, "rising order"),
         ({"milestones": (5,)}, "cosine schedule has no milestones"),
+        ({"schedule": "steps", "milestones": (5, 11)}, "ends after 10 epochs"),
+        ({"decay": 0.5}, "no milestones for the rate to fall at"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(change: dict[str, object], said: str) -> None:

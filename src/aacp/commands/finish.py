@@ -77,7 +77,7 @@ def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, exp
 @click.option("--data", help="DATA to evaluate on; a run folder knows its own.")
 @metric_option("the run's, or accuracy")
 @DEVICE
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the hold-out, where no run folder tells it.")
+@click.option("--seed", type=int, show_default="the run's, or 0", help="Of the hold-out.")
 @JSON
 def evaluate(
     network: str,
@@ -86,7 +86,7 @@ def evaluate(
     data: str | None,
     metric: str | None,
     device: str | None,
-    seed: int,
+    seed: int | None,
     as_json: bool,
 ) -> None:
     """Score a network on test and held-out data, and count its MACs, parameters and activations."""

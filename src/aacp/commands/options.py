@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
+from click.core import ParameterSource
 
 from aacp.commands.parameters import Shape, Step
 from aacp.train.recipe import Recipe
@@ -36,6 +37,19 @@ def gathered(kind: type[Any], options: Sequence[Callable[[Command], Command]]) -
         return functools.reduce(lambda made, option: option(made), reversed(options), cast(Command, called))
 
     return decorate
+
+
+def refuse(names: Sequence[str], because: str, remedy: str) -> None:
+    """Refuse options that were given, even as their defaults, where they would do nothing."""
+    context = click.get_current_context()
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        listed = " and ".join(given)
+        raise click.UsageError(f"{listed} would be ignored: {because}. {remedy}, or leave out {listed}.")
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from aacp.commands.options import (
     NO_EXPORT,
     Searching,
     Subjected,
+    refuse,
     resumable,
     run_option,
     searching,
     show,
     subject,
 )
-from aacp.commands.recipes import Training, training
+from aacp.commands.recipes import TRAINING, Training, training
 
 MAX_DROP = click.option(
     "--max-drop",
@@ -75,6 +76,10 @@ def prune(
     MODEL is a name that aacp --help explains. The budget is one or more of --prune-... and --max-...; all of them will
     hold. --max-drop asks for the smallest network instead.
     """
+    if no_training:
+        refuse((*TRAINING, "scratch", "loss"), "with --no-training nothing is trained", "Train")
+    if max_drop is None:
+        refuse(("shrink", "probe_epochs"), "without --max-drop the limits decide", "Give --max-drop")
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed, subjected.loss)
     finish = {"from_scratch": scratch, "train_on_holdout": trained.train_on_holdout, "export": not no_export}
     plan = searched.plan(recipe, **finish)
@@ -143,6 +148,8 @@ def sweep(
     """
     from aacp.pipeline.job import SweepJob
 
+    if not train:
+        refuse(TRAINING, "without --train a sweep only searches", "Give --train")
     recipe = trained.chosen(subjected.data, False, searched.seed, subjected.loss) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
     plan = searched.plan(recipe, train_on_holdout=trained.train_on_holdout, export=not no_export)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import click
 
@@ -36,6 +36,8 @@ class Training:
             return RECIPES["base"]
         return FINETUNE_MIXED if data.startswith("cifar10:") and loss is None else FINETUNE
 
+
+TRAINING = tuple(field.name for field in fields(Training))
 
 training = gathered(
     Training,

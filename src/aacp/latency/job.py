@@ -38,7 +38,7 @@ class MeasuringJob:
     def run(self) -> LatencyTable:
         network = build_model(self.model).eval()
         setting = asdict(setting_here(network, self.where))
-        example = example_input(network, self.shape)
+        example = example_input(network, self.shape, self.where.batch)
         graph = trace(network, example, frozen=self.frozen, scope=self.scope)
         return measure_latency(
             network,

@@ -50,8 +50,7 @@ class Clock:
 
     def table_for(self, limits: Sequence[Target]) -> LatencyTable | None:
         """What the structures of the space take, if a limit needs it; a measurement that was stopped goes on."""
-        shrunk = {self.plan.shrink} if self.plan.max_drop is not None else set()
-        if LATENCY not in shrunk.union(limit.cost for limit in limits):
+        if LATENCY not in (*self.plan.shrunk, *(limit.cost for limit in limits)):
             return None
         if self.plan.latency_table is not None:
             return LatencyTable.load(self.plan.latency_table, setting_here(self.subject.model, self.plan.deployment))

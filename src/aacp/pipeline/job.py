@@ -59,6 +59,9 @@ class PruningJob:
     folder: str
     known_from: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        self.plan.check_budgets([self.limits])
+
     def run(self) -> Pruned:
         return self._run().pruned()
 
@@ -82,6 +85,9 @@ class SweepJob:
     folder: str
     train: bool
     known_from: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.plan.check_budgets(self.budgets)
 
     def run(self) -> Sweep:
         subject = self.names.subject(self.plan.seed)

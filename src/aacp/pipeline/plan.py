@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from aacp.errors import InvalidOption
 from aacp.latency.deployment import HERE, Deployment
-from aacp.pipeline.targets import COSTS
+from aacp.pipeline.targets import COSTS, LATENCY
+from aacp.records import Target
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
 
@@ -50,6 +51,44 @@ class Plan:
             raise InvalidOption(
                 f"{self.probe_epochs} epochs were asked for to judge a structure by, with a recipe of {self.recipe}. "
                 "Give a number of epochs and a recipe to train by, or 0 to go by the estimate."
+            )
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuse what would be ignored for want of something else."""
+        if self.max_drop is None and (self.shrink != Plan.shrink or self.probe_epochs):
+            raise InvalidOption(
+                f"shrink={self.shrink!r} and probe_epochs={self.probe_epochs} say how max_drop is kept, but there is "
+                "none. Give max_drop, or leave them out."
+            )
+        if self.recipe is None and (self.from_scratch or self.train_on_holdout):
+            name = "from_scratch" if self.from_scratch else "train_on_holdout"
+            raise InvalidOption(f"{name} says how to train, but there is no recipe. Give one, or leave {name} out.")
+        if self.recipe is not None and self.recipe.distillation and self.from_scratch:
+            raise InvalidOption(
+                f"The recipe takes {self.recipe.distillation} of the loss from a teacher, but from scratch there is "
+                "none. Use a recipe with distillation=0, such as base, or do not train from scratch."
+            )
+
+    @property
+    def shrunk(self) -> tuple[str, ...]:
+        """The cost that is made as small as can be, if one is."""
+        return () if self.max_drop is None else (self.shrink,)
+
+    def check_budgets(self, budgets: Sequence[Sequence[Target]]) -> None:
+        """Refuse budgets that leave nothing to do for what is planned, or the other way round."""
+        limited = [{limit.cost for limit in limits} for limits in budgets]
+        if not self.shrunk and not (limited and all(limited)):
+            raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
+        if any(cost in costs for cost in self.shrunk for costs in limited):
+            raise InvalidOption(
+                f"A limit on {self.shrink} would be ignored, since max_drop makes it as small as can be. Leave the "
+                "limit out, or shrink another cost."
+            )
+        if self.latency_table is not None and LATENCY not in set(self.shrunk).union(*limited):
+            raise InvalidOption(
+                f"The latency table {self.latency_table} would be ignored, since nothing limits the latency. Give it a "
+                "limit, or leave the table out."
             )
 
 

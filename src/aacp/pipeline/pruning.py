@@ -92,9 +92,13 @@ def prune(
     of cross-entropy. Without a `teacher`, a recipe with distillation is taught by the unpruned network. `known_from`
     are folders of earlier runs of the same network, whose evaluations this search takes over.
     """
+    limits, known = targets(budget), tuple(map(str, known_from))
+    plan.check_budgets([limits])
+    for what, given in (("teacher", teacher), ("loss", loss)):
+        if given is not None and plan.recipe is None:
+            raise InvalidOption(f"A {what} is for training, but the plan has no recipe. Give one, or leave it out.")
     subject = Subject(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
-    known = tuple(map(str, known_from))
-    return PruningRun(subject, targets(budget), plan, RunFolder.of(folder), teacher, known, verbose).pruned()
+    return PruningRun(subject, limits, plan, RunFolder.of(folder), teacher, known, verbose).pruned()
 
 
 def device_of(device: torch.device | str | None) -> torch.device:
@@ -114,8 +118,6 @@ class PruningRun:
         known_from: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> None:
-        if not limits and plan.max_drop is None:
-            raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
         if plan.recipe is not None:
             check_mixing(plan.recipe, subject.loss)
             plan = replace(plan, recipe=as_carried_out(plan.recipe, subject.data.train))

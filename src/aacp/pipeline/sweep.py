@@ -91,8 +91,9 @@ class Sweeping:
     ) -> None:
         if plan.max_drop is not None:
             raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
+        plan.check_budgets(limits)
         self.subject, self.limits, self.train, self.verbose = subject, list(dict.fromkeys(limits)), train, verbose
-        self.plan = plan if train else replace(plan, recipe=None)
+        self.plan = plan if train else replace(plan, recipe=None, from_scratch=False, train_on_holdout=False)
         self.folder, self.known_from = RunFolder.of(folder), known_from
 
     def sweep(self) -> Sweep:

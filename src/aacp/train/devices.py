@@ -34,6 +34,10 @@ def _device(name: torch.device | str, processes: int) -> torch.device:
         place = torch.device(name)
     except RuntimeError as error:
         raise InvalidOption(f"{name!r} is no device. Use cpu, cuda, or cuda:1 for the second GPU.") from error
+    if place.index and processes > 1:
+        raise InvalidOption(
+            f"{place} is one device, but {processes} processes need one each. Use {place.type} for all."
+        )
     if place.type == "cuda":
         count, wanted = torch.cuda.device_count(), max(processes, (place.index or 0) + 1)
         if wanted > count:

@@ -73,6 +73,8 @@ def fit(
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
     check_mixing(recipe, loss)
+    if fabric is not None and device is not None:
+        raise InvalidOption(f"The fabric is on {fabric.device}, and {device} would be ignored. Leave the device out.")
     fabric = fabric or make_fabric(recipe.precision, device)
     source = source_of(train, recipe, fabric)
     recipe = as_carried_out(recipe, train)

@@ -38,7 +38,7 @@ def mixed(
     if mixture == "patches" and inputs.dim() < 3:
         raise InvalidData(
             f"The recipe puts patches of one picture into another, but inputs of {inputs.dim()} dimensions are no "
-            "pictures. Use dataclasses.replace(recipe, mixing=0), or mixture='blends'."
+            "pictures. Use dataclasses.replace(recipe, mixture='blends'), with mixing=0 for none at all."
         )
     towards = torch.full((len(targets),), concentration, device=inputs.device)
     # Checking its arguments would wait for the device.

@@ -28,7 +28,7 @@ class Recipe:
     nesterov: bool = False
     weight_decay: float = 1e-4
     decays_norms: bool = True  # False: no weight decay on biases and normalisation
-    label_smoothing: float = 0.0
+    label_smoothing: float = 0.0  # of cross-entropy; a loss of one's own sees to that itself
     mixing: float = 0.0  # examples are mixed in shares of Beta(mixing, mixing), labels too; 0: they are not
     mixture: Mixture = "blends"  # two pictures through each other, or a rectangle of one in the other
     distillation: float = 0.0  # the teacher's share of the loss
@@ -55,6 +55,16 @@ class Recipe:
             raise InvalidOption(f"milestones are {self.milestones}. Give epochs above 0 in rising order.")
         if self.schedule == "cosine" and self.milestones:
             raise InvalidOption("A cosine schedule has no milestones. Leave them out, or use schedule='steps'.")
+        if self.milestones and self.milestones[-1] > self.epochs:
+            raise InvalidOption(
+                f"milestones are {self.milestones}, but training ends after {self.epochs} epochs. Give earlier ones, "
+                "or use recipe.scaled(epochs), which moves them."
+            )
+        if self.decay != Recipe.decay and not self.milestones:
+            raise InvalidOption(
+                f"decay is {self.decay}, but there are no milestones for the rate to fall at. Give schedule='steps' "
+                "and milestones, or leave it out."
+            )
 
     def scaled(self, epochs: int) -> Recipe:
         """The same recipe in another number of epochs: milestones and warm-up move in proportion."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.errors import UnknownModel
+from aacp.errors import InvalidOption, UnknownModel
 from aacp.zoo.imports import function_of, import_torchvision, module_of, result_of
 from aacp.zoo.networks import NETWORKS
 
@@ -33,8 +33,16 @@ def build_model(name: str) -> nn.Module:
     return _from_user(source, entry)
 
 
-def example_input(model: nn.Module, shape: tuple[int, ...] | None = None) -> torch.Tensor:
-    """One random image batch of `shape`, or of the size the network says it is made for."""
+def example_input(model: nn.Module, shape: tuple[int, ...] | None = None, batch: int | None = None) -> torch.Tensor:
+    """One random image batch of `shape`, or of the size the network says it is made for.
+
+    A `batch` is the size that it will be brought to: a shape that says another is refused.
+    """
+    if shape is not None and batch is not None and shape[0] not in (1, batch):
+        raise InvalidOption(
+            f"The input {'x'.join(map(str, shape))} is a batch of {shape[0]}, but one of {batch} was asked for. Say "
+            "the same in both, or begin the input with 1."
+        )
     if shape is None:
         settings = getattr(model, "default_cfg", None) or {}
         shape = (1, *settings.get("input_size", IMAGE))

@@ -1,0 +1,90 @@
+"""Options that would be ignored: refused if they were given, before anything is loaded or a folder is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aacp.cli import main
+from aacp.pipeline.job import Names
+
+ASKED = ("digits_resnet", "--data", "digits", "--prune-macs", "0.5")
+TABLE = ("--table", "t.json")
+RECIPE = [("--recipe", "base"), ("--epochs", "1"), ("--lr", "0.1"), ("--batch-size", "32"), ("--train-on-holdout",)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Names, "subject", loaded)
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return result.exit_code, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "because"),
+    [
+        *(("sweep", option, "without --train a sweep only searches. Give --train, or") for option in RECIPE),
+        *(("prune", (*option, "--no-training"), "nothing is trained. Train, or leave out") for option in RECIPE),
+        ("prune", ("--scratch", "--no-training"), "nothing is trained. Train, or leave out --scratch."),
+        ("prune", ("--loss", "a:b", "--no-training"), "nothing is trained. Train, or leave out --loss."),
+        ("prune", ("--shrink", "params"), "without --max-drop the limits decide. Give --max-drop, or"),
+        ("prune", ("--shrink", "macs"), "without --max-drop the limits decide"),  # as it would be anyway, but given
+        ("prune", ("--probe-epochs", "0"), "without --max-drop the limits decide"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_wrong_usage(command, given, because: str, tmp_path: Path) -> None:
+    code, err = run(command, *ASKED, *given, "--run", tmp_path / "run")
+    assert (code, "Traceback" in err) == (2, False)
+    assert f"{given[0]} would be ignored: " in err
+    assert because in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_are_named_in_one_go(tmp_path: Path) -> None:
+    _, err = run("sweep", *ASKED, "--lr", "0.1", "--epochs", "1", "--run", tmp_path / "run")
+    assert "--epochs and --lr would be ignored" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "words"),
+    [
+        ("prune", TABLE, "table t.json would be ignored, since nothing limits"),
+        ("search", TABLE, "table t.json would be ignored, since nothing limits"),
+        ("sweep", TABLE, "table t.json would be ignored, since nothing limits"),
+        ("prune", ("--max-drop", "1"), "A limit on macs would be ignored, since max_drop"),
+        ("prune", ("--scratch", "--recipe", "finetune"), "from scratch there is none"),
+        ("prune", ("--max-drop", "1", "--no-training", "--probe-epochs", "1"), "recipe of None"),
+    ],
+)
+def test_what_the_library_refuses_is_an_error_in_one_line(command, given, words: str, tmp_path: Path) -> None:
+    code, err = run(command, *ASKED, *given, "--run", tmp_path / "run")
+    assert (code, err.count("\n"), err.startswith("InvalidOption: ")) == (1, 1, True)
+    assert words in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        ("prune", ()),
+        ("prune", ("--no-training",)),
+        ("prune", ("--no-training", "--no-export", "--threads", "1", "--runtime", "torch")),  # for an export later on
+        ("prune", ("--max-drop", "1", "--shrink", "params", "--probe-epochs", "2", "--scratch")),
+        ("prune", ("--max-drop", "1", "--shrink", "latency", *TABLE)),
+        ("prune", ("--max-latency", "3ms", *TABLE)),
+        ("search", ("--loss", "a:b", "--threads", "1")),  # for aacp finetune, which goes on from the folder
+        ("sweep", ("--loss", "a:b", "--no-export")),
+        ("sweep", ("--train", "--epochs", "1", "--train-on-holdout")),
+    ],
+)
+def test_what_has_a_use_now_or_later_is_not_refused(command: str, given: tuple[str, ...], tmp_path: Path) -> None:
+    code, err = run(command, *ASKED, *given, "--run", tmp_path / "run")
+    assert (code, "Interrupted" in err) == (130, True)  # it got as far as loading the data

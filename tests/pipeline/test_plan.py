@@ -1,0 +1,62 @@
+"""Plans: what would be ignored for want of something else is refused, and nothing that has a use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import aacp
+from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.pipeline.targets import targets
+from aacp.train.recipe import BASE, FINETUNE
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shrink": "params"}, r"shrink='params' .* but there is none. Give max_drop"),
+        ({"probe_epochs": 2}, r"probe_epochs=2 .* but there is none. Give max_drop"),
+        ({"recipe": None, "from_scratch": True}, "from_scratch says how to train, but there is no recipe"),
+        ({"recipe": None, "train_on_holdout": True}, "train_on_holdout says how to train, but there is no recipe"),
+        ({"recipe": FINETUNE, "from_scratch": True}, "0.9 of the loss from a teacher, but from scratch there is none"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(change: dict, words: str) -> None:
+    with pytest.raises(aacp.InvalidOption, match=words):
+        replace(DEFAULT, **change)
+
+
+def test_what_has_a_use_is_not() -> None:
+    assert Plan(max_drop=0.0, shrink="params", probe_epochs=1).shrunk == ("params",)
+    assert Plan(recipe=BASE, from_scratch=True, train_on_holdout=True).shrunk == ()
+
+
+@pytest.mark.parametrize(
+    ("plan", "budgets", "words"),
+    [
+        (Plan(), [{}], "without limits prunes nothing"),
+        (Plan(), [{"macs": 0.5}, {}], "without limits prunes nothing"),
+        (Plan(max_drop=0.01), [{"macs": 0.5}], "A limit on macs would be ignored"),
+        (Plan(max_drop=0.01, shrink="latency"), [{"macs": 0.5, "latency": "3ms"}], "A limit on latency would be"),
+        (Plan(latency_table="t.json"), [{"macs": 0.5}], "The latency table t.json would be ignored"),
+        (Plan(latency_table="t.json", max_drop=0.01), [{}], "The latency table t.json would be ignored"),
+    ],
+)
+def test_budgets_and_plans_that_pass_each_other_by_are_refused(plan: Plan, budgets: list, words: str) -> None:
+    with pytest.raises(aacp.InvalidOption, match=words):
+        plan.check_budgets([targets(budget) for budget in budgets])
+
+
+@pytest.mark.parametrize(
+    ("plan", "budgets"),
+    [
+        (Plan(), [{"macs": 0.5}]),
+        (Plan(max_drop=0.01), [{}]),
+        (Plan(max_drop=0.01, shrink="params"), [{"macs": 0.5}]),
+        (Plan(max_drop=0.01, shrink="latency", latency_table="t.json"), [{}]),
+        (Plan(latency_table="t.json"), [{"macs": 0.5}, {"latency": 0.3}]),
+    ],
+)
+def test_others_are_not(plan: Plan, budgets: list) -> None:
+    plan.check_budgets([targets(budget) for budget in budgets])
