@@ -23,9 +23,8 @@ import aacp
     ],
 )
 def test_what_cannot_be_measured_here_is_refused(options: dict[str, Any], words: str) -> None:
-    where = replace(aacp.Deployment("torch"), **options)
     with pytest.raises(aacp.InvalidOption, match=words):
-        aacp.setting_here(nn.Conv2d(1, 1, 1), where)
+        aacp.setting_here(nn.Conv2d(1, 1, 1), replace(aacp.Deployment("torch"), **options))
 
 
 def test_a_runtime_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

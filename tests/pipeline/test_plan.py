@@ -1,4 +1,4 @@
-"""Plans: what would be ignored for want of something else is refused, and nothing that has a use."""
+"""Plans: what is not there or would be ignored for want of something else is refused, and nothing that has a use."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from aacp.train.recipe import BASE, FINETUNE
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"method": "magic"}, "no search method 'magic'. Choose from"),
+        ({"importance": "l7"}, "importance is 'l7'"),
         ({"shrink": "params"}, r"shrink='params' .* but there is none. Give max_drop"),
         ({"probe_epochs": 2}, r"probe_epochs=2 .* but there is none. Give max_drop"),
         ({"recipe": None, "from_scratch": True}, "from_scratch says how to train, but there is no recipe"),
@@ -22,7 +24,7 @@ from aacp.train.recipe import BASE, FINETUNE
         ({"recipe": FINETUNE, "from_scratch": True}, "0.9 of the loss from a teacher, but from scratch there is none"),
     ],
 )
-def test_what_would_be_ignored_is_refused(change: dict, words: str) -> None:
+def test_what_is_not_there_or_would_be_ignored_is_refused(change: dict, words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         replace(DEFAULT, **change)
 

@@ -22,6 +22,7 @@ from aacp.folder import RunFolder
 from aacp.pipeline import pruning
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import Pruned, PruningRun, prune
+from aacp.pipeline.subject import Subject
 from aacp.train.recipe import DIGITS
 
 RECIPE = replace(DIGITS.scaled(2), distillation=0.5)
@@ -135,8 +136,8 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(model, tm
 
 
 def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypatch) -> None:
-    for stage in ("trace", "Search", "measured"):
-        monkeypatch.setattr(pruning, stage, None)
+    for place, stage in ((pruning, "trace"), (pruning, "Search"), (Subject, "measured")):
+        monkeypatch.setattr(place, stage, None)
     again = prune(model, data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
     assert again.choice == whole.choice
     for one, other in zip(again.network.parameters(), whole.network.parameters(), strict=True):
@@ -227,3 +228,16 @@ def test_scores_of_another_network_are_not_taken_over(data, whole, tmp_path: Pat
 def test_a_loader_alone_is_not_taken_for_data(model, data, tmp_path: Path) -> None:
     with pytest.raises(aacp.InvalidData, match=r"does not say what to train.* aacp.Data.of"):
         prune(model, data.train, BUDGET, tmp_path, plan=PLAN)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"latency_table": "gone.json"}, r"no latency table gone\.json\. Make it"),
+        ({"deployment": aacp.Deployment("torch", "tpu"), "export": True}, r"no device 'tpu' here\. Use"),
+    ],
+)
+def test_what_is_not_here_is_refused_before_anything_is_asked(model, data, tmp_path: Path, change, words: str) -> None:
+    with pytest.raises(aacp.InvalidOption, match=words):
+        prune(model, data, {"latency": 0.4}, tmp_path, plan=replace(PLAN, **change))
+    assert not (tmp_path / "run.json").exists()

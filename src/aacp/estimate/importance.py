@@ -30,10 +30,9 @@ def unit_importance(model: nn.Module, graph: ChannelGraph, importance: Importanc
     takes model and graph and returns the scores of each free group by its name.
     """
     require_match(model, graph)
+    require_criterion(importance)
     if callable(importance):
         return _from_user(importance(model, graph), graph)
-    if importance not in CRITERIA:
-        raise InvalidOption(f"importance is {importance!r}, but must be one of {CRITERIA} or a function. Choose one.")
     if importance == "random":
         return np.random.default_rng(seed).random(len(graph.unit_groups))
     norm = 2 if importance == "l2" else 1
@@ -46,6 +45,12 @@ def unit_importance(model: nn.Module, graph: ChannelGraph, importance: Importanc
         scales, scaled = _summed(graph, _batch_norm_scales(model, graph), 1)
         scores = np.where(scaled, scales, scores)
     return scores
+
+
+def require_criterion(importance: Importance) -> None:
+    """Refuse what is neither the name of a criterion nor a function."""
+    if not callable(importance) and importance not in CRITERIA:
+        raise InvalidOption(f"importance is {importance!r}, but must be one of {CRITERIA} or a function. Choose one.")
 
 
 def _filters(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:

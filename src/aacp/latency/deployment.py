@@ -24,24 +24,32 @@ class Deployment:
     batch: int = 1
     threads: int = 2
 
+    def __post_init__(self) -> None:
+        if self.runtime not in RUNTIMES:
+            raise InvalidOption(f"There is no runtime {self.runtime!r}. Choose {' or '.join(RUNTIMES)}.")
+        if self.batch < 1 or self.threads < 1:
+            raise InvalidOption(
+                f"A batch of {self.batch} on {self.threads} threads cannot be timed. Give 1 or more of both."
+            )
+        if self.device != "cpu" and self.runtime == "onnxruntime":
+            raise InvalidOption(
+                f"ONNX Runtime is timed on the CPU, not on {self.device!r}. Use device cpu, or the runtime torch."
+            )
+
+    def require_device(self) -> None:
+        """Refuse a device that this machine does not have."""
+        if self.device != "cpu" and not (self.device.startswith("cuda") and torch.cuda.is_available()):
+            raise InvalidOption(
+                f"There is no device {self.device!r} here. Use cpu, or cuda on a machine that has a GPU."
+            )
+
 
 HERE = Deployment()
 
 
 def setting_here(model: nn.Module, where: Deployment = HERE) -> Setting:
     """What a latency measured here and now depends on; refuses what cannot be measured."""
-    if where.runtime not in RUNTIMES:
-        raise InvalidOption(f"There is no runtime {where.runtime!r}. Choose {' or '.join(RUNTIMES)}.")
-    if where.batch < 1 or where.threads < 1:
-        raise InvalidOption(
-            f"A batch of {where.batch} on {where.threads} threads cannot be timed. Give 1 or more of both."
-        )
-    if where.device != "cpu" and where.runtime == "onnxruntime":
-        raise InvalidOption(
-            f"ONNX Runtime is timed on the CPU, not on {where.device!r}. Use device cpu, or the runtime torch."
-        )
-    if where.device != "cpu" and not (where.device.startswith("cuda") and torch.cuda.is_available()):
-        raise InvalidOption(f"There is no device {where.device!r} here. Use cpu, or cuda on a machine that has a GPU.")
+    where.require_device()
     version = torch.__version__ if where.runtime == "torch" else require_package("onnxruntime").__version__
     if where.runtime == "onnxruntime":
         require_package("onnx")

@@ -9,9 +9,8 @@ from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
 from aacp.pipeline.job import network_of, score_of
-from aacp.pipeline.pruning import device_of, measured
 from aacp.pipeline.request import read_request
-from aacp.pipeline.subject import Subject
+from aacp.pipeline.subject import Subject, device_of
 from aacp.records import Measured
 from aacp.zoo.data import load_data
 
@@ -52,4 +51,4 @@ def evaluate(
     judged = load(path, into=model) if path.exists() else network_of(network, weights, seed)
     subject = Subject(judged, load_data(data, seed=seed), network, device_of(device), score_of(metric))
     graph = trace(judged, subject.example())
-    return measured(subject, judged, graph, graph.full, knows_holdout=knows_holdout)
+    return subject.measured(judged, graph, graph.full, knows_holdout=knows_holdout)

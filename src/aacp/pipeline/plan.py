@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from aacp.errors import InvalidOption
+from aacp.estimate.importance import require_criterion
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline.targets import COSTS, LATENCY
 from aacp.records import Target
+from aacp.search.methods import require_method
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
 
@@ -47,6 +50,8 @@ class Plan:
             raise InvalidOption(f"max_drop is {self.max_drop}, but must not be negative. Give 0.005 for half a point.")
         if self.shrink not in COSTS:
             raise InvalidOption(f"There is no cost {self.shrink!r} to shrink. Choose from {', '.join(COSTS)}.")
+        require_method(self.method)
+        require_criterion(self.importance)
         if self.probe_epochs < 0 or (self.probe_epochs and self.recipe is None):
             raise InvalidOption(
                 f"{self.probe_epochs} epochs were asked for to judge a structure by, with a recipe of {self.recipe}. "
@@ -89,6 +94,14 @@ class Plan:
             raise InvalidOption(
                 f"The latency table {self.latency_table} would be ignored, since nothing limits the latency. Give it a "
                 "limit, or leave the table out."
+            )
+
+    def require_table(self) -> None:
+        """Refuse a latency table that is not there."""
+        if self.latency_table is not None and not Path(self.latency_table).exists():
+            raise InvalidOption(
+                f"There is no latency table {self.latency_table}. Make it with aacp measure, or leave it out, and one "
+                "is measured."
             )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -29,9 +28,9 @@ from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
-from aacp.pipeline.subject import Subject
-from aacp.pipeline.targets import ANALYTIC, Asked, targets
-from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Export, Measured, Target
+from aacp.pipeline.subject import Subject, device_of
+from aacp.pipeline.targets import Asked, targets
+from aacp.records import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, Choice, Evaluation, Export, Target
 from aacp.report.page import FILE, write_report
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
@@ -101,10 +100,6 @@ def prune(
     return PruningRun(subject, limits, plan, RunFolder.of(folder), teacher, known, verbose).pruned()
 
 
-def device_of(device: torch.device | str | None) -> torch.device:
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
 class PruningRun:
     """A run in its folder: its stages, in order."""
 
@@ -125,6 +120,8 @@ class PruningRun:
         if teacher is not None and plan.recipe is not None:
             check_teacher(plan.recipe, teacher)
         subject.trained_on(plan)  # what cannot be trained on is refused before a search
+        if plan.export:
+            plan.deployment.require_device()
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
         self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
         self.measurements = folder  # of latency; runs of one sweep share them too
@@ -143,6 +140,8 @@ class PruningRun:
     def found(self) -> tuple[ChannelGraph, Choice]:
         """The stages that find a structure."""
         with self.folder.lock():
+            if not (self.folder.path / RUN).exists():
+                self.plan.require_table()
             ask(self.folder, self.subject, self.limits, self.plan, self.known_from)
             graph = self.traced()
             return graph, self.searched(graph)
@@ -204,9 +203,9 @@ class PruningRun:
         if known is not None:
             return Evaluation.from_json(known)
         self._say("evaluating")
-        before = measured(self.subject, self.subject.model, graph, graph.full)
+        before = self.subject.measured(self.subject.model, graph, graph.full)
         knows = self.plan.train_on_holdout and self.plan.recipe is not None
-        after = measured(self.subject, network, graph, Structure(choice.counts), knows_holdout=knows)
+        after = self.subject.measured(network, graph, Structure(choice.counts), knows_holdout=knows)
         size = (self.folder.path / ARTEFACT).stat().st_size
         evaluation = Evaluation(
             replace(before, file_bytes=file_bytes(self.subject.model)), replace(after, file_bytes=size)
@@ -237,13 +236,3 @@ class PruningRun:
     def _say(self, stage: str) -> None:
         if self.verbose:
             sys.stderr.write(f"{self.folder.path}: {stage}\n")
-
-
-def measured(
-    subject: Subject, network: nn.Module, graph: ChannelGraph, structure: Structure, *, knows_holdout: bool = False
-) -> Measured:
-    """What a network scores, and what a structure of the graph costs; a hold-out it was trained on says nothing."""
-    test = subject.scored(network, subject.data.test)
-    holdout = None if knows_holdout else subject.scored(network, subject.data.holdout)
-    costs = {name: int(ANALYTIC[name](graph)(np.asarray(structure))) for name in ("macs", "params", "activation_bytes")}
-    return Measured(test, holdout, **costs)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,6 +21,8 @@ from aacp.estimate.psae import PSAE
 from aacp.estimate.recalibration import recalibrate
 from aacp.graph.tracing import prepare
 from aacp.pipeline.plan import Plan
+from aacp.pipeline.targets import ANALYTIC
+from aacp.records import Measured
 from aacp.structure import Structure
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed, seed_loader
@@ -90,6 +93,17 @@ class Subject:
         finally:
             network.to(home)
 
+    def measured(
+        self, network: nn.Module, graph: ChannelGraph, structure: Structure, *, knows_holdout: bool = False
+    ) -> Measured:
+        """What a network scores, and what a structure of the graph costs; a hold-out it was trained on says nothing."""
+        test = self.scored(network, self.data.test)
+        holdout = None if knows_holdout else self.scored(network, self.data.holdout)
+        costs = {
+            name: int(ANALYTIC[name](graph)(np.asarray(structure))) for name in ("macs", "params", "activation_bytes")
+        }
+        return Measured(test, holdout, **costs)
+
     def require_equal(self, graph: ChannelGraph, structure: Structure) -> None:
         """Cut to the very structure that is delivered, the network must compute what the masked original does."""
         checked = prepare(self.model, self.example(), graph.form)
@@ -99,3 +113,8 @@ class Subject:
                 f"The network cut to {list(structure)} does not compute what the masked one does: {difference}. "
                 "Freeze the parts that changed last, and report this network to us."
             )
+
+
+def device_of(device: torch.device | str | None) -> torch.device:
+    """The device that is named, or the one to prune on here."""
+    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

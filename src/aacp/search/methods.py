@@ -43,7 +43,12 @@ def searcher(
     known: History | None = None,
 ) -> Searcher[Any]:
     """A fresh search by the method of this name; `start` and `known` as for every Searcher."""
-    if name not in METHODS:
-        raise InvalidOption(f"There is no search method {name!r}. Choose from {', '.join(METHODS)}.")
+    require_method(name)
     method, settings = METHODS[name]
     return method(space, budget, seed, settings, start, known)
+
+
+def require_method(name: str) -> None:
+    """Refuse the name of no method."""
+    if name not in METHODS:
+        raise InvalidOption(f"There is no search method {name!r}. Choose from {', '.join(METHODS)}.")
