@@ -16,6 +16,7 @@ COSTS = {
     "activation_bytes": "bytes of activations",
     "latency": "latency",
 }
+SUSPICIOUS = 0.03  # by so much more of a hold-out right than of test data
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def remarks(run: Run) -> list[Remark]:
     found += [Remark(_missed(limit), False) for limit in (run.choice.limits if run.choice else ()) if not limit.holds]
     if run.before is not None and run.after is not None:
         found += _about_growth(run.before, run.after)
+    if run.evaluation is not None and run.metric == "accuracy":
+        found += _about_holdout(run.evaluation.before)
     return found + [_about_time(timing) for timing in (run.exported.timings if run.exported else ())]
 
 
@@ -103,6 +106,17 @@ def _about_score(run: Run) -> list[Remark]:
     on_test = run.evaluation is not None and run.evaluation.after.test is not None
     where = "test data" if on_test else "held-out data"
     return [Remark(f"{run.metric.capitalize()} lost: {words} on {where}.", False)]
+
+
+def _about_holdout(unpruned: Measured) -> list[Remark]:
+    """Examples that a network knows by heart are no hold-out: few mistakes there, and many on test data."""
+    test, holdout = unpruned.test, unpruned.holdout
+    if test is None or holdout is None or holdout - test < SUSPICIOUS or 4 * (1 - holdout) > 1 - test:
+        return []
+    both = (
+        f"{score(holdout, 'accuracy', 1)} of the held-out examples right and {score(test, 'accuracy', 1)} of the test"
+    )
+    return [Remark(f"The unpruned network has {both}: it was probably trained on the hold-out.", False)]
 
 
 def _missed(limit: Reached) -> str:
