@@ -83,7 +83,7 @@ class Stopped(Exception):
     """What a test stops a run with."""
 
 
-@pytest.mark.usefixtures("no_onnx")
+@pytest.mark.usefixtures("no_onnx", "traced_before")
 @pytest.mark.parametrize("stage", ["searched", "trained", "saved", "evaluated", "reported"])
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,7 @@ def test_nothing_is_evaluated_twice_and_the_same_call_evaluates_nothing(model, d
     assert (again.choices, again.front) == (swept.choices, swept.front)
 
 
+@pytest.mark.usefixtures("traced_before")
 def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_path: Path, monkeypatch) -> None:
     def stopping(self: PSAE, *values: object) -> float:
         stopping.left -= 1
@@ -93,6 +94,7 @@ def test_a_drop_and_budgets_do_not_go_together(model, data, tmp_path: Path) -> N
         sweep(model, data, [{"macs": 0.3}], tmp_path, plan=replace(PLAN, max_drop=0.01))
 
 
+@pytest.mark.usefixtures("traced_before")
 def test_with_training_every_network_is_delivered(model, data, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # test_pruning sees to that
     plan = replace(PLAN, recipe=DIGITS.scaled(1), evaluations=8)
