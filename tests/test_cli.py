@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import aacp
 from aacp.channels import ChannelGraph
 from aacp.cli import main
+from aacp.pipeline import pruning
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -78,7 +79,11 @@ def test_help_does_not_pay_for_torch() -> None:
     assert result.stdout.rstrip().endswith("False")
 
 
-def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(tmp_path: Path) -> None:
+def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported: list[object] = []
+    monkeypatch.setattr(pruning, "export_both", lambda *asked: exported.append(asked))  # tests/pipeline sees to that
     command = ["prune", "digits_resnet", "--data", "digits", "--prune-macs", "0.5", "--evaluations", "12", "--json"]
     command += ["--epochs", "1", "--calibration", "64", "--run", str(tmp_path), "--device", "cpu"]
     (code, out, err), (_, again, _) = run(*command), run(*command)
@@ -86,6 +91,7 @@ def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(tmp_pat
     found = json.loads(out)
     assert found["after"]["macs"] <= 0.5 * found["before"]["macs"]
     assert json.loads(again) == found
+    assert len(exported) == 2  # unless told otherwise
     code, _, err = run(*command, "--seed", "1")
     assert code == 1
     assert "RunMismatch" in err

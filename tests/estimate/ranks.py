@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -20,10 +19,8 @@ import aacp
 from aacp.bench.problems import knapsack
 from aacp.search.loop import SearchResult
 from aacp.search.searcher import Searcher
+from forks import CONTEXT
 
-# A clean process forks the ranks: pytest has threads, and a fresh interpreter would import torch for each rank.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "lightning_fabric", "aacp.estimate.distributed", "aacp.estimate.psae"])
 PROBLEM = knapsack(groups=12)
 PATIENCE = 40  # seconds until a rank counts as hanging
 

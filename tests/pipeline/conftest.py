@@ -8,6 +8,9 @@ import pytest
 import torch
 
 import aacp
+from aacp.graph.tracing import prepare
+from aacp.graph.verification import Bench
+from aacp.pipeline import pruning, subject
 from aacp.train.recipe import DIGITS
 
 
@@ -23,3 +26,25 @@ def model(data: aacp.Data) -> torch.nn.Module:
     network = aacp.build_model("digits_resnet")
     aacp.fit(network, data.train, DIGITS.scaled(3))
     return network
+
+
+@pytest.fixture(scope="session")
+def example(data: aacp.Data) -> torch.Tensor:
+    return next(aacp.Batches.of(data.holdout, images=1).inputs())
+
+
+@pytest.fixture(scope="session")
+def graph(model: torch.nn.Module, example: torch.Tensor) -> aacp.ChannelGraph:
+    return aacp.trace(model, example)
+
+
+@pytest.fixture(scope="session")
+def bench(model: torch.nn.Module, example: torch.Tensor) -> Bench:
+    return prepare(model, example)
+
+
+@pytest.fixture
+def traced_before(graph: aacp.ChannelGraph, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run traces, and sets up to compare its structure on, is the same in every run: made once for all."""
+    monkeypatch.setattr(pruning, "trace", lambda *_, **__: graph)
+    monkeypatch.setattr(subject, "prepare", lambda *_: bench)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
-from contextlib import suppress
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import Pruned, PruningRun, prune
 from aacp.pipeline.subject import Subject
 from aacp.train.recipe import DIGITS
+from forks import started
 
 RECIPE = replace(DIGITS.scaled(2), distillation=0.5)
 PLAN = Plan(evaluations=14, recipe=RECIPE, calibration_images=128)
@@ -85,7 +84,7 @@ class Stopped(Exception):
     """What a test stops a run with."""
 
 
-@pytest.mark.usefixtures("no_onnx")
+@pytest.mark.usefixtures("no_onnx", "traced_before")
 @pytest.mark.parametrize("stage", ["searched", "trained", "saved", "evaluated", "reported"])
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,16 +122,24 @@ def test_the_report_shows_what_was_reached(whole: Pruned) -> None:
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(model, tmp_path: Path) -> None:
     base, once, killed = tmp_path / "base.safetensors", tmp_path / "once", tmp_path / "killed"
     save_file(model.state_dict(), base)
-    command = [sys.executable, "-m", "aacp.cli", "prune", "digits_resnet", "--weights", str(base), "--data", "digits"]
-    command += ["--prune-macs", "0.5", "--evaluations", "12", "--epochs", "2", "--calibration", "128"]
-    command += ["--no-export", "--device", "cpu", "--run"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, str(once)], check=True, capture_output=True, env=environment)
-    for seconds in (3.5, 5.5):
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run([*command, str(killed)], capture_output=True, env=environment, timeout=seconds)  # SIGKILL
-    subprocess.run([*command, str(killed)], check=True, capture_output=True, env=environment)
-    assert (killed / "pruned.safetensors").read_bytes() == (once / "pruned.safetensors").read_bytes()
+    command = ["prune", "digits_resnet", "--weights", str(base), "--data", "digits", "--prune-macs", "0.5"]
+    command += ["--evaluations", "12", "--epochs", "2", "--calibration", "128", "--no-export", "--device", "cpu"]
+    for log, lines in (("history.jsonl", 5), ("training/log.jsonl", 1)):  # in the search, then in training
+        process = started(*command, "--run", killed)
+        while process.is_alive() and not lines_of(killed / log) >= lines:
+            time.sleep(0.01)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    for folder in (once, killed):
+        process = started(*command, "--run", folder)
+        process.join()
+        assert process.exitcode == 0
+    assert weights(RunFolder(killed)) == weights(RunFolder(once))
+
+
+def lines_of(log: Path) -> int:
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypatch) -> None:

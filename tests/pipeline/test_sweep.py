@@ -59,6 +59,7 @@ def test_nothing_is_evaluated_twice_and_the_same_call_evaluates_nothing(model, d
     assert (again.choices, again.front) == (swept.choices, swept.front)
 
 
+@pytest.mark.usefixtures("traced_before")
 def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_path: Path, monkeypatch) -> None:
     def stopping(self: PSAE, *values: object) -> float:
         stopping.left -= 1
@@ -107,6 +108,7 @@ def test_a_plan_to_train_by_may_be_searched_with(model, data, tmp_path: Path) ->
     assert (asked["recipe"], asked["from_scratch"], asked["train_on_holdout"]) == (None, False, False)
 
 
+@pytest.mark.usefixtures("traced_before")
 def test_with_training_every_network_is_delivered(model, data, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # test_pruning sees to that
     plan = replace(PLAN, recipe=DIGITS.scaled(1), evaluations=8)
