@@ -88,3 +88,29 @@ def test_mixed_labels_and_a_loss_of_the_users_are_refused_before_anything_is_don
     with pytest.raises(aacp.InvalidOption, match=r"a loss of your own may not understand\. Use"):
         aacp.prune(network(), data, {"macs": 0.4}, tmp_path / "run", plan=plan, loss=F.cross_entropy)
     assert not list((tmp_path / "run").iterdir())
+
+
+class Competing(nn.Module):
+    """A softmax goes over the channels of the first layer: cut, it is another function than masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 16, 3), nn.Conv2d(16, 4, 3)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        shares: Tensor = self.first(pictures).softmax(1)
+        return self.third(self.second(shares).relu()).mean((2, 3))
+
+
+def test_a_structure_that_is_not_the_masked_network_is_not_delivered() -> None:
+    torch.manual_seed(0)
+    model, part = Competing(), (torch.randn(20, 3, 12, 12), torch.randint(0, 4, (20,)))
+    subject = Subject(model, aacp.Data.of(part, part), "competing", torch.device("cpu"))
+    traced = aacp.trace(model, subject.example())
+    assert [group.name for group in traced.free] == ["second"]
+    mistaken = replace(
+        traced, groups=tuple(replace(group, frozen=None) for group in traced.groups[:2]) + traced.groups[2:]
+    )
+    subject.require_equal(mistaken, aacp.Structure((8, 9)))
+    with pytest.raises(aacp.UntraceableModel, match=r"cut to \[5, 16\] does not compute .* differ by .*\. Freeze"):
+        subject.require_equal(mistaken, aacp.Structure((5, 16)))
