@@ -2,9 +2,9 @@
 parameters -20 %, meets all three as the exported file, measured, with each of five seeds.
 
 A table is measured once; every seed searches anew with it and checks its candidates from end to end. There are no
-ImageNet pictures here: CIFAR-10 training pictures, enlarged, stand in, and the score is how like the unpruned network's
-outputs those of the pruned one are. Nothing is trained: it changes no latency. The exported files are then timed once
-more, in turns with the original. Numbers, versions, hardware: results/latency_limits.json.
+ImageNet pictures here: CIFAR-10 training pictures, enlarged, stand in, and the score is how often the pruned network
+names the class that the unpruned one does. Nothing is trained: it changes no latency. The exported files are then timed
+once more, in turns with the original. Numbers, versions, hardware: results/latency_limits.json.
 
     python benchmarks/latency_limits.py --weights FILE --data CIFAR10 [--seeds 5] [--evaluations 40] [--out FOLDER]
 """
@@ -28,21 +28,21 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
 from aacp.bench.provenance import Provenance
-from psae_speed import likeness
 
 LIMITS = {"latency": 0.4, "macs": 0.3, "params": 0.2}
 MODEL = "torchvision:mobilenet_v2"
 
 
 def pictures(model: torch.nn.Module, path: str, count: int) -> list[TensorDataset]:
-    """Three parts of enlarged training pictures, with what the unpruned network says of them."""
+    """Three parts of enlarged training pictures, labelled by the unpruned network."""
     source = next(
         aacp.Batches.of(aacp.load_data(f"cifar10:{path}").train, images=3 * count, batch_size=3 * count).inputs()
     )
     whole = interpolate(source, size=(224, 224), mode="bilinear", align_corners=False)
     with torch.no_grad():
-        said = torch.cat([model(part) for part in whole.split(32)])
-    return [TensorDataset(*part) for part in zip(whole.split(count), said.split(count), strict=True)]
+        labels = torch.cat([model(part).argmax(1) for part in whole.split(32)])
+    parts = zip(whole.split(count), labels.split(count), strict=True)
+    return [TensorDataset(images, named) for images, named in parts]
 
 
 def macs_of(network: torch.nn.Module) -> int:
@@ -99,7 +99,7 @@ def main() -> None:
                 evaluations=options.evaluations, recipe=None, calibration_images=options.images, seed=seed,
                 deployment=where, latency_table=str(table),
             )  # fmt: skip
-            found = aacp.prune(model, data, LIMITS, folder, plan=plan, score=likeness, name=MODEL)
+            found = aacp.prune(model, data, LIMITS, folder, plan=plan, name=MODEL)
             row = shares(folder, model, options.threads)
             row |= {"seed": seed, "score": found.choice.score, "seconds": time.perf_counter() - begun}
             row["checks"] = len((folder / "checks.jsonl").read_text().splitlines())
