@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import aacp
+from aacp.data.scores import accuracy
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.targets import targets
 from aacp.train.recipe import BASE, FINETUNE
@@ -15,6 +16,8 @@ from aacp.train.recipe import BASE, FINETUNE
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"evaluations": 0}, "A search with 0 evaluations"),
+        ({"calibration_images": 0}, "on 0 calibration images finds nothing"),
         ({"method": "magic"}, "no search method 'magic'. Choose from"),
         ({"importance": "l7"}, "importance is 'l7'"),
         ({"shrink": "params"}, r"shrink='params' .* but there is none. Give max_drop"),
@@ -62,3 +65,10 @@ def test_budgets_and_plans_that_pass_each_other_by_are_refused(plan: Plan, budge
 )
 def test_others_are_not(plan: Plan, budgets: list) -> None:
     plan.check_budgets([targets(budget) for budget in budgets])
+
+
+def test_a_drop_of_all_there_is_is_refused_for_accuracy_alone() -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"may drop by 500 points leaves nothing to keep\. Give less"):
+        Plan(max_drop=5.0).check_drop(accuracy)
+    Plan(max_drop=0.99).check_drop(accuracy)
+    Plan(max_drop=5.0).check_drop(lambda *_: 0.0)  # decibels, say

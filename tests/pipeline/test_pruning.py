@@ -177,6 +177,18 @@ def test_other_weights_and_other_limits_are_another_question(model, data, whole)
         prune(model, data, {"macs": "1.5M"}, whole.folder.path, plan=PLAN, name="digits_resnet")
 
 
+def test_a_question_that_came_to_nothing_does_not_bind(model, data, graph, tmp_path: Path, monkeypatch) -> None:
+    for wrong in ({"macs": 0.9999}, {"params": 0.9999}):
+        with pytest.raises(aacp.InfeasibleBudget):
+            prune(model, data, wrong, tmp_path, plan=PLAN)
+    assert (tmp_path / "graph.json").exists()
+    frozen = replace(PLAN, frozen=("layer1.*",), recipe=None, evaluations=2, export=False)
+    found = prune(model, data, {"macs": 0.3}, tmp_path, plan=frozen)
+    assert len(found.graph.free) < len(graph.free)  # nothing of the other questions was taken over
+    with pytest.raises(aacp.RunMismatch, match="macs: 30 % less then, 40 % less now"):
+        prune(model, data, {"macs": 0.4}, tmp_path, plan=frozen)
+
+
 def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(aacp.RunLocked):
         prune(model, data, BUDGET, tmp_path, plan=PLAN)

@@ -69,26 +69,6 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
     assert told(replace(RUN, exported=exported)) == [(words, is_good)]
 
 
-@pytest.mark.parametrize(
-    ("test", "holdout", "is_told"),
-    [
-        (0.934, 1.0, True),
-        (0.934, 0.985, True),
-        (0.934, 0.98, False),  # a third as many mistakes: a hold-out may be easier
-        (0.98, 1.0, False),  # as of a few digits
-        (0.934, 0.93, False),
-        (0.934, None, False),
-    ],
-)
-def test_a_hold_out_that_was_trained_on_is_told(test: float, holdout: float | None, is_told: bool) -> None:
-    run = replace(RUN, evaluation=Evaluation(replace(BEFORE, test=test, holdout=holdout), replace(AFTER, test=test)))
-    words = "The unpruned network has {} % of the held-out examples right and {} % of the test: it was probably"
-    shown = "" if holdout is None else words.format(f"{100 * holdout:.1f}", f"{100 * test:.1f}")
-    assert [text.startswith(shown) and not is_good for text, is_good in told(run)] == [True] * is_told
-    other = replace(run, request=replace(REQUEST, metric="iou"))
-    assert told(other) == []
-
-
 def test_a_limit_that_was_missed_is_told_with_both_numbers() -> None:
     missed = Reached("latency", "s", None, 0.0018, 0.004, 0.0018, 0.002)
     met = Reached("macs", "MACs", 0.5, None, 1000, 500, 499)

@@ -65,7 +65,8 @@ def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, exp
 
     job = FinishingJob(folder, named.model, named.data, named.weights, named.metric, named.device, named.loss)
     with resumable(folder):
-        recipe = trained.chosen(job.names.data, from_scratch, job.asked.seed, job.names.loss)
+        recipe = job.recipe if trained.is_unsaid and not from_scratch else None
+        recipe = recipe or trained.chosen(job.names.data, from_scratch, job.asked.seed, job.names.loss)
         pruned = job.run(recipe, from_scratch, trained.train_on_holdout, export)
     show(pruned, pruned.evaluation, as_json)
 

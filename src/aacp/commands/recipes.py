@@ -23,6 +23,11 @@ class Training:
     batch_size: int | None
     train_on_holdout: bool
 
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether nothing was said of the recipe."""
+        return (self.recipe, self.epochs, self.lr, self.batch_size) == (None,) * 4
+
     def chosen(self, data: str, scratch: bool, seed: int, loss: str | None = None) -> Recipe:
         """The recipe by its name, or the one for this data, with what else was asked; `loss` is one of the user's."""
         return self._named(data, scratch, loss).changed(self.epochs, self.batch_size, self.lr, seed=seed)

@@ -118,6 +118,12 @@ class FinishingJob:
         model, data, loss = self.model or self.asked.model, self.data or self.asked.data, self.loss
         return Names(model, data, weights or None, metric or None, self.device, loss or self.asked.loss_source or None)
 
+    @property
+    def recipe(self) -> Recipe | None:
+        """What the run was asked to fine-tune by, if it was."""
+        written = self.asked.recipe
+        return None if written is None or self.asked.from_scratch else Recipe(**Recipe.completed(written))
+
     def run(self, recipe: Recipe, from_scratch: bool, train_on_holdout: bool, export: bool) -> Pruned:
         """Train what was found, and all that follows."""
         place = RunFolder(self.folder)

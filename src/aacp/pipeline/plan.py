@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.estimate.importance import require_criterion
 from aacp.latency.deployment import HERE, Deployment
@@ -50,6 +51,11 @@ class Plan:
             raise InvalidOption(f"max_drop is {self.max_drop}, but must not be negative. Give 0.005 for half a point.")
         if self.shrink not in COSTS:
             raise InvalidOption(f"There is no cost {self.shrink!r} to shrink. Choose from {', '.join(COSTS)}.")
+        if self.evaluations < 1 or self.calibration_images < 1:
+            raise InvalidOption(
+                f"A search with {self.evaluations} evaluations on {self.calibration_images} calibration images finds "
+                "nothing. Give 1 or more of both."
+            )
         require_method(self.method)
         require_criterion(self.importance)
         if self.probe_epochs < 0 or (self.probe_epochs and self.recipe is None):
@@ -94,6 +100,14 @@ class Plan:
             raise InvalidOption(
                 f"The latency table {self.latency_table} would be ignored, since nothing limits the latency. Give it a "
                 "limit, or leave the table out."
+            )
+
+    def check_drop(self, score: Score) -> None:
+        """Refuse a drop of all there is."""
+        if self.max_drop is not None and self.max_drop >= 1 and score is accuracy:
+            raise InvalidOption(
+                f"An accuracy that may drop by {100 * self.max_drop:g} points leaves nothing to keep. Give less than "
+                "100 points, or limits instead of a drop."
             )
 
     def require_table(self) -> None:

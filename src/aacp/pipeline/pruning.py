@@ -31,7 +31,9 @@ from aacp.pipeline.searching import Search, known_of, remembering
 from aacp.pipeline.subject import Subject, device_of
 from aacp.pipeline.targets import Asked, targets
 from aacp.records import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, Choice, Evaluation, Export, Target
+from aacp.report.cautions import cautions
 from aacp.report.page import FILE, write_report
+from aacp.report.run import read_run
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
 from aacp.train.mixing import check_mixing
@@ -61,6 +63,7 @@ class Pruned:
         scores = [(part, getattr(before, part), getattr(after, part)) for part in ("test", "holdout")]
         lines += [f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if new is not None]
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
+        lines += [remark.text for remark in cautions(read_run(self.folder.path))]
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", f"folder: {self.folder.path}"])
 
 
@@ -113,6 +116,7 @@ class PruningRun:
         known_from: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> None:
+        plan.check_drop(subject.score)
         if plan.recipe is not None:
             check_mixing(plan.recipe, subject.loss)
             plan = replace(plan, recipe=as_carried_out(plan.recipe, subject.data.train))

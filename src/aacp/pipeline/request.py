@@ -20,14 +20,17 @@ from aacp.errors import RunMismatch
 from aacp.folder import RunFolder
 from aacp.graph.program import named_tensors
 from aacp.latency.deployment import Deployment
+from aacp.pipeline.clock import TABLE
 from aacp.pipeline.delivery import ARTEFACT
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import in_words
-from aacp.records import RUN, Request, Target
+from aacp.records import GRAPH, RUN, Request, Target
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 
+# A request, what was traced for it, and tables of latency, which know themselves what they are good for.
+PRELIMINARY = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log")
 LONGEST = 60  # letters of a setting in a message
 TRAINING = ("recipe", "from_scratch", "train_on_holdout", "loss")  # what a mere search may be asked afterwards
 # What may differ between calls.
@@ -44,7 +47,8 @@ def ask(
     """
     asked = request_of(subject, limits, plan, known_from)
     known = folder.read_json(RUN)
-    if known is None:
+    if known is None or _is_fruitless(folder):
+        (folder.path / GRAPH).unlink(missing_ok=True)  # perhaps of another question
         folder.write_json(RUN, asked.to_json())
         return asked
     before = replace(Request.from_json(known), export=asked.export)
@@ -56,6 +60,11 @@ def ask(
     require_same(folder, before, asked, names, "Ask for the same again, or choose another folder.")
     folder.write_json(RUN, before.to_json())
     return before
+
+
+def _is_fruitless(folder: RunFolder) -> bool:
+    """Whether nothing has come of a run yet that another question would make wrong, as if it had been refused."""
+    return all(path.name in PRELIMINARY for path in folder.path.iterdir())
 
 
 def require_same(folder: RunFolder, before: Request, asked: Request, names: Sequence[str], advice: str) -> None:

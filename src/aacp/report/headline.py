@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from aacp.records import BeforeAfter, Measured, Reached, Target
-from aacp.report.numbers import MINUS, duration, gain, percent, quantity, score
+from aacp.report.cautions import Remark, cautions
+from aacp.report.numbers import MINUS, difference, duration, percent, quantity, score
 from aacp.report.run import Run
 
 NAMES = {"cifar10": "CIFAR-10", "digits": "the digits"}
@@ -16,15 +16,6 @@ COSTS = {
     "activation_bytes": "bytes of activations",
     "latency": "latency",
 }
-SUSPICIOUS = 0.03  # by so much more of a hold-out right than of test data
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A sentence beside the headline."""
-
-    text: str
-    is_good: bool
 
 
 def subject(run: Run) -> str:
@@ -93,8 +84,7 @@ def remarks(run: Run) -> list[Remark]:
     found += [Remark(_missed(limit), False) for limit in (run.choice.limits if run.choice else ()) if not limit.holds]
     if run.before is not None and run.after is not None:
         found += _about_growth(run.before, run.after)
-    if run.evaluation is not None and run.metric == "accuracy":
-        found += _about_holdout(run.evaluation.before)
+    found += cautions(run)
     return found + [_about_time(timing) for timing in (run.exported.timings if run.exported else ())]
 
 
@@ -102,21 +92,10 @@ def _about_score(run: Run) -> list[Remark]:
     pair = compared(run)
     if pair is None or pair[1] >= pair[0] or score(pair[0], run.metric) == score(pair[1], run.metric):
         return []
-    words = gain(*pair, run.metric).lstrip(f"+{MINUS}")
+    words = difference(*pair, run.metric)
     on_test = run.evaluation is not None and run.evaluation.after.test is not None
     where = "test data" if on_test else "held-out data"
     return [Remark(f"{run.metric.capitalize()} lost: {words} on {where}.", False)]
-
-
-def _about_holdout(unpruned: Measured) -> list[Remark]:
-    """Examples that a network knows by heart are no hold-out: few mistakes there, and many on test data."""
-    test, holdout = unpruned.test, unpruned.holdout
-    if test is None or holdout is None or holdout - test < SUSPICIOUS or 4 * (1 - holdout) > 1 - test:
-        return []
-    both = (
-        f"{score(holdout, 'accuracy', 1)} of the held-out examples right and {score(test, 'accuracy', 1)} of the test"
-    )
-    return [Remark(f"The unpruned network has {both}: it was probably trained on the hold-out.", False)]
 
 
 def _missed(limit: Reached) -> str:

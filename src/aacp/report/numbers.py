@@ -58,6 +58,11 @@ def gain(before: float, after: float, metric: str) -> str:
     return signed(plain(after - before, 4))
 
 
+def difference(one: float, other: float, metric: str) -> str:
+    """How far apart two scores are."""
+    return gain(one, other, metric).lstrip(f"+{MINUS}")
+
+
 def quantity(value: float, unit: str) -> str:
     """A cost in its own unit."""
     if unit in ("s", "seconds"):

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aacp.records import Latency, Reached
+from aacp.records import Latency, Reached, Request
 from aacp.report.channels import channels_figure, kept_counts, layers_of
 from aacp.report.curves import cost_figures, search_figure, training_figure
 from aacp.report.headline import asked, cost_name
 from aacp.report.html import Figure, Markup, definitions, details, joined, section, table, tag
-from aacp.report.numbers import DASH, NBSP, change, count, duration, gain, percent, plain, quantity, score, signed, size
+from aacp.report.numbers import (
+    DASH,
+    NBSP,
+    change,
+    count,
+    difference,
+    duration,
+    gain,
+    percent,
+    plain,
+    quantity,
+    score,
+    signed,
+    size,
+)
 from aacp.report.run import Run
 
 Row = tuple[object, object, object, object]
@@ -176,7 +190,7 @@ def _reproduction(run: Run) -> Markup:
         return Markup()
     pairs: list[tuple[str, object]] = [
         ("Network and data", f"{request.model}, {request.data}"),
-        ("Limits", asked(request.limits)),
+        ("Limits", _asked(request)),
         ("Pruning step", _step(request.pruning_step)),
         ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
         ("Training", _settings(request.recipe)),
@@ -190,6 +204,13 @@ def _reproduction(run: Run) -> Markup:
         pairs.append(("ONNX", words))
     command = tag("pre", tag("code", request.command), attributes={"tabindex": "0"})
     return joined([command, definitions(pairs)])
+
+
+def _asked(request: Request) -> str:
+    if request.max_drop is None:
+        return asked(request.limits)
+    drop = f"as few {cost_name(request.shrink)} as a drop of {difference(0.0, request.max_drop, request.metric)} allows"
+    return f"{drop}; {asked(request.limits)}" if request.limits else drop
 
 
 def _step(step: Any) -> str:

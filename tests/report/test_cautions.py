@@ -1,0 +1,82 @@
+"""Cautions: what numbers that look right do not say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aacp.records import Choice, Evaluation, Measured, Request
+from aacp.report.cautions import cautions
+from aacp.report.headline import remarks
+from aacp.report.run import Run
+
+REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, {"epochs": 1}, 0, {}, "", "")
+BEFORE, AFTER = Measured(0.934, 0.94, 1000, 500, 100), Measured(0.937, 0.93, 499, 260, 80)
+RUN = Run("r56", REQUEST, choice=Choice((1,), 0.93, ()), evaluation=Evaluation(BEFORE, AFTER))
+
+
+def told(run: Run) -> list[tuple[str, bool]]:
+    plain = str.maketrans({"\N{NO-BREAK SPACE}": " ", "\N{MINUS SIGN}": "-"})
+    return [(remark.text.translate(plain), remark.is_good) for remark in cautions(run)]
+
+
+def test_where_nothing_is_wrong_nothing_is_said() -> None:
+    assert told(RUN) == []
+    assert told(replace(RUN, evaluation=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("test", "holdout", "is_told"),
+    [
+        (0.934, 1.0, True),
+        (0.934, 0.985, True),
+        (0.934, 0.98, False),  # a third as many mistakes: a hold-out may be easier
+        (0.98, 1.0, False),  # as of a few digits
+        (0.934, 0.93, False),
+        (0.934, None, False),
+    ],
+)
+def test_a_hold_out_that_was_trained_on_is_told(test: float, holdout: float | None, is_told: bool) -> None:
+    run = replace(RUN, evaluation=Evaluation(replace(BEFORE, test=test, holdout=holdout), replace(AFTER, test=test)))
+    words = "The unpruned network has {} % of the held-out examples right and {} % of the test: it was probably"
+    shown = "" if holdout is None else words.format(f"{100 * holdout:.1f}", f"{100 * test:.1f}")
+    assert [text.startswith(shown) and not is_good for text, is_good in told(run)] == [True] * is_told
+    other = replace(run, request=replace(REQUEST, metric="iou"))
+    assert told(other) == []
+
+
+@pytest.mark.parametrize(
+    ("drop", "holdout", "words", "is_kept"),
+    [
+        (0.02, 0.93, "Drop kept: 1.00 points lost on held-out data, where 2.00 points may be.", True),
+        (0.005, 0.93, "Drop NOT kept: 1.00 points lost on held-out data, where 0.50 points may be.", False),
+        (0.005, 0.95, "Drop kept: nothing lost on held-out data, where 0.50 points may be.", True),
+    ],
+)
+def test_a_drop_is_judged_by_what_is_delivered(drop: float, holdout: float, words: str, is_kept: bool) -> None:
+    request, evaluation = replace(REQUEST, max_drop=drop), Evaluation(BEFORE, replace(AFTER, holdout=holdout))
+    assert told(replace(RUN, request=request, evaluation=evaluation)) == [(words, is_kept)]
+    unknown = Evaluation(BEFORE, replace(AFTER, holdout=None))  # trained on it
+    assert told(replace(RUN, request=request, evaluation=unknown)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "is_told"),
+    [
+        ({}, True),
+        ({"recipe": None}, False),
+        ({"from_scratch": True}, False),  # where nothing was inherited
+    ],
+)
+def test_training_that_does_harm_is_told(change: dict, is_told: bool) -> None:
+    evaluation = Evaluation(BEFORE, replace(AFTER, holdout=0.592))
+    run = replace(RUN, request=replace(REQUEST, **change), evaluation=evaluation)
+    words = "Training made it worse: 93.0 % on held-out data as inherited, 59.2 % as trained. Train longer, or"
+    assert [text.startswith(words) and not is_good for text, is_good in told(run)] == [True] * is_told
+
+
+def test_a_budget_that_removes_nothing_is_told() -> None:
+    run = replace(RUN, evaluation=Evaluation(BEFORE, replace(AFTER, macs=BEFORE.macs, params=BEFORE.params)))
+    assert told(run) == [("Nothing was removed: the network met its limits as it was.", False)]
+    assert [remark.text for remark in remarks(run)] == ["Nothing was removed: the network met its limits as it was."]
