@@ -77,13 +77,13 @@ def test_only_limits_make_a_budget() -> None:
 
 
 def test_an_infeasible_budget_names_the_tightest_reachable_value_of_each_limit() -> None:
-    budget = Budget(Limit(total(), pruning_rate=0.98), Limit(total(), at_most=2), Limit(total(), pruning_rate=0.5))
+    budget = Budget(Limit(total(), pruning_rate=0.5), Limit(total(), pruning_rate=0.98), Limit(total(), at_most=2))
     with pytest.raises(InfeasibleBudget) as caught:
         budget.check(SPACE)
     message = str(caught.value)
     assert "a pruning rate of 0.98 was asked for, but the smallest structure in this space reaches 0.875" in message
     assert "at most 2 channels was asked for, but the smallest structure in this space reaches 3" in message
-    assert "a pruning rate of 0.5 was asked for, and the smallest" in message
+    assert "a pruning rate of 0.5 was asked for, which can be met (the smallest structure: 0.875). Loosen" in message
     assert message.endswith("Loosen the limit, or use a finer pruning step.")
 
 

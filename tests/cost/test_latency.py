@@ -76,7 +76,7 @@ def test_it_is_a_cost_like_any_other_and_rescale_uses_its_limit_up(table: Latenc
 
 
 def test_a_limit_below_what_can_be_reached_is_refused_with_both_numbers(table: LatencyTable) -> None:
-    with pytest.raises(aacp.InfeasibleBudget, match="latency: at most 1e-09 s was asked for, but the smallest"):
+    with pytest.raises(aacp.InfeasibleBudget, match="latency: at most 1e-06 ms was asked for, but the smallest"):
         aacp.Budget(aacp.Limit(table.cost(GRAPH), at_most=1e-9)).check(SPACE)
 
 

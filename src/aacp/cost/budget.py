@@ -99,7 +99,7 @@ class Limit:
     def __str__(self) -> str:
         if self.pruning_rate is not None:
             return f"{self.cost.name} -{100 * self.pruning_rate:g} %"
-        return f"{self.cost.name} <= {self.at_most:g} {self._unit}".rstrip()
+        return f"{self.cost.name} <= {self._amount(self.bound)}"
 
     @property
     def _unit(self) -> str:
@@ -107,14 +107,21 @@ class Limit:
 
     def _reach(self, smallest: float) -> str:
         """What was asked for and what the smallest structure gives, in words."""
-        joint = "and" if self.holds(smallest) else "but"
         if self.pruning_rate is not None:
             asked, reached = f"a pruning rate of {self.pruning_rate:g}", f"{1 - smallest / self.cost.full:.4g}"
         else:
-            asked, reached = f"at most {self.at_most:g} {self._unit}", f"{smallest:g}"
-        return (
-            f"{self.cost.name}: {asked} was asked for, {joint} the smallest structure in this space reaches {reached}"
+            asked, reached = f"at most {self._amount(self.bound)}", self._amount(smallest)
+        verdict = (
+            f"which can be met (the smallest structure: {reached})"
+            if self.holds(smallest)
+            else f"but the smallest structure in this space reaches {reached}"
         )
+        return f"{self.cost.name}: {asked} was asked for, {verdict}"
+
+    def _amount(self, value: float) -> str:
+        if self.cost.unit == "s":
+            return f"{1e3 * value:.3g} ms"
+        return f"{value:,.6g} {self._unit}"
 
 
 @dataclass(frozen=True, init=False)
@@ -142,10 +149,10 @@ class Budget:
         """Refuse a budget that the smallest structure of the space does not meet."""
         # Paper: Algorithm 1 never asks whether its targets can be met, and does not end when they cannot.
         smallest = [float(limit.cost(np.asarray(space.smallest))) for limit in self.limits]
-        if all(limit.holds(value) for limit, value in zip(self.limits, smallest, strict=True)):
-            return
-        reach = "; ".join(limit._reach(value) for limit, value in zip(self.limits, smallest, strict=True))
-        raise InfeasibleBudget(f"{reach}. Loosen the limit, or use a finer pruning step.")
+        found = sorted(zip(self.limits, smallest, strict=True), key=lambda pair: bool(pair[0].holds(pair[1])))
+        if found and not found[0][0].holds(found[0][1]):
+            reach = "; ".join(limit._reach(value) for limit, value in found)
+            raise InfeasibleBudget(f"{reach}. Loosen the limit, or use a finer pruning step.")
 
     def slack(self, structure: Structure) -> dict[str, float]:
         """What is left of each limit, by the limit's own words."""
