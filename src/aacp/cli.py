@@ -135,8 +135,12 @@ def train(
 def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
     """Write one page about one run folder, or about several side by side; it needs no network to be read."""
     from aacp.report.page import write_report
+    from aacp.report.run import read_run
 
     page = write_report(runs, out)
+    for folder in runs:
+        if read_run(folder).is_empty:
+            click.echo(f"{folder} holds nothing that could be shown.", err=True)
     click.echo(json.dumps({"report": str(page)}) if as_json else f"report: {page}")
 
 

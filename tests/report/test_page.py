@@ -190,6 +190,9 @@ def test_runs_that_cannot_be_compared_still_share_a_page(made: Made, tmp_path: P
 def test_the_command_prints_where_the_page_is(made: Made, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["report", str(made.path), "--out", str(tmp_path / "p.html"), "--json"])
     assert json.loads(result.stdout) == {"report": str(tmp_path / "p.html")}
+    (tmp_path / "empty").mkdir()
+    result = CliRunner().invoke(main, ["report", str(made.path), str(tmp_path / "empty"), "--out", str(tmp_path)])
+    assert (result.exit_code, result.stderr) == (0, f"{tmp_path / 'empty'} holds nothing that could be shown.\n")
     result = CliRunner().invoke(main, ["report", str(tmp_path / "nowhere")])
     assert result.exit_code == 1
     assert result.stderr.startswith("NothingToReport: There is no folder")
