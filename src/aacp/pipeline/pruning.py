@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
@@ -28,7 +29,7 @@ from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
-from aacp.pipeline.subject import Subject, device_of
+from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import Asked, targets
 from aacp.records import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, Choice, Evaluation, Export, Target
 from aacp.report.page import FILE, write_report

@@ -113,8 +113,3 @@ class Subject:
                 f"The network cut to {list(structure)} does not compute what the masked one does: {difference}. "
                 "Freeze the parts that changed last, and report this network to us."
             )
-
-
-def device_of(device: torch.device | str | None) -> torch.device:
-    """The device that is named, or the one to prune on here."""
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
