@@ -27,6 +27,7 @@ from aacp.pipeline.clock import Clock
 from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
+from aacp.pipeline.rehearsal import rehearse
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
 from aacp.pipeline.subject import Subject
@@ -121,6 +122,7 @@ class PruningRun:
         if teacher is not None and plan.recipe is not None:
             check_teacher(plan.recipe, teacher)
         subject.trained_on(plan)  # what cannot be trained on is refused before a search
+        rehearse(subject, plan)
         if plan.export:
             plan.deployment.require_device()
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose

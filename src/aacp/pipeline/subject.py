@@ -52,17 +52,17 @@ class Subject:
 
     def example(self) -> Any:
         """One held-out input, as the network takes it: costs are those of one."""
-        return next(self._read(self.data.holdout, 1, torch.device("cpu")).inputs())
+        return next(self.read(self.data.holdout, 1, torch.device("cpu")).inputs())
 
     def calibration(self, plan: Plan) -> Batches:
-        return self._read(self.data.train, plan.calibration_images)
+        return self.read(self.data.train, plan.calibration_images)
 
     def trained_on(self, plan: Plan) -> tuple[Source, Source | None]:
         """What the structure that was found is trained on, and what it is scored on meanwhile."""
         data = self.data
         return (data.all_training(), None) if plan.train_on_holdout else (data.train, data.holdout)
 
-    def _read(self, part: Source, images: int | None = None, device: torch.device | None = None) -> Batches:
+    def read(self, part: Source, images: int | None = None, device: torch.device | None = None) -> Batches:
         """A part of the data, or so many of it; what a loader shuffles or augments is the same in every call."""
         with global_seed(self.device, 0):
             seed_loader(part, 0)
@@ -70,7 +70,7 @@ class Subject:
 
     def estimate(self, graph: ChannelGraph, plan: Plan) -> PSAE:
         return PSAE(
-            self.model, graph, calibration=self.calibration(plan), holdout=self._read(self.data.holdout),
+            self.model, graph, calibration=self.calibration(plan), holdout=self.read(self.data.holdout),
             score=self.score, importance=plan.importance, seed=plan.seed, device=self.device,
         )  # fmt: skip
 
@@ -84,12 +84,21 @@ class Subject:
         """The unpruned network, if the recipe has a use for a teacher."""
         return self.model if recipe.distillation else None
 
+    def name_of(self, part: Source) -> str:
+        """What a part of the data is called in messages."""
+        names = (
+            (self.data.test, "test data"),
+            (self.data.holdout, "held-out data"),
+            (self.data.train, "training data"),
+        )
+        return next((name for known, name in names if known is part), "data")
+
     def scored(self, network: nn.Module, part: Source) -> float:
         """The score of a network on a part of the data; it goes back to where it was."""
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
-                return float(self.score(network, self._read(part)))
+                return float(self.score(network, self.read(part)))
         finally:
             network.to(home)
 
