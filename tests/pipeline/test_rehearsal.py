@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import aacp
-from aacp.pipeline.rehearsal import rehearse
+from aacp.pipeline.rehearsal import rehearse, rehearse_judging
 from aacp.pipeline.subject import Subject
 
 TRAINED = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=4, lr=0.1))
@@ -148,4 +148,50 @@ def test_neither_the_model_nor_the_random_state_is_touched() -> None:
     assert seen == [False]
     assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
     assert all(module.training for module in known.model.modules())
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("part", "name"), [("test", "Test"), ("holdout", "Held-out")])
+def test_labels_of_no_class_are_refused_before_the_search_with_the_part_they_are_in(
+    part: str, name: str, tmp_path: Path
+) -> None:
+    known = subject(pair, **{part: (INPUTS, LABELS + 1)})
+    with pytest.raises(aacp.InvalidData, match=rf"^{name} data: 6 of 12 labels are outside 0\.\.1, .*\. Give labels"):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_test_batches_without_targets_are_refused_before_the_search() -> None:
+    with pytest.raises(aacp.InvalidData, match="A batch of the test data is a dictionary"):
+        rehearse_judging(subject(pair, test=Examples(dictionary)))
+
+
+def test_a_network_that_cannot_read_its_data_is_left_to_tracing(tmp_path: Path) -> None:
+    known = subject(lambda image, label: (image.expand(3, 6, 6), label))
+    rehearse_judging(known)
+    with pytest.raises(aacp.InvalidExample):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+
+
+def test_the_unpruned_network_is_scored_once(tmp_path: Path) -> None:
+    scored: list[nn.Module] = []
+
+    def counted(network: nn.Module, batches: aacp.Batches) -> float:
+        scored.append(network)
+        return aacp.accuracy(network, batches)
+
+    layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)]
+    model, data = nn.Sequential(*layers), subject(pair).data
+    plan = replace(SEARCHED, evaluations=3, calibration_images=12, export=False)
+    pruned = aacp.prune(model, data, {"macs": 0.3}, tmp_path / "run", plan=plan, score=counted)
+    assert [network is model for network in scored].count(True) == 2  # on test data, and on the hold-out
+    assert scored[0] is scored[1] is model  # before the search
+    with torch.no_grad():
+        right = (model.eval()(INPUTS).argmax(1) == LABELS).float().mean()
+    assert pruned.evaluation.before.test == pytest.approx(float(right))
+
+
+def test_scoring_draws_no_random_numbers_from_what_follows() -> None:
+    known, state = subject(pair), torch.random.get_rng_state()
+    rehearse_judging(known)
     assert torch.equal(torch.random.get_rng_state(), state)

@@ -27,7 +27,7 @@ from aacp.pipeline.clock import Clock
 from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
-from aacp.pipeline.rehearsal import rehearse
+from aacp.pipeline.rehearsal import rehearse, rehearse_judging
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
 from aacp.pipeline.subject import Subject
@@ -132,6 +132,9 @@ class PruningRun:
     def pruned(self) -> Pruned:
         """All stages."""
         with self.folder.lock():
+            if self.folder.read_json(STRUCTURE) is None:
+                self._say("scoring the unpruned network")
+                rehearse_judging(self.subject)
             graph, choice = self.found()
             network = self.trained(graph, choice)
             self.saved(graph, choice, network)

@@ -12,7 +12,7 @@ from aacp.data.batches import call, inputs_of, targets_of
 from aacp.data.modes import evaluating
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
-from aacp.errors import InvalidData
+from aacp.errors import AACPError, InvalidData
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
 from aacp.train.seeding import global_seed
@@ -27,6 +27,19 @@ def rehearse(subject: Subject, plan: Plan) -> None:
     batch = _read_batch(subject, subject.data.train, plan.recipe is not None)
     if plan.recipe is not None and subject.loss is not None:
         _require_one_number(subject.loss, subject.model, batch)
+
+
+def rehearse_judging(subject: Subject) -> None:
+    """Score the unpruned network, as it will be in the end, so that data it cannot be judged by is refused now."""
+    _read_batch(subject, subject.data.test, subject.score is accuracy)
+    for part in (subject.data.holdout, subject.data.test):
+        try:
+            with global_seed(subject.device, 0):  # whatever is drawn later is the same as without it
+                subject.scored(subject.model, part)
+        except AACPError:
+            raise
+        except Exception:  # a network that cannot read its data: tracing explains that
+            return
 
 
 def _read_batch(subject: Subject, part: Source, needs_targets: bool) -> Any:

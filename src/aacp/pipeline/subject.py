@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class Subject:
     metric_source: str = ""  # where the score function came from, if by a name
     loss: Loss | None = None  # None: cross-entropy
     loss_source: str = ""
+    _unpruned: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # scores, by part of the data
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, Data):
@@ -94,11 +95,22 @@ class Subject:
         return next((name for known, name in names if known is part), "data")
 
     def scored(self, network: nn.Module, part: Source) -> float:
-        """The score of a network on a part of the data; it goes back to where it was."""
+        """The score of a network on a part of the data; that of the unpruned one is computed once."""
+        if network is not self.model:
+            return self._judged(network, part)
+        name = self.name_of(part)
+        if name not in self._unpruned:
+            self._unpruned[name] = self._judged(network, part)
+        return self._unpruned[name]
+
+    def _judged(self, network: nn.Module, part: Source) -> float:
+        """The network goes back to where it was."""
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
                 return float(self.score(network, self.read(part)))
+        except InvalidData as error:
+            raise type(error)(f"{self.name_of(part).capitalize()}: {error}") from error
         finally:
             network.to(home)
 
