@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aacp.errors import RunLocked, RunMismatch
+from aacp.errors import InvalidOption, RunLocked, RunMismatch
 from aacp.folder import RunFolder
 
 
@@ -49,6 +49,15 @@ def test_damage_elsewhere_is_reported_not_passed_over(tmp_path: Path) -> None:
         RunFolder(tmp_path).read_log("log.jsonl")
     with pytest.raises(RunMismatch, match=r"a\.json"):
         RunFolder(tmp_path).read_json("a.json")
+
+
+@pytest.mark.parametrize("inside", [".", "deeper", "much/deeper"])
+def test_a_file_is_no_folder(tmp_path: Path, inside: str) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    with pytest.raises(InvalidOption, match=rf"since {file} is a file\. Name a folder"):
+        RunFolder(file / inside)
+    assert file.read_text() == "mine"
 
 
 def test_one_process_writes_at_a_time(tmp_path: Path) -> None:

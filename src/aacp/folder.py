@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aacp.errors import RunLocked, RunMismatch
+from aacp.errors import InvalidOption, RunLocked, RunMismatch
 
 
 class RunFolder:
@@ -21,7 +21,13 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            file = next(place for place in (self.path, *self.path.parents) if os.path.lexists(place))
+            raise InvalidOption(
+                f"A run cannot be kept in {self.path}, since {file} is a file. Name a folder, or one to be made."
+            ) from None
         self._is_locked = False
 
     def __fspath__(self) -> str:

@@ -185,7 +185,7 @@ def test_labels_without_an_output_are_named(wrong: int) -> None:
     labels = images.labels.clone()
     labels[50] = wrong
     said = refused(replace(images, labels=labels))
-    assert f"There is a label {wrong}, but the network tells 4 classes apart" in said
+    assert f"There is a label {wrong} in the training data, but the network tells 4 classes apart" in said
     loader = DataLoader(TensorDataset(images.normalised(images.pixels), labels), batch_size=16)
     assert f"There is a label {wrong}" in refused(loader)
 

@@ -34,3 +34,24 @@ def test_a_function_of_the_users_is_found_beside_them(tmp_path: Path, monkeypatc
 def test_what_is_no_function_is_refused_with_what_it_should_take(name: str) -> None:
     with pytest.raises(UnknownData, match=rf"{name} is no function. Name one of \(outputs, targets\)"):
         named_function(name, "(outputs, targets)", UnknownData)
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        ("./sm", "Use sm:build."),
+        ("sm.py", "Use sm:build."),
+        (".sm", "Use sm:build."),
+        ("nets/small/sm.py", "Use nets.small.sm:build."),
+        ("../nets/sm.py", "Use sm:build, and run the command in ../nets."),
+        ("/nets/sm", "Use sm:build, and run the command in /nets."),
+    ],
+)
+def test_the_name_of_a_file_is_refused_with_the_name_of_its_module(source: str, advice: str) -> None:
+    expected = f"{source} is the name of a file, but a Python module is needed. {advice}"
+    with pytest.raises(UnknownModel) as refused:
+        function_of(source, "build", "the network", UnknownModel)
+    assert str(refused.value) == expected
+    with pytest.raises(UnknownData) as refused_score:
+        named_function(f"{source}:build", "(network, batches)", UnknownData)
+    assert str(refused_score.value) == expected

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
@@ -29,12 +30,20 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 def save_network(
     folder: RunFolder, network: nn.Module, graph: ChannelGraph, structure: Structure, model: str, example: Any
 ) -> Path:
-    """The pruned network as safetensors, unless it is there."""
+    """The pruned network as safetensors, unless it is there; a file that was cut short is written anew."""
     path = folder.path / ARTEFACT
-    if not path.exists():
+    if not _is_whole(path):
         name = model if ":" in model or model.islower() else None  # a class is no name that builds a network
         save(network.cpu(), graph, path, model=name, example=example, metadata={"structure": list(structure)})
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with safe_open(path, "pt"):  # which compares the length of the file with its header
+            return True
+    except (SafetensorError, FileNotFoundError):
+        return False
 
 
 def file_bytes(network: nn.Module) -> int:

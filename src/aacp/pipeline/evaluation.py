@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from aacp.artefact import load
+from aacp.data.devices import device_of
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
 from aacp.pipeline.job import network_of, score_of
 from aacp.pipeline.request import read_request
-from aacp.pipeline.subject import Subject, device_of
+from aacp.pipeline.subject import Subject
 from aacp.records import Measured
 from aacp.zoo.data import load_data
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption, UnknownData
 from aacp.folder import RunFolder
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import Pruned, PruningRun
 from aacp.pipeline.request import plan_of, read_request
-from aacp.pipeline.subject import Subject, device_of
+from aacp.pipeline.subject import Subject
 from aacp.pipeline.sweep import Sweep, Sweeping
 from aacp.records import STRUCTURE, Choice, Request, Target
 from aacp.train.recipe import Recipe

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
@@ -26,9 +27,10 @@ from aacp.pipeline.clock import Clock
 from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
+from aacp.pipeline.rehearsal import rehearse, rehearse_judging
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
-from aacp.pipeline.subject import Subject, device_of
+from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import Asked, targets
 from aacp.records import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, Choice, Evaluation, Export, Target
 from aacp.report.cautions import cautions
@@ -124,6 +126,7 @@ class PruningRun:
         if teacher is not None and plan.recipe is not None:
             check_teacher(plan.recipe, teacher)
         subject.trained_on(plan)  # what cannot be trained on is refused before a search
+        rehearse(subject, plan)
         if plan.export:
             plan.deployment.require_device()
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
@@ -133,6 +136,9 @@ class PruningRun:
     def pruned(self) -> Pruned:
         """All stages."""
         with self.folder.lock():
+            if self.folder.read_json(STRUCTURE) is None:
+                self._say("scoring the unpruned network")
+                rehearse_judging(self.subject)
             graph, choice = self.found()
             network = self.trained(graph, choice)
             self.saved(graph, choice, network)

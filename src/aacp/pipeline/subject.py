@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class Subject:
     metric_source: str = ""  # where the score function came from, if by a name
     loss: Loss | None = None  # None: cross-entropy
     loss_source: str = ""
+    _unpruned: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # scores, by part of the data
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, Data):
@@ -52,17 +53,17 @@ class Subject:
 
     def example(self) -> Any:
         """One held-out input, as the network takes it: costs are those of one."""
-        return next(self._read(self.data.holdout, 1, torch.device("cpu")).inputs())
+        return next(self.read(self.data.holdout, 1, torch.device("cpu")).inputs())
 
     def calibration(self, plan: Plan) -> Batches:
-        return self._read(self.data.train, plan.calibration_images)
+        return self.read(self.data.train, plan.calibration_images)
 
     def trained_on(self, plan: Plan) -> tuple[Source, Source | None]:
         """What the structure that was found is trained on, and what it is scored on meanwhile."""
         data = self.data
         return (data.all_training(), None) if plan.train_on_holdout else (data.train, data.holdout)
 
-    def _read(self, part: Source, images: int | None = None, device: torch.device | None = None) -> Batches:
+    def read(self, part: Source, images: int | None = None, device: torch.device | None = None) -> Batches:
         """A part of the data, or so many of it; what a loader shuffles or augments is the same in every call."""
         with global_seed(self.device, 0):
             seed_loader(part, 0)
@@ -70,7 +71,7 @@ class Subject:
 
     def estimate(self, graph: ChannelGraph, plan: Plan) -> PSAE:
         return PSAE(
-            self.model, graph, calibration=self.calibration(plan), holdout=self._read(self.data.holdout),
+            self.model, graph, calibration=self.calibration(plan), holdout=self.read(self.data.holdout),
             score=self.score, importance=plan.importance, seed=plan.seed, device=self.device,
         )  # fmt: skip
 
@@ -84,12 +85,32 @@ class Subject:
         """The unpruned network, if the recipe has a use for a teacher."""
         return self.model if recipe.distillation else None
 
+    def name_of(self, part: Source) -> str:
+        """What a part of the data is called in messages."""
+        names = (
+            (self.data.test, "test data"),
+            (self.data.holdout, "held-out data"),
+            (self.data.train, "training data"),
+        )
+        return next((name for known, name in names if known is part), "data")
+
     def scored(self, network: nn.Module, part: Source) -> float:
-        """The score of a network on a part of the data; it goes back to where it was."""
+        """The score of a network on a part of the data; that of the unpruned one is computed once."""
+        if network is not self.model:
+            return self._judged(network, part)
+        name = self.name_of(part)
+        if name not in self._unpruned:
+            self._unpruned[name] = self._judged(network, part)
+        return self._unpruned[name]
+
+    def _judged(self, network: nn.Module, part: Source) -> float:
+        """The network goes back to where it was."""
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
-                return float(self.score(network, self._read(part)))
+                return float(self.score(network, self.read(part)))
+        except InvalidData as error:
+            raise type(error)(f"{self.name_of(part).capitalize()}: {error}") from error
         finally:
             network.to(home)
 
@@ -113,8 +134,3 @@ class Subject:
                 f"The network cut to {list(structure)} does not compute what the masked one does: {difference}. "
                 "Freeze the parts that changed last, and report this network to us."
             )
-
-
-def device_of(device: torch.device | str | None) -> torch.device:
-    """The device that is named, or the one to prune on here."""
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -11,13 +11,14 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.subject import Subject, device_of
+from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import ANALYTIC, Asked, budget_of, targets
 from aacp.records import EVALUATION, GRAPH, Choice, Evaluation, Target
 from aacp.report.page import write_report

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 import torch
 from lightning_fabric import Fabric
 
-from aacp.errors import InvalidOption, WorkerFailed
+from aacp.data.devices import device_of
+from aacp.errors import WorkerFailed
 from aacp.train.recipe import Precision
 
 
 def make_fabric(precision: Precision = "auto", device: torch.device | str | None = None, processes: int = 1) -> Fabric:
     """An engine of one process or several; the GPU if there is one, unless a device is named."""
-    place = _device(device or ("cuda" if torch.cuda.is_available() else "cpu"), processes)
+    place = device_of(device, processes)
     if precision == "auto":
         precision = "bf16-mixed" if place.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces what we asked for
@@ -27,23 +28,6 @@ def make_fabric(precision: Precision = "auto", device: torch.device | str | None
         precision=precision,
         strategy="auto" if processes == 1 else "ddp_spawn",
     )
-
-
-def _device(name: torch.device | str, processes: int) -> torch.device:
-    try:
-        place = torch.device(name)
-    except RuntimeError as error:
-        raise InvalidOption(f"{name!r} is no device. Use cpu, cuda, or cuda:1 for the second GPU.") from error
-    if place.index and processes > 1:
-        raise InvalidOption(
-            f"{place} is one device, but {processes} processes need one each. Use {place.type} for all."
-        )
-    if place.type == "cuda":
-        count, wanted = torch.cuda.device_count(), max(processes, (place.index or 0) + 1)
-        if wanted > count:
-            there = "There is no CUDA device here" if not count else f"{wanted} GPUs are needed, but {count} are here"
-            raise InvalidOption(f"{there}. Use a device that is here, such as cpu, or fewer processes.")
-    return place
 
 
 @contextmanager

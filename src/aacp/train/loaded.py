@@ -119,6 +119,6 @@ def check_labels(labels: Tensor, classes: float) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         raise InvalidData(
-            f"There is a label {low if low < 0 else high}, but the network tells {classes} classes apart, 0 to "
-            f"{classes - 1}. Give labels of its classes, or a network with more outputs."
+            f"There is a label {low if low < 0 else high} in the training data, but the network tells {classes} "
+            f"classes apart, 0 to {classes - 1}. Give labels of its classes, or a network with more outputs."
         )

@@ -16,13 +16,15 @@ from aacp.errors import InvalidData, InvalidOption
 from aacp.train.recipe import Mixture, Recipe
 from aacp.train.teaching import Loss
 
+UNMIXED = "Use dataclasses.replace(recipe, mixing=0), or --recipe finetune on the command line."
+
 
 def check_mixing(recipe: Recipe, loss: Loss | None) -> None:
     """Mixed labels are probabilities, which cross-entropy understands."""
     if recipe.mixing and loss is not None:
         raise InvalidOption(
             f"The recipe mixes examples ({recipe.mixing}) and with them their labels, which a loss of your own may "
-            "not understand. Use dataclasses.replace(recipe, mixing=0)."
+            f"not understand. {UNMIXED}"
         )
 
 
@@ -32,8 +34,7 @@ def mixed(
     """A batch and its labels, which become probabilities; shares are drawn from Beta(concentration, concentration)."""
     if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor) and _are_labels(targets)):
         raise InvalidData(
-            "The recipe mixes examples, which needs inputs that are one tensor and one label for each. "
-            "Use dataclasses.replace(recipe, mixing=0)."
+            f"The recipe mixes examples, which needs inputs that are one tensor and one label for each. {UNMIXED}"
         )
     if mixture == "patches" and inputs.dim() < 3:
         raise InvalidData(

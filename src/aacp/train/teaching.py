@@ -55,7 +55,7 @@ class Objective:
 
     def labelled(self, outputs: Any, targets: Any) -> Tensor:
         if self._loss is not None:
-            return self._loss(outputs, targets)
+            return one_number(self._loss(outputs, targets))
         return F.cross_entropy(outputs, targets, label_smoothing=self.smoothing)
 
     def taught(self, outputs: Tensor, taught: Tensor) -> Tensor:
@@ -63,6 +63,17 @@ class Objective:
         answers = F.log_softmax(outputs / self.temperature, 1)
         divergence = F.kl_div(answers, taught, reduction="none", log_target=True).sum(1).mean()
         return self.temperature**2 * divergence
+
+
+def one_number(loss: Any) -> Tensor:
+    """What a loss of the user's returned, if it can be minimised."""
+    if not isinstance(loss, Tensor) or loss.dim():
+        found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise InvalidOption(
+            f"The loss function returned {found} for a batch, not one number. Return the mean over the batch, as a "
+            'tensor: reduction="mean" in losses of torch.'
+        )
+    return loss
 
 
 def _ready(network: nn.Module, device: torch.device, half: torch.dtype | None) -> nn.Module:

@@ -43,10 +43,23 @@ def named_function(name: str, arguments: str, error: type[AACPError]) -> Callabl
 
 
 def _found(source: str, entry: str, error: type[AACPError]) -> Any:
+    _refuse_file(source, entry, error)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # "my_model:build" means the file beside the user
     return getattr(module_of(source, error), entry, None)
+
+
+def _refuse_file(source: str, entry: str, error: type[AACPError]) -> None:
+    """A file has the name of a module once its ending is gone and its folders are parted by dots."""
+    path = Path(source)
+    if path.suffix != ".py" and "/" not in source and not source.startswith("."):
+        return
+    outside = path.is_absolute() or ".." in path.parts
+    name = path.name.removesuffix(".py").lstrip(".")
+    module = name if outside else ".".join([*path.parent.parts, name])
+    place = f", and run the command in {path.parent}" if outside else ""
+    raise error(f"{source} is the name of a file, but a Python module is needed. Use {module}:{entry}{place}.")
 
 
 def result_of(name: str, function: Callable[[], Any], error: type[AACPError]) -> Any:
