@@ -144,6 +144,17 @@ def test_a_folder_of_another_run_is_refused_and_says_what_differs(tmp_path: Path
         fit(network(dropout=0.2), pictures(), RECIPE, teacher=network(6), folder=tmp_path, device="cpu")
 
 
+def test_statistics_that_differ_in_their_last_bits_are_no_other_start(tmp_path: Path) -> None:
+    """What is inherited is recalibrated anew when a run goes on, perhaps on another device."""
+    train(tmp_path)
+    model = network(dropout=0.2)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean += 1e-7
+    fit(model, pictures(), RECIPE, teacher=network(5), folder=tmp_path, device="cpu")
+    assert same(load_file(tmp_path / WEIGHTS), weights(model))
+
+
 def test_a_folder_from_before_a_setting_was_there_goes_on(tmp_path: Path) -> None:
     plain = replace(RECIPE, mixing=0.0, epochs=1)
     train(tmp_path, recipe=plain)

@@ -103,7 +103,11 @@ def check_same_question(folder: RunFolder, asked: dict[str, Any]) -> None:
 def question(
     model: nn.Module, recipe: Recipe, data: dict[str, Any], teacher: nn.Module | Sequence[nn.Module] | None
 ) -> dict[str, Any]:
-    """What is asked, as far as it changes the answer."""
+    """What is asked, as far as it changes the answer.
+
+    Statistics of batch norms are left out of where it begins: training makes its own, and those of a GPU are another's
+    but for their last bits.
+    """
     teachers = [] if teacher is None else [teacher] if isinstance(teacher, nn.Module) else list(teacher)
     state = model.state_dict()
     return {
@@ -112,7 +116,7 @@ def question(
         "model": {
             "tensors": len(state),
             "numbers": sum(tensor.numel() for tensor in state.values()),
-            "starting weights": digest(state.values()),
+            "starting weights": digest(model.parameters()),
         },
         "teachers": [digest(network.state_dict().values()) for network in teachers],
     }
