@@ -189,6 +189,12 @@ def test_a_question_that_came_to_nothing_does_not_bind(model, data, graph, tmp_p
         prune(model, data, {"macs": 0.4}, tmp_path, plan=frozen)
 
 
+def test_a_result_can_be_shown_after_its_folder_is_gone(whole: Pruned, tmp_path: Path) -> None:
+    moved = replace(whole, folder=RunFolder(tmp_path / "gone"))
+    moved.folder.path.rmdir()
+    assert str(moved).splitlines()[0] == str(whole).splitlines()[0]
+
+
 def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(aacp.RunLocked):
         prune(model, data, BUDGET, tmp_path, plan=PLAN)

@@ -21,7 +21,7 @@ from aacp.commands.options import (
     show,
     subject,
 )
-from aacp.commands.recipes import TRAINING, Training, training
+from aacp.commands.recipes import TRAINING_OPTIONS, Training, training
 
 MAX_DROP = click.option(
     "--max-drop",
@@ -77,7 +77,7 @@ def prune(
     hold. --max-drop asks for the smallest network instead.
     """
     if no_training:
-        refuse((*TRAINING, "scratch", "loss"), "with --no-training nothing is trained", "Train")
+        refuse((*TRAINING_OPTIONS, "scratch", "loss"), "with --no-training nothing is trained", "Train")
     if max_drop is None:
         refuse(("shrink", "probe_epochs"), "without --max-drop the limits decide", "Give --max-drop")
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed, subjected.loss)
@@ -149,7 +149,7 @@ def sweep(
     from aacp.pipeline.job import SweepJob
 
     if not train:
-        refuse(TRAINING, "without --train a sweep only searches", "Give --train")
+        refuse(TRAINING_OPTIONS, "without --train a sweep only searches", "Give --train")
     recipe = trained.chosen(subjected.data, False, searched.seed, subjected.loss) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
     plan = searched.plan(recipe, train_on_holdout=trained.train_on_holdout, export=not no_export)

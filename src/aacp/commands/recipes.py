@@ -42,7 +42,7 @@ class Training:
         return FINETUNE_MIXED if data.startswith("cifar10:") and loss is None else FINETUNE
 
 
-TRAINING = tuple(field.name for field in fields(Training))
+TRAINING_OPTIONS = tuple(field.name for field in fields(Training))
 
 training = gathered(
     Training,

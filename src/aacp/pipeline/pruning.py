@@ -65,7 +65,8 @@ class Pruned:
         scores = [(part, getattr(before, part), getattr(after, part)) for part in ("test", "holdout")]
         lines += [f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if new is not None]
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
-        lines += [remark.text for remark in cautions(read_run(self.folder.path))]
+        if self.folder.path.is_dir():  # it may have been cleared away since
+            lines += [remark.text for remark in cautions(read_run(self.folder.path))]
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", f"folder: {self.folder.path}"])
 
 

@@ -42,7 +42,7 @@ class Subject:
     metric_source: str = ""  # where the score function came from, if by a name
     loss: Loss | None = None  # None: cross-entropy
     loss_source: str = ""
-    _unpruned: dict[str, float] = field(default_factory=dict, init=False, repr=False)  # scores, by part of the data
+    _unpruned: list[tuple[Source, float]] = field(default_factory=list, init=False, repr=False)  # parts, their scores
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, Data):
@@ -98,10 +98,11 @@ class Subject:
         """The score of a network on a part of the data; that of the unpruned one is computed once."""
         if network is not self.model:
             return self._judged(network, part)
-        name = self.name_of(part)
-        if name not in self._unpruned:
-            self._unpruned[name] = self._judged(network, part)
-        return self._unpruned[name]
+        known = [score for judged, score in self._unpruned if judged is part]
+        if not known:
+            known.append(self._judged(network, part))
+            self._unpruned.append((part, known[0]))
+        return known[0]
 
     def _judged(self, network: nn.Module, part: Source) -> float:
         """The network goes back to where it was."""
