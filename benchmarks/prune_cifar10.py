@@ -8,9 +8,9 @@ all training pictures, and uniform widths trained the same way beside it. Report
 epoch, seed by seed; neither search nor training sees the test pictures. What the runs leave (request, structure,
 history, training log, evaluation) is copied beside the result. The same command again goes on where it was stopped.
 
-    python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--epochs 100] [--recipe NAME] [--seeds 0 1]
-        [--at-once 3] [--out FOLDER]
-    python benchmarks/prune_cifar10.py --show benchmarks/results [--recipe NAME]
+    python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--rate 0.5] [--epochs 100] [--recipe NAME]
+        [--seeds 0 1] [--at-once 3] [--out FOLDER]
+    python benchmarks/prune_cifar10.py --show benchmarks/results [--rate 0.5] [--recipe NAME]
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def command(options: argparse.Namespace, method: str, seed: int) -> list[str]:
     size += [] if options.smoke else ["--recipe", options.recipe]
     weights = ["--weights", options.weights] if options.weights else []
     place = ["--run", str(options.runs / f"{method}-{seed}")]
-    chosen = ["--prune-macs", "0.5", "--method", method, "--seed", str(seed)]
+    chosen = ["--prune-macs", str(options.rate), "--method", method, "--seed", str(seed)]
     return [sys.executable, "-m", "aacp.cli", "prune", *subject, *weights, *chosen, *size, *place, "--json"]
 
 
@@ -81,6 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights")
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
+    parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove")
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--recipe", default="finetune-mixed", help="of fine-tuning")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--show", type=Path, help="run nothing, but print what is kept in this folder")
     options = parser.parse_args()
     options.name = "prune_digits" if options.smoke else f"prune_cifar10_{options.recipe.replace('-', '_')}"
+    options.name += "" if options.rate == 0.5 else f"_{100 * options.rate:.0f}"
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
     if options.show:
