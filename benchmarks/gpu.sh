@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is measured on a GPU, in parts that take ten minutes at most; later parts use what earlier ones left.
 #   bash benchmarks/gpu.sh PART FOLDER     with CIFAR-10 in ~/data/cifar10, checkpoints in data/small
-# Parts: tests speed estimate mobilenet search ranking latency prune harder recipes. All that a part leaves is
+# Parts: tests speed estimate mobilenet search ranking latency prune recipes. All that a part leaves is
 # FOLDER/PART.tgz; if that file is in data/small when the part is run again, it goes on from there. Runs that are not
 # timed share the GPU better if `nvidia-cuda-mps-control -d` was called before.
 set -uo pipefail
@@ -35,9 +35,12 @@ latency)
     python benchmarks/latency_prediction.py --networks vgg16 --batch 512 $at
     python benchmarks/latency_prediction.py --networks resnet20 --batch 2048 $at ;;
 prune)
-    python benchmarks/prune_cifar10.py --weights $weights --data "$data" --seeds 0 1 --at-once 4 --runs "$out/runs" --out "$out" ;;
-harder)
-    python benchmarks/prune_cifar10.py --weights $weights --data "$data" --rate 0.7 --seeds 0 1 --at-once 4 --runs "$out/runs" --out "$out" ;;
+    for epochs in 10 100; do
+        for rate in 0.5 0.7; do
+            python benchmarks/prune_cifar10.py --weights $weights --data "$data" --rate $rate --epochs $epochs \
+                --seeds 0 1 --at-once 4 --runs "$out/runs-$rate-$epochs" --out "$out"
+        done
+    done ;;
 recipes)
     python benchmarks/train_recipes.py --data "$data" --weights $weights --at-once 3 --runs "$out/runs" \
         --out "$out/train_recipes.json" ;;
