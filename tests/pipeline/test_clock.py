@@ -48,8 +48,8 @@ class Table:
 
 @pytest.fixture
 def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """How much longer than the table says everything takes, and how often it was measured."""
-    world = {"factor": 1.0, "measured": 0}
+    """How much longer than the table says everything takes, and how often it and tables were measured."""
+    world = {"factor": 1.0, "measured": 0, "tables": 0}
 
     def measured(self: Clock, structures) -> list[Checked]:
         world["measured"] += len(structures)
@@ -59,7 +59,12 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         return [Checked(s, *spread) for s, spread in zip(structures, spreads, strict=True)]
 
     monkeypatch.setattr(Clock, "_measured", measured)
-    monkeypatch.setattr(Clock, "table_for", lambda self, limits: Table())
+
+    def tabled(*_, **__) -> Table:
+        world["tables"] += 1
+        return Table()
+
+    monkeypatch.setattr("aacp.pipeline.clock.measure_latency", tabled)
     return world
 
 
@@ -90,7 +95,7 @@ def test_a_table_that_flatters_is_corrected_until_a_candidate_truly_meets_the_li
 def test_a_table_that_is_right_is_left_alone(model, data, tmp_path: Path, truth) -> None:
     truth["factor"] = 0.97
     found(model, data, {"latency": 0.4}, tmp_path)
-    assert truth["measured"] <= 3
+    assert truth["measured"] <= 1 + 3  # the smallest structure, and the best ones
     assert not list(tmp_path.glob("corrected-*"))
     assert not (tmp_path / "latency.json").exists()
 
@@ -100,7 +105,7 @@ def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
 ) -> None:
     truth["factor"] = 1.3
     once = found(model, data, {"latency": 0.4}, tmp_path / "once")
-    stops = iter([False, True])
+    stops = iter([False, False, True])
     true = Clock._measured
 
     def stopping(self, structures):
@@ -119,9 +124,26 @@ def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
 
 
 def test_a_limit_that_nothing_meets_is_given_up_with_what_was_measured(model, data, tmp_path: Path, truth) -> None:
-    truth["factor"] = 100.0
+    truth["factor"] = 40.0  # the smallest structure takes 1.14 times what it may: perhaps another is faster
     with pytest.raises(aacp.InfeasibleBudget, match=r"latency: (none of|.* the smallest structure)"):
         found(model, data, {"latency": 0.4}, tmp_path)
+    assert truth["tables"] == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"latency": "10us"}, r"latency: at most 10us was asked for, but the smallest .* takes 0\.\d+ ms, .* Loosen"),
+        ({"latency": 0.999}, r"latency: 99.9 % less was asked for, but the smallest structure"),
+        ({"latency": 0.1, "macs": 0.999}, r"macs: a pruning rate of 0.999 was asked for, but the smallest structure"),
+    ],
+)
+def test_limits_out_of_reach_are_refused_before_a_table_is_measured(
+    model, data, tmp_path: Path, truth, budget, words
+) -> None:
+    with pytest.raises(aacp.InfeasibleBudget, match=words):
+        found(model, data, budget, tmp_path)
+    assert truth["tables"] == 0
 
 
 def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth, monkeypatch) -> None:

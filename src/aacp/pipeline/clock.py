@@ -8,6 +8,7 @@ from typing import Any
 
 from aacp.channels import ChannelGraph
 from aacp.cost.latency import LatencyTable
+from aacp.errors import InfeasibleBudget
 from aacp.folder import RunFolder
 from aacp.latency.checking import Checked, check_latency
 from aacp.latency.deployment import setting_here
@@ -15,13 +16,14 @@ from aacp.latency.measuring import measure_latency
 from aacp.latency.stepping import discovered_steps
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
-from aacp.pipeline.targets import LATENCY
+from aacp.pipeline.targets import LATENCY, budget_of, in_words
 from aacp.records import Target
 from aacp.space import PruningStep, SearchSpace
 from aacp.structure import Structure
 from aacp.timing import Spread
 
 TABLE, STEPS, CHECKS = "latency.json", "steps.json", "checks.jsonl"
+HOPELESS = 1.25  # times the limit, taken by the smallest structure: a wider one that suits the machine may be faster
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +56,26 @@ class Clock:
             return None
         if self.plan.latency_table is not None:
             return LatencyTable.load(self.plan.latency_table, setting_here(self.subject.model, self.plan.deployment))
+        space = SearchSpace(self.graph, self.steps())
+        if not (self.folder.path / TABLE).exists():
+            self._require_within_reach(limits, space)
         return measure_latency(
-            self.subject.model, self.graph, SearchSpace(self.graph, self.steps()), self.plan.deployment,
+            self.subject.model, self.graph, space, self.plan.deployment,
             example=self.subject.example(), file=self.folder.path / TABLE, seed=self.plan.seed, verbose=self.verbose,
         )  # fmt: skip
+
+    def _require_within_reach(self, limits: Sequence[Target], space: SearchSpace) -> None:
+        """Refuse, before minutes of measuring, limits that the smallest structure is far from."""
+        budget_of(tuple(limit for limit in limits if limit.cost != LATENCY), self.graph).check(space)
+        limit = latency_limit(limits)
+        if limit is None:
+            return
+        (smallest,) = self._measured([space.smallest])
+        if _of_limit(limit, smallest).median > HOPELESS:
+            raise InfeasibleBudget(
+                f"{LATENCY}: {in_words(limit)} was asked for, but the smallest structure in this space takes "
+                f"{smallest}. Loosen the limit, or use a finer pruning step."
+            )
 
     def checked(self, structures: Sequence[Structure]) -> list[Checked]:
         """Structures measured from end to end, in turns with the unpruned network."""
@@ -86,10 +104,15 @@ def _from_json(data: Mapping[str, Any]) -> Checked:
 
 def holds(limit: Target, checked: Checked) -> bool:
     """Whether three of four measurements are within a limit."""
+    return _of_limit(limit, checked).upper <= 1
+
+
+def _of_limit(limit: Target, checked: Checked) -> Spread:
+    """What was measured, in shares of a limit."""
     if limit.at_most is not None:
-        return checked.seconds.upper <= limit.at_most
+        return checked.seconds.scaled(1 / limit.at_most)
     assert limit.pruning_rate is not None
-    return checked.ratio.upper <= 1 - limit.pruning_rate
+    return checked.ratio.scaled(1 / (1 - limit.pruning_rate))
 
 
 def seconds(limit: Target, checked: Checked, table: LatencyTable) -> Spread:
