@@ -133,12 +133,15 @@ def train(
 @click.option("--out", type=click.Path(), help="File to write; by default report.html in the folder that holds it all.")
 @click.option("--json", "as_json", is_flag=True, help="Print where the page is for a machine to read.")
 def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
-    """Write one page about one run folder, or about several side by side; it needs no network to be read."""
-    from aacp.report.page import write_report
+    """Write one page about one run folder, or about several side by side; it needs no network to be read.
+
+    Of a folder that holds several, as a sweep's does, all are shown.
+    """
+    from aacp.report.page import runs_in, write_report
     from aacp.report.run import read_run
 
     page = write_report(runs, out)
-    for folder in runs:
+    for folder in (place for given in runs for place in runs_in(given)):
         if read_run(folder).is_empty:
             click.echo(f"{folder} holds nothing that could be shown.", err=True)
     click.echo(json.dumps({"report": str(page)}) if as_json else f"report: {page}")

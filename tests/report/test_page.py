@@ -162,6 +162,8 @@ def test_two_rates_become_shades_and_a_table_of_all_runs(made: Made, tmp_path: P
     for run in runs:
         assert page.row(run.path.name)[3].startswith(f"{100 * (run.evaluation.after.test or 0):.2f} % test")
     assert page.text.startswith("4 runs of resnet20 on CIFAR-10")
+    above = Page(write_report(tmp_path / "sweep"))  # the folder that holds them stands for them
+    assert [above.row(run.path.name) for run in runs] == [page.row(run.path.name) for run in runs]
 
 
 def test_one_rate_becomes_a_line_through_the_mean_of_its_seeds(made: Made, tmp_path: Path) -> None:

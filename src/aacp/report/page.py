@@ -9,6 +9,7 @@ from pathlib import Path
 from aacp import __version__
 from aacp.errors import NothingToReport
 from aacp.folder import RunFolder
+from aacp.records import RUN, TRAINING
 from aacp.report.headline import headline, headline_of, remarks
 from aacp.report.html import Markup, details, escaped, joined, tag
 from aacp.report.run import Run, read_run
@@ -20,12 +21,12 @@ AnyPath = str | os.PathLike[str]
 
 
 def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = None) -> Path:
-    """Write the page about one run folder or several, and say where it is.
+    """Write the page about one run folder or several, or about all in a folder of them, and say where it is.
 
     By default it lies in the folder, or in the one that holds all of them.
     """
     given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
-    places = list(dict.fromkeys(Path(folder) for folder in given))
+    places = list(dict.fromkeys(place for folder in given for place in runs_in(folder)))
     if not places:
         raise NothingToReport("A report needs a run folder, but none was given. Give one or more.")
     page = page_of([read_run(place) for place in places])
@@ -33,6 +34,13 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
     target = target / FILE if target.is_dir() else target
     RunFolder(target.parent).write_text(target.name, page)
     return target
+
+
+def runs_in(place: AnyPath) -> list[Path]:
+    """A run's folder itself; of a folder that holds runs, as a sweep's does, those."""
+    folder = Path(place)
+    within = sorted(path.parent for path in folder.glob(f"*/{RUN}") if path.parent.name != TRAINING)
+    return [folder] if (folder / RUN).exists() or not within else within
 
 
 def _default(places: Sequence[Path]) -> Path:
