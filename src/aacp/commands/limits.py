@@ -68,11 +68,18 @@ class Limits:
 
 def _rates(name: str, text: str | None) -> list[float]:
     try:
-        return [] if text is None else [float(part) for part in text.split(",")]
+        rates = [] if text is None else [float(part) for part in text.split(",")]
     except ValueError:
         raise click.BadParameter(
             f"{text!r} is no share to remove. Write 0.5, or 0.3,0.5 in a sweep.", param_hint=f"--prune-{name}"
         ) from None
+    if wrong := [rate for rate in rates if not 0 <= rate < 1]:
+        raise click.BadParameter(
+            f"{wrong[0]:g} is no share to remove, which is at least 0 and less than 1. Write 0.5 for 50 %, or give the "
+            f"most to keep with --max-{name}.",
+            param_hint=f"--prune-{name}",
+        )
+    return rates
 
 
 def _rate_option(name: str) -> Callable[[Command], Command]:
