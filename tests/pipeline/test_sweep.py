@@ -53,6 +53,21 @@ def test_the_front_is_of_all_that_was_evaluated_anywhere(swept: Sweep) -> None:
     assert all(row["macs"] == aacp.macs(graph)(row["counts"]) for row in written)
 
 
+@pytest.mark.usefixtures("traced_before")
+@pytest.mark.parametrize("order", [(0.3, 0.5), (0.5, 0.3)])
+def test_no_budget_misses_what_another_search_found_within_it(model, data, tmp_path: Path, monkeypatch, order) -> None:
+    monkeypatch.setattr(PSAE, "_estimate", lambda self, structure, _: 1 / sum(structure))  # the smaller, the better
+    found = sweep(model, data, [{"macs": rate} for rate in order], tmp_path, plan=PLAN, name="digits_resnet")
+    tight, loose = (found.choices[order.index(rate)] for rate in (0.5, 0.3))
+    smallest = min(sum(line["counts"]) for folder in found.folders for line in lines(folder.path / "history.jsonl"))
+    own = min(sum(line["counts"]) for line in lines(found.folders[order.index(0.3)].path / "history.jsonl"))
+    assert sum(tight.counts) == smallest < own  # or this shows nothing
+    assert loose.counts == tight.counts
+    assert [limit.pruning_rate for limit in loose.limits] == [0.3]
+    again = sweep(model, data, [{"macs": rate} for rate in order], tmp_path, plan=PLAN, name="digits_resnet")
+    assert again.choices == found.choices
+
+
 def test_nothing_is_evaluated_twice_and_the_same_call_evaluates_nothing(model, data, swept, monkeypatch) -> None:
     monkeypatch.setattr(PSAE, "_scored_until_lost", None)
     again = sweep(model, data, BUDGETS, swept.folders[0].path.parent, plan=PLAN, name="digits_resnet")

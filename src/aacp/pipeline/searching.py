@@ -60,9 +60,10 @@ class Search:
         """The structure to deliver, and all that was evaluated; a search that was stopped goes on."""
         limit = latency_limit(self.limits)
         found = self._once(estimate)
-        if limit is None:
-            return self._choice(found.recommended), found.history
-        return self._truly_met(limit, found, estimate)
+        if limit is not None:
+            return self._truly_met(limit, found, estimate)
+        better = better_known(self.known, self.budget, self.space, found.best)
+        return choice_of(better or found.recommended, self.budget), found.history
 
     def _once(self, estimate: PSAE) -> SearchResult:
         method = searcher(self.plan.method, self.space, self.budget, self.plan.seed, known=self.known)
@@ -87,7 +88,7 @@ class Search:
             for candidate, checked in zip(candidates, checks, strict=True):
                 self._say(candidate, checked, limit)
                 if holds(limit, checked):
-                    return search._choice(candidate, checked), History.merged(histories)
+                    return search._measured_choice(candidate, checked), History.merged(histories)
             corrected = search._corrected(limit, checks)
             corrected.save(self.folder.path / TABLE)
             search = replace(
@@ -115,20 +116,32 @@ class Search:
         others = [candidate for candidate in found.history.top(MEASURED) if candidate != found.recommended]
         return [found.recommended, *others][:MEASURED]
 
-    def _choice(self, candidate: Candidate, checked: Checked | None = None) -> Choice:
-        """A candidate to deliver, with what each limit makes of it: of a latency, what was measured."""
-        limits = [Reached.of(limit, candidate.structure) for limit in self.budget.limits]
-        if checked is not None and self.table is not None:
-            limits = [
-                replace(each, reached=seconds(asked, checked, self.table).median) if asked.cost == LATENCY else each
-                for asked, each in zip(self.limits, limits, strict=True)
-            ]
-        return Choice(candidate.structure.counts, candidate.score, tuple(limits))
+    def _measured_choice(self, candidate: Candidate, checked: Checked) -> Choice:
+        """A candidate to deliver, with the latency that was measured."""
+        choice = choice_of(candidate, self.budget)
+        assert self.table is not None
+        limits = [
+            replace(each, reached=seconds(asked, checked, self.table).median) if asked.cost == LATENCY else each
+            for asked, each in zip(self.limits, choice.limits, strict=True)
+        ]
+        return replace(choice, limits=tuple(limits))
 
     def _say(self, candidate: Candidate, checked: Checked, limit: Target) -> None:
         if self.verbose:
             verdict = "within the limit" if holds(limit, checked) else "over the limit"
             sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}\n")
+
+
+def choice_of(candidate: Candidate, budget: Budget) -> Choice:
+    """A candidate to deliver, with what each limit makes of it."""
+    limits = tuple(Reached.of(limit, candidate.structure) for limit in budget.limits)
+    return Choice(candidate.structure.counts, candidate.score, limits)
+
+
+def better_known(known: History, budget: Budget, space: SearchSpace, best: Candidate) -> Candidate | None:
+    """What other searches of the network evaluated, if it scores higher than all that this one did within a budget."""
+    found = History(candidate for candidate in known if candidate.structure in space).rebudget(budget)
+    return found if found is not None and found.score > best.score else None
 
 
 def remembering(estimate: PSAE, known: History) -> PSAE:

@@ -16,11 +16,15 @@ from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.folder import RunFolder
+from aacp.pipeline.clock import latency_limit
+from aacp.pipeline.delivery import ARTEFACT
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.rehearsal import rehearse_judging
+from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import ANALYTIC, Asked, budget_of, targets
-from aacp.records import EVALUATION, GRAPH, Choice, Evaluation, Target
+from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Target
 from aacp.report.page import write_report
 from aacp.search.history import Candidate, History
 from aacp.search.loop import recorded
@@ -28,6 +32,7 @@ from aacp.space import SearchSpace
 from aacp.train.teaching import Loss
 
 FRONT, PRICED = "front.json", ("macs", "params")
+AFTERWARDS = (TRAINING, ARTEFACT)  # what a run leaves once its structure is settled
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ def sweep(
 ) -> Sweep:
     """Search for a structure within each budget and, with `train`, prune to it; a run folder for each, inside `folder`.
 
-    Every search takes over what those before it have evaluated. The same call again goes on where it was stopped.
+    Every search takes over what those before it have evaluated, and in the end each budget gets the best that any of
+    them has found within it. The same call again goes on where it was stopped.
     """
     subject = Subject(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
     limits = [targets(budget) for budget in budgets]
@@ -102,8 +108,11 @@ class Sweeping:
             runs, estimate = self._runs(), None
             for run in runs:
                 run.estimate = estimate
-                self._go(run)
+                self._search(run)
                 estimate = run.estimate or estimate
+            self._share(runs)
+            for run in runs if self.train else ():
+                run.pruned()
             return self._swept(runs)
 
     def _runs(self) -> list[PruningRun]:
@@ -120,10 +129,12 @@ class Sweeping:
     def _known(self, earlier: Sequence[RunFolder]) -> tuple[str, ...]:
         return (*self.known_from, *(str(folder.path) for folder in earlier))
 
-    def _go(self, run: PruningRun) -> None:
-        """One run; the first one traces for all, and shows whether every budget can be met before any is searched."""
+    def _search(self, run: PruningRun) -> None:
+        """One search; the first traces for all, and shows whether every budget can be met before any is searched."""
         known = self.folder.read_json(GRAPH)
         if known is None:
+            if self.train:
+                rehearse_judging(self.subject)
             with run.folder.lock():
                 graph = run.traced()
             clock = run.clock(graph)
@@ -132,10 +143,21 @@ class Sweeping:
             self.folder.write_json(GRAPH, graph.to_json())
         elif run.folder.read_json(GRAPH) is None:
             run.folder.write_json(GRAPH, known)
-        if self.train:
-            run.pruned()
-        else:
-            run.found()
+        run.found()
+
+    def _share(self, runs: Sequence[PruningRun]) -> None:
+        """Give each run the best that any has found within its limits, unless that would have to be timed first."""
+        known = History.merged(recorded(run.folder) for run in runs)
+        for run in runs:
+            best, is_trained = recorded(run.folder).best, any((run.folder.path / it).exists() for it in AFTERWARDS)
+            if best is None or is_trained or latency_limit(run.limits):
+                continue
+            graph = run.traced()
+            budget = budget_of(run.limits, graph)
+            better = better_known(known, budget, SearchSpace(graph, run.clock(graph).steps()), best)
+            if better is not None:
+                self.subject.require_equal(graph, better.structure)
+                run.folder.write_json(STRUCTURE, choice_of(better, budget).to_json())
 
     def _swept(self, runs: Sequence[PruningRun]) -> Sweep:
         graph = runs[0].traced()
