@@ -99,8 +99,8 @@ def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(
 
 def test_prune_without_a_limit_says_what_to_give(tmp_path: Path) -> None:
     code, _, err = run("prune", "digits_resnet", "--data", "digits", "--run", str(tmp_path))
-    assert code == 1
-    assert "without limits" in err
+    assert code == 2
+    assert "Give one or more, such as --prune-macs 0.5" in err
 
 
 def test_every_option_says_what_it_is_for_and_shows_its_default() -> None:
@@ -110,3 +110,12 @@ def test_every_option_says_what_it_is_for_and_shows_its_default() -> None:
                 assert option.help, (command.name, option.name)
                 has_default = isinstance(option.default, (str, int, float))
                 assert option.show_default or not has_default, (command.name, option.name)
+
+
+def test_ctrl_c_ends_with_130_wherever_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aacp.zoo.models.build_model", interrupted)
+    result = CliRunner().invoke(main, ["trace", "resnet20"])
+    assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")

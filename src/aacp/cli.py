@@ -22,7 +22,7 @@ from aacp.train.recipe import FINETUNE, RECIPES, Precision
 
 
 class Commands(click.Group):
-    """A group whose commands report our errors in one line and exit with 1."""
+    """A group whose commands report our errors in one line and exit with 1, and with 130 after Ctrl-C."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -30,6 +30,9 @@ class Commands(click.Group):
         except AACPError as error:
             click.echo(f"{type(error).__name__}: {error}", err=True)
             sys.exit(1)
+        except KeyboardInterrupt:  # where there is nothing yet to go on with, such as while torch is imported
+            click.echo("Interrupted.", err=True)
+            sys.exit(130)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

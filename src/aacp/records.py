@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aacp.cost.budget import TOLERANCE, Limit
+from aacp.cost.budget import TOLERANCE, Limit, amount
 from aacp.record import Record
 from aacp.structure import Structure
 
@@ -112,8 +112,8 @@ class Choice(Record):
 
     def __str__(self) -> str:
         lines = [
-            f"{limit.cost}: {limit.full:,.6g} -> {limit.reached:,.6g} ({limit.reached / limit.full - 1:+.1%}), "
-            f"at most {limit.bound:,.6g}"
+            f"{limit.cost}: {amount(limit.full, limit.unit)} -> {amount(limit.reached, limit.unit)} "
+            f"({limit.reached / limit.full - 1:+.1%}), at most {amount(limit.bound, limit.unit)}"
             for limit in self.limits
         ]
         return "\n".join([*lines, f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"])
@@ -150,7 +150,8 @@ class Measured(Record):
     file_bytes: int | None = None  # of its weights as safetensors
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {value}" for name, value in asdict(self).items() if value is not None)
+        found = [(name, value) for name, value in asdict(self).items() if value is not None]
+        return "\n".join(f"{name}: {value:{',' if isinstance(value, int) else '.4f'}}" for name, value in found)
 
 
 @dataclass(frozen=True)

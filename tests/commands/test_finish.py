@@ -127,7 +127,7 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
     ("arguments", "code", "words"),
     [
         (("finetune", "nowhere"), 2, "does not exist"),
-        (("search", "digits_resnet", "--data", "digits"), 1, "without limits"),
+        (("search", "digits_resnet", "--data", "digits"), 2, "no limit to prune to"),
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "a half"), 2, "no share to remove"),
         (("search", "digits_resnet", "--data", "digits", "--prune-size", "50"), 2, "to keep with --max-size"),
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3,0.4"), 2, "aacp sweep"),

@@ -142,6 +142,14 @@ def test_progress_says_how_far_how_good_how_tight_and_how_long(problem: Problem)
         assert part in str(last)
 
 
+def test_one_evaluation_says_nothing_of_the_pace(problem: Problem) -> None:
+    (only,) = search_steps(
+        searcher("random", problem.space, problem.budget, 0), problem.estimate, Bounds(evaluations=1)
+    )
+    assert str(only).startswith("1 evaluation, ")
+    assert "left" not in str(only)
+
+
 def test_quiet_unless_asked_to_speak(problem: Problem, capsys: pytest.CaptureFixture[str]) -> None:
     run_search(fresh(problem), problem.estimate, evaluations=12)
     assert capsys.readouterr() == ("", "")
@@ -149,3 +157,15 @@ def test_quiet_unless_asked_to_speak(problem: Problem, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "12 evaluations" in captured.err
+
+
+def test_it_speaks_of_what_is_better_of_the_end_and_every_few_seconds(problem: Problem, capsys, monkeypatch) -> None:
+    ticks = iter(range(10_000))
+    monkeypatch.setattr("aacp.search.loop.time.monotonic", lambda: float(next(ticks)))
+    method = searcher("default", problem.space, problem.budget, 0)
+    found = run_search(method, problem.estimate, evaluations=30, verbose=True)
+    lines = capsys.readouterr().err.splitlines()
+    scores = [candidate.score for candidate in found.history]
+    records = sum(score > max(scores[:place], default=-1) for place, score in enumerate(scores))
+    assert records < len(lines) < 30
+    assert lines[-1].startswith("30 evaluations, ")

@@ -16,6 +16,29 @@ def test_failures_are_told_in_the_words_of_who_asked() -> None:
         function_of("math", "sqrt", "the data", UnknownData)()
 
 
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose modules can be imported, for the time of a test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    return tmp_path
+
+
+def test_a_module_that_cannot_be_imported_says_why(beside: Path) -> None:
+    (beside / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(UnknownData, match=r"broken failed with ZeroDivisionError: division by zero\. Mend it"):
+        module_of("broken", UnknownData)
+
+
+def test_a_module_may_import_a_torchvision_that_does_not_fit_torch(beside: Path) -> None:
+    count = "import os\nos.environ['TRIES'] = str(int(os.environ.get('TRIES', '0')) + 1)\n"
+    fails = "if os.environ['TRIES'] == '1':\n    raise RuntimeError('operator torchvision::nms does not exist')\n"
+    (beside / "needs_vision.py").write_text(f"{count}{fails}def build():\n    return 7\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRIES", "0")
+        assert function_of("needs_vision", "build", "the network", UnknownModel)() == 7
+
+
 def test_torchvision_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(UnknownData, match="torchvision is not installed"):

@@ -45,24 +45,28 @@ class Limits:
     max_memory: str | None
     max_latency: str | None
 
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self, needed: bool = True) -> tuple[Target, ...]:
         """The limits of one run."""
-        budgets = self.budgets()
+        budgets = self.budgets(needed)
         if len(budgets) > 1:
             raise click.UsageError("Several rates were given for one limit. Give one, or use aacp sweep.")
         return budgets[0]
 
-    def budgets(self) -> tuple[tuple[Target, ...], ...]:
-        """Every combination of the rates."""
-        from aacp.pipeline.targets import targets
-
+    def budgets(self, needed: bool = True) -> tuple[tuple[Target, ...], ...]:
+        """Every combination of the rates; if they are needed, there must be some."""
         rates = {cost: _rates(name, getattr(self, f"prune_{name}")) for name, cost in SHORT.items()}
         most = {cost: getattr(self, f"max_{name}") for name, cost in SHORT.items()}
         if both := [cost for cost in rates if rates[cost] and most[cost]]:
             raise click.UsageError(f"{both[0]} has both a share to remove and a most to keep. Give one of them.")
         fixed = {cost: text for cost, text in most.items() if text is not None}
         varied = {cost: values for cost, values in rates.items() if values}
+        if needed and not fixed and not varied:
+            raise click.UsageError(
+                "There is no limit to prune to. Give one or more, such as --prune-macs 0.5 or --max-size 2MB."
+            )
         combined = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+        from aacp.pipeline.targets import targets  # brings torch: not for what is refused above
+
         return tuple(targets({**rate, **fixed}) for rate in combined)
 
 

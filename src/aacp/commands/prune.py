@@ -80,6 +80,7 @@ def prune(
         refuse((*TRAINING_OPTIONS, "scratch", "loss"), "with --no-training nothing is trained", "Train")
     if max_drop is None:
         refuse(("shrink", "probe_epochs"), "without --max-drop the limits decide", "Give --max-drop")
+    budget = limited.targets(needed=max_drop is None)
     recipe = None if no_training else trained.chosen(subjected.data, scratch, searched.seed, subjected.loss)
     finish = {"from_scratch": scratch, "train_on_holdout": trained.train_on_holdout, "export": not no_export}
     plan = searched.plan(recipe, **finish)
@@ -90,7 +91,7 @@ def prune(
 
     place = subjected.folder(folder)
     with resumable(place):
-        pruned = PruningJob(subjected.names(), limited.targets(), plan, place, known_from).run()
+        pruned = PruningJob(subjected.names(), budget, plan, place, known_from).run()
     show(pruned, pruned.evaluation, as_json)
 
 
@@ -113,11 +114,12 @@ def search(
 
     aacp finetune, aacp scratch, or aacp prune with the same options go on from the folder.
     """
+    budget = limited.targets()
     from aacp.pipeline.job import PruningJob
 
     place = subjected.folder(folder)
     with resumable(place):
-        choice = PruningJob(subjected.names(), limited.targets(), searched.plan(None), place, known_from).search()
+        choice = PruningJob(subjected.names(), budget, searched.plan(None), place, known_from).search()
     show(f"{choice}\nfolder: {place}", choice, as_json)
 
 
@@ -146,14 +148,15 @@ def sweep(
 
     All searches share what they evaluate; a folder for each and one report on all of them are left in --run.
     """
-    from aacp.pipeline.job import SweepJob
-
     if not train:
         refuse(TRAINING_OPTIONS, "without --train a sweep only searches", "Give --train")
+    budgets = limited.budgets()
+    from aacp.pipeline.job import SweepJob
+
     recipe = trained.chosen(subjected.data, False, searched.seed, subjected.loss) if train else None
     place = folder or f"{subjected.folder(None)}-sweep"
     plan = searched.plan(recipe, train_on_holdout=trained.train_on_holdout, export=not no_export)
-    job = SweepJob(subjected.names(), limited.budgets(), plan, place, train, known_from)
+    job = SweepJob(subjected.names(), budgets, plan, place, train, known_from)
     with resumable(place):
         found = job.run()
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")

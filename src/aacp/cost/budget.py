@@ -47,6 +47,13 @@ def cost_of(function: Callable[[Structure], float], space: SearchSpace, name: st
     return Cost(name, unit, float(rows(space.counts(space.levels - 1)[None])[0]), rows)
 
 
+def amount(value: float, unit: str = "") -> str:
+    """A cost for people to read: seconds as milliseconds, everything else as a number without its unit."""
+    if unit == "s":
+        return f"{1e3 * value:.3g} ms"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.6g}"
+
+
 @dataclass(frozen=True)
 class Limit:
     """A bound on one cost: `pruning_rate` of the unpruned network's cost removed, or `at_most` so much of it left."""
@@ -98,7 +105,7 @@ class Limit:
 
     def __str__(self) -> str:
         if self.pruning_rate is not None:
-            return f"{self.cost.name} -{100 * self.pruning_rate:g} %"
+            return f"{self.cost.name} -{100 * self.pruning_rate:.4g} %"
         return f"{self.cost.name} <= {self._amount(self.bound)}"
 
     @property
@@ -119,9 +126,7 @@ class Limit:
         return f"{self.cost.name}: {asked} was asked for, {verdict}"
 
     def _amount(self, value: float) -> str:
-        if self.cost.unit == "s":
-            return f"{1e3 * value:.3g} ms"
-        return f"{value:,.6g} {self._unit}"
+        return amount(value, self.cost.unit) if self.cost.unit == "s" else f"{amount(value)} {self._unit}"
 
 
 @dataclass(frozen=True, init=False)

@@ -47,7 +47,7 @@ def evaluate(
             )
         data, metric, seed = data or asked.data, metric or asked.metric_source or None, asked.seed
     if data is None:
-        raise InvalidOption(f"{network} does not say what data to evaluate it on. Name the data as well.")
+        raise InvalidOption(f"{network} does not say what data to evaluate it on. Name the data (--data).")
     seed = seed or 0
     judged = load(path, into=model) if path.exists() else network_of(network, weights, seed)
     subject = Subject(judged, load_data(data, seed=seed), network, device_of(device), score_of(metric))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.cost.budget import amount
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
@@ -191,5 +192,8 @@ def _asked(limit: Target) -> str:
 
 def _line(name: str, choice: Choice, evaluation: Evaluation | None) -> str:
     test = "" if evaluation is None else f", test {evaluation.before.test:.4f} -> {evaluation.after.test:.4f}"
-    reached = ", ".join(f"{limit.cost} {limit.reached:,g} of {limit.bound:,.6g}" for limit in choice.limits)
+    reached = ", ".join(
+        f"{limit.cost} {amount(limit.reached, limit.unit)} of {amount(limit.bound, limit.unit)}"
+        for limit in choice.limits
+    )
     return f"{name}: estimated {choice.score:.4f}{test}; {reached}"

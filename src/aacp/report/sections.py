@@ -123,7 +123,8 @@ def _under(value: str, remark: str = "") -> Markup:
 def _bare(seconds: float, beside: Latency) -> str:
     """A quartile in the unit of the median, which is named once."""
     unit = next((unit for unit in (60.0, 1.0, 1e-3, 1e-6) if beside.seconds >= unit), 1e-9)
-    return f"{seconds / unit:.3g}"
+    value = seconds / unit
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 # -- limits, channels -------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class Raced:
 
 
 HISTORY, CHECKPOINT = "history.jsonl", "search.json"
+FIRST = 3  # evaluations that tell nothing of the pace
+PATIENCE = 5.0  # seconds that a search may be silent
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,16 @@ class Progress:
     seconds: float  # since this call began
     seconds_left: float | None  # as far as it can be told
 
+    def is_news_after(self, earlier: Progress) -> bool:
+        """Whether it need be said: the best is another one, or some time has passed."""
+        return self.best != earlier.best or self.seconds - earlier.seconds >= PATIENCE
+
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
-        slack = "".join(f", {limit} with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
+        slack = "".join(f", {limit} kept with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
+        plural = "" if self.evaluations == 1 else "s"
         return (
-            f"{self.evaluations} evaluations, generation {self.generation}, best {self.best.score:.4f} "
+            f"{self.evaluations} evaluation{plural}, generation {self.generation}, best {self.best.score:.4f} "
             f"(number {self.best.number}{slack}), {_duration(self.seconds)} so far{left}"
         )
 
@@ -108,15 +115,16 @@ class Bounds:
         return batch if self.evaluations is None else batch[: self.evaluations - len(method.history)]
 
     def seconds_left(self, method: Searcher[Any], begun_at: int, elapsed: float) -> float | None:
-        """How long it still takes at the pace of this call."""
+        """How long it still takes at the pace of this call; that of its first evaluations says little."""
         left = [] if self.seconds is None else [self.seconds - elapsed]
-        pace = elapsed / max(1, len(method.history) - begun_at)
-        if self.evaluations is not None:
+        evaluated = len(method.history) - begun_at
+        pace = elapsed / max(1, evaluated)
+        if self.evaluations is not None and evaluated >= FIRST:
             left.append(pace * (self.evaluations - len(method.history)))
-        if self.generations is not None and method.generation >= 0:
+        if self.generations is not None and evaluated >= FIRST and method.generation >= 0:
             per_generation = len(method.history) / (method.generation + 1)
             left.append(pace * per_generation * (self.generations - method.generation - 1))
-        return max(0.0, min(left))
+        return max(0.0, min(left)) if left else None
 
 
 def run_search(
@@ -136,13 +144,17 @@ def run_search(
     ordered map, such as `Executor.map`. Ctrl-C ends the search in good order, with `stopped == "interrupted"`.
     """
     steps = search_steps(method, estimate, Bounds(evaluations, generations, seconds), folder, map)
+    said, latest = None, None
     while True:
         try:
-            progress = next(steps)
+            latest = next(steps)
         except StopIteration as end:
+            if verbose and latest is not said:
+                sys.stderr.write(f"{latest}\n")
             return SearchResult.of(method, end.value)
-        if verbose:
-            sys.stderr.write(f"{progress}\n")
+        if verbose and (said is None or latest.is_news_after(said)):
+            sys.stderr.write(f"{latest}\n")
+            said = latest
 
 
 def search_steps(

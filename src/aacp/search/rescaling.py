@@ -168,11 +168,11 @@ class Rescaling:
         fits, room = self._fits_by_form(genes), np.full(len(genes), np.inf)
         for limit, values, rises in self._priced(genes):
             mean = (rises * fits).sum(axis=1) / np.maximum(fits.sum(axis=1), 1)
-            room = np.minimum(room, np.where(mean > 0, (limit.bound - values) / np.maximum(mean, 1e-300), 0))
+            room = np.minimum(room, _times(limit.bound - values, mean))
         for limit in self._limits_without_form():  # what all steps together add says what one does, on average
             values, more = (limit.cost(self.space.counts(rows)) for rows in (genes, genes + fits))
             mean = (more - values) / np.maximum(fits.sum(axis=1), 1)
-            room = np.minimum(room, np.where(mean > 0, (limit.bound - values) / np.maximum(mean, 1e-300), 0))
+            room = np.minimum(room, _times(limit.bound - values, mean))
         return fits, room
 
     def _priced(self, genes: Genes) -> Iterator[tuple[Limit, NDArray[np.float64], NDArray[np.float64]]]:
@@ -182,6 +182,11 @@ class Rescaling:
         for limit, form in zip(self.budget.limits, self._forms, strict=True):
             if form is not None:
                 yield limit, *form.rises(counts, steps)
+
+
+def _times(room: NDArray[np.float64], step: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How often a step fits into a room; one that adds nothing is taken alone."""
+    return np.divide(room, step, out=np.zeros_like(room, dtype=np.float64), where=step > 0)
 
 
 def _drawn(allowed: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.int64]:

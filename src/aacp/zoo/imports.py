@@ -13,6 +13,8 @@ import torch
 
 from aacp.errors import AACPError, UnknownModel
 
+MISFIT = "operator torchvision::nms does not exist"
+
 
 def module_of(name: str, error: type[AACPError]) -> types.ModuleType:
     """A Python module by its dotted name."""
@@ -22,6 +24,13 @@ def module_of(name: str, error: type[AACPError]) -> types.ModuleType:
         raise error(
             f"There is no Python module {missing.name!r}. Run the command where it can be imported, or install it."
         ) from missing
+    except Exception as failure:
+        if MISFIT in str(failure):
+            import_torchvision()
+            return module_of(name, error)
+        raise error(
+            f"Importing {name} failed with {type(failure).__name__}: {failure}. Mend it, or name another module."
+        ) from failure
 
 
 def function_of(source: str, entry: str, returned: str, error: type[AACPError]) -> Callable[[], Any]:
@@ -74,12 +83,17 @@ def result_of(name: str, function: Callable[[], Any], error: type[AACPError]) ->
 
 
 def import_torchvision(error: type[AACPError] = UnknownModel) -> types.ModuleType:
-    """torchvision, also where its compiled operators do not fit the installed torch (a CPU-only build)."""
+    """torchvision, also where its compiled operators do not fit the installed torch (a CPU-only build).
+
+    The import needs no more of them than two schemas.
+    """
     try:
         return importlib.import_module("torchvision")
     except ImportError as missing:
         raise error("torchvision is not installed. Install it with: pip install 'aacp[vision]'.") from missing
-    except RuntimeError:  # "operator torchvision::nms does not exist": the import needs no more than the two schemas
+    except RuntimeError as failure:
+        if MISFIT not in str(failure):
+            raise
         for module in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
             del sys.modules[module]
         schemas: Any = _SCHEMAS
