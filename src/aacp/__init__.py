@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from aacp.latency.measuring import measure_latency as measure_latency
     from aacp.latency.stepping import discovered_steps as discovered_steps
     from aacp.pipeline.plan import Plan as Plan
-    from aacp.pipeline.pruning import Pruned as Pruned
+    from aacp.pipeline.pruned import Pruned as Pruned
     from aacp.pipeline.pruning import prune as prune
     from aacp.pipeline.sweep import Sweep as Sweep
     from aacp.pipeline.sweep import sweep as sweep
@@ -145,7 +145,7 @@ _PLACES = {
     "NothingToReport": "aacp.errors",
     "PSAE": "aacp.estimate.psae",
     "Plan": "aacp.pipeline.plan",
-    "Pruned": "aacp.pipeline.pruning",
+    "Pruned": "aacp.pipeline.pruned",
     "Ranking": "aacp.estimate.ranking",
     "Recipe": "aacp.train.recipe",
     "RunFolder": "aacp.folder",

@@ -185,11 +185,18 @@ class BeforeAfter(Record):
     before: Latency
     after: Latency
 
+    @property
+    def is_faster(self) -> bool:
+        """Whether the quartiles of the two do not meet."""
+        return self.after.high_seconds < self.before.low_seconds
+
+    @property
+    def is_slower(self) -> bool:
+        return self.after.low_seconds > self.before.high_seconds
+
     def __str__(self) -> str:
         times = self.before.seconds / self.after.seconds
-        is_faster = self.after.high_seconds < self.before.low_seconds
-        is_slower = self.after.low_seconds > self.before.high_seconds
-        verdict = "faster" if is_faster else "SLOWER" if is_slower else "NOT FASTER beyond noise"
+        verdict = "faster" if self.is_faster else "SLOWER" if self.is_slower else "NOT FASTER beyond noise"
         return (
             f"{self.runtime}, batch {self.batch_size}: {1e3 * self.before.seconds:.3g} -> "
             f"{1e3 * self.after.seconds:.3g} ms (x{times:.2f}, {verdict})"

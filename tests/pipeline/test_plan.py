@@ -32,6 +32,11 @@ def test_what_is_not_there_or_would_be_ignored_is_refused(change: dict, words: s
         replace(DEFAULT, **change)
 
 
+def test_what_takes_time_is_told_in_words() -> None:
+    assert Plan().in_words == "200 evaluations, then 100 epochs of training"
+    assert Plan(recipe=None, max_drop=0.01).in_words == "200 evaluations in every search, then no training"
+
+
 def test_what_has_a_use_is_not() -> None:
     assert Plan(max_drop=0.0, shrink="params", probe_epochs=1).shrunk == ("params",)
     assert Plan(recipe=BASE, from_scratch=True, train_on_holdout=True).shrunk == ()

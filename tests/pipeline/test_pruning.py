@@ -19,7 +19,8 @@ import aacp
 from aacp.folder import RunFolder
 from aacp.pipeline import pruning
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.pruning import Pruned, PruningRun, prune
+from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.pruning import PruningRun, prune
 from aacp.pipeline.subject import Subject
 from aacp.train.recipe import DIGITS
 from forks import started
@@ -189,10 +190,11 @@ def test_a_question_that_came_to_nothing_does_not_bind(model, data, graph, tmp_p
         prune(model, data, {"macs": 0.4}, tmp_path, plan=frozen)
 
 
-def test_a_result_can_be_shown_after_its_folder_is_gone(whole: Pruned, tmp_path: Path) -> None:
-    moved = replace(whole, folder=RunFolder(tmp_path / "gone"))
-    moved.folder.path.rmdir()
-    assert str(moved).splitlines()[0] == str(whole).splitlines()[0]
+@pytest.mark.parametrize("budget", [{"macs": 0.0}, {"macs": "1G", "params": "10M"}])
+def test_limits_that_ask_for_nothing_are_refused(model, data, tmp_path: Path, budget) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"The unpruned network keeps to macs .* nothing to remove"):
+        prune(model, data, budget, tmp_path, plan=PLAN)
+    assert not (tmp_path / "history.jsonl").exists()
 
 
 def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aacp.records import Choice, Evaluation, Measured, Request
+from aacp.records import BeforeAfter, Choice, Evaluation, Export, Latency, Measured, Request, Target
 from aacp.report.cautions import cautions
 from aacp.report.headline import remarks
 from aacp.report.run import Run
@@ -24,6 +24,24 @@ def told(run: Run) -> list[tuple[str, bool]]:
 def test_where_nothing_is_wrong_nothing_is_said() -> None:
     assert told(RUN) == []
     assert told(replace(RUN, evaluation=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limits", "is_told"),
+    [
+        ((0.0019, 0.0021), (), True),
+        ((0.0019, 0.001), (), False),  # faster in one of the two
+        ((0.0019, 0.0021), (Target("latency", at_most=0.003),), False),
+    ],
+)
+def test_a_network_that_is_not_faster_is_told_what_to_ask_for(seconds, limits, is_told: bool) -> None:
+    before, *after = (Latency(time, 0.98 * time, 1.02 * time) for time in (0.00191, *seconds))
+    timings = tuple(BeforeAfter("ORT", "a CPU", 8, 100, before, each) for each in after)
+    run = replace(RUN, request=replace(REQUEST, limits=limits), exported=Export(18, 0.0, 10, 5, timings))
+    told_now = told(run)
+    assert [text.startswith("Fewer MACs made it no faster") and "--step auto" in text for text, _ in told_now] == (
+        [True] * is_told
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ class Clock:
             return LatencyTable.load(self.plan.latency_table, setting_here(self.subject.model, self.plan.deployment))
         space = SearchSpace(self.graph, self.steps())
         if not (self.folder.path / TABLE).exists():
+            if self.verbose:
+                sys.stderr.write(f"{self.folder.path}: measuring what structures take, to search with\n")
             self._require_within_reach(limits, space)
         return measure_latency(
             self.subject.model, self.graph, space, self.plan.deployment,

@@ -14,7 +14,8 @@ from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption, UnknownData
 from aacp.folder import RunFolder
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.pruning import Pruned, PruningRun
+from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import plan_of, read_request
 from aacp.pipeline.subject import Subject
 from aacp.pipeline.sweep import Sweep, Sweeping

@@ -82,6 +82,13 @@ class Plan:
             )
 
     @property
+    def in_words(self) -> str:
+        """What takes its time."""
+        times = " in every search" if self.shrunk else ""
+        trained = f"{self.recipe.epochs} epochs of training" if self.recipe else "no training"
+        return f"{self.evaluations} evaluations{times}, then {trained}"
+
+    @property
     def shrunk(self) -> tuple[str, ...]:
         """The cost that is made as small as can be, if one is."""
         return () if self.max_drop is None else (self.shrink,)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -27,51 +26,19 @@ from aacp.pipeline.clock import Clock
 from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
+from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.rehearsal import rehearse, rehearse_judging
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
 from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import Asked, targets
 from aacp.records import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, Choice, Evaluation, Export, Target
-from aacp.report.cautions import cautions
-from aacp.report.page import FILE, write_report
-from aacp.report.run import read_run
+from aacp.report.page import write_report
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
 from aacp.train.mixing import check_mixing
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """The smaller network, what it was cut to, and how it compares."""
-
-    network: nn.Module
-    graph: ChannelGraph
-    choice: Choice
-    evaluation: Evaluation
-    exported: Export | None  # sizes and timings of the ONNX files; None if not asked for or not installed
-    folder: RunFolder
-
-    @property
-    def report(self) -> Path:
-        return self.folder.path / FILE
-
-    def __str__(self) -> str:
-        before, after = self.evaluation.before, self.evaluation.after
-        costs = ("macs", "params", "activation_bytes")
-        lines = [f"{name}: {_change(getattr(before, name), getattr(after, name))}" for name in costs]
-        scores = [(part, getattr(before, part), getattr(after, part)) for part in ("test", "holdout")]
-        lines += [f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if new is not None]
-        lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
-        if self.folder.path.is_dir():  # it may have been cleared away since
-            lines += [remark.text for remark in cautions(read_run(self.folder.path))]
-        return "\n".join([*lines, f"kept: {list(self.choice.counts)}", f"folder: {self.folder.path}"])
-
-
-def _change(before: float, after: float) -> str:
-    return f"{before:,} -> {after:,} ({after / before - 1:+.1%})"
 
 
 def prune(
@@ -133,13 +100,14 @@ class PruningRun:
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
         self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
         self.measurements = folder  # of latency; runs of one sweep share them too
+        self.may_keep_all = False  # whether limits that ask for nothing are limits; in a sweep they are
 
     def pruned(self) -> Pruned:
         """All stages."""
         with self.folder.lock():
             if self.folder.read_json(STRUCTURE) is None:
-                self._say("scoring the unpruned network")
-                rehearse_judging(self.subject)
+                self._say(self.plan.in_words)
+                self._say(f"unpruned, {rehearse_judging(self.subject)}")
             graph, choice = self.found()
             network = self.trained(graph, choice)
             self.saved(graph, choice, network)
@@ -177,7 +145,11 @@ class PruningRun:
         clock = self.clock(graph)
         table = clock.table_for(self.limits)
         search = Search(self.subject, graph, self.limits, self.plan, self.folder, lessons, clock, table, self.verbose)
+        if not self.may_keep_all:
+            search.require_demand()
         self.estimate = remembering(self.estimate or self.subject.estimate(graph, self.plan), lessons)
+        for note in self.estimate.notes:
+            self._say(note)
         if self.plan.max_drop is None:
             choice, _ = search.run(self.estimate)
         else:

@@ -29,17 +29,22 @@ def rehearse(subject: Subject, plan: Plan) -> None:
         _require_one_number(subject.loss, subject.model, batch)
 
 
-def rehearse_judging(subject: Subject) -> None:
-    """Score the unpruned network, as it will be in the end, so that data it cannot be judged by is refused now."""
+def rehearse_judging(subject: Subject) -> str:
+    """Score the unpruned network, as it will be in the end, so that data it cannot be judged by is refused now.
+
+    Returned are the scores, in words.
+    """
     _read_batch(subject, subject.data.test, subject.score is accuracy)
+    found = []
     for part in (subject.data.holdout, subject.data.test):
         try:
             with global_seed(subject.device, 0):  # whatever is drawn later is the same as without it
-                subject.scored(subject.model, part)
+                found.append(f"{subject.scored(subject.model, part):.4f} on {subject.name_of(part)}")
         except AACPError:
             raise
         except Exception:  # a network that cannot read its data: tracing explains that
-            return
+            return "not scored"
+    return ", ".join(found)
 
 
 def _read_batch(subject: Subject, part: Source, needs_targets: bool) -> Any:

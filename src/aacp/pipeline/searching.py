@@ -13,7 +13,7 @@ import numpy as np
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.cost.latency import LatencyTable
-from aacp.errors import InfeasibleBudget, RunMismatch
+from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
 from aacp.latency.checking import Checked
@@ -55,6 +55,15 @@ class Search:
     @cached_property
     def budget(self) -> Budget:
         return budget_of(self.limits, self.graph, self.table)
+
+    def require_demand(self) -> None:
+        """Refuse limits that ask for nothing."""
+        limits = self.budget.limits
+        if self.plan.max_drop is None and all(limit.holds(limit.cost.full) for limit in limits):
+            raise InvalidOption(
+                f"The unpruned network keeps to {self.budget} as it is, so that there is nothing to remove. Ask for "
+                "less than it has."
+            )
 
     def run(self, estimate: PSAE) -> tuple[Choice, History]:
         """The structure to deliver, and all that was evaluated; a search that was stopped goes on."""

@@ -124,7 +124,7 @@ class Sweeping:
             for order, (limits, place) in enumerate(zip(self.limits, places, strict=True))
         ]
         for run in runs:
-            run.measurements = self.folder
+            run.measurements, run.may_keep_all = self.folder, True
         return runs
 
     def _known(self, earlier: Sequence[RunFolder]) -> tuple[str, ...]:

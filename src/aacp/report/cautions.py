@@ -27,13 +27,26 @@ def cautions(run: Run) -> list[Remark]:
     before, after = run.evaluation.before, run.evaluation.after
     known_by_heart = _about_holdout(before) if run.metric == "accuracy" else []
     trained = [] if known_by_heart else _about_training(run, after.holdout)
-    return [*_about_nothing(before, after), *_about_drop(run, before, after), *trained, *known_by_heart]
+    about_removal = [*_about_nothing(before, after), *_about_time(run, before, after)]
+    return [*about_removal, *_about_drop(run, before, after), *trained, *known_by_heart]
 
 
 def _about_nothing(before: Measured, after: Measured) -> list[Remark]:
     if (before.macs, before.params) != (after.macs, after.params):
         return []
     return [Remark("Nothing was removed: the network met its limits as it was.", False)]
+
+
+def _about_time(run: Run, before: Measured, after: Measured) -> list[Remark]:
+    """Who asked for fewer MACs may have meant less time."""
+    timings = run.exported.timings if run.exported else ()
+    asked = () if run.request is None else run.request.limits
+    if not timings or after.macs >= before.macs or any(timing.is_faster for timing in timings):
+        return []
+    if any(limit.cost == "latency" for limit in asked):
+        return []
+    how = "Limit the latency itself (--prune-latency, --max-latency), or cut in steps that suit it (--step auto)."
+    return [Remark(f"Fewer MACs made it no faster where it was timed. {how}", False)]
 
 
 def _about_drop(run: Run, before: Measured, after: Measured) -> list[Remark]:

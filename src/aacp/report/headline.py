@@ -114,12 +114,11 @@ def _about_growth(before: Measured, after: Measured) -> list[Remark]:
 
 
 def _about_time(timing: BeforeAfter) -> Remark:
-    """Faster or slower only where the quartiles of the two do not meet."""
     before, after, where = timing.before, timing.after, f"in {timing.runtime} on {timing.device}"
     numbers = f"{duration(after.seconds)} instead of {duration(before.seconds)} for a batch of {timing.batch_size}"
-    if after.high_seconds < before.low_seconds:
+    if timing.is_faster:
         return Remark(f"{before.seconds / after.seconds:.2f} times as fast {where}: {numbers}.", True)
-    if after.low_seconds > before.high_seconds:
+    if timing.is_slower:
         return Remark(f"Slower {where}: {numbers}.", False)
     return Remark(f"Not measurably faster {where}: {numbers}.", False)
 

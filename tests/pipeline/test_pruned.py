@@ -1,0 +1,42 @@
+"""Pruned: what is printed at the end of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import aacp
+from aacp.pipeline.pruned import Pruned
+from aacp.records import Choice, Evaluation, Export, Measured
+
+BEFORE, AFTER = Measured(0.934, 0.94, 1_000_000, 500, 100), Measured(0.937, None, 499_000, 260, 80)
+
+
+@pytest.fixture
+def pruned(tmp_path: Path, graph: aacp.ChannelGraph) -> Pruned:
+    exported = Export(18, 0.0, 10, 5, ())
+    folder = aacp.RunFolder(tmp_path / "run")
+    return Pruned(torch.nn.Identity(), graph, Choice((1, 2), 0.9, ()), Evaluation(BEFORE, AFTER), exported, folder)
+
+
+def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: Path) -> None:
+    assert str(pruned).splitlines() == [
+        "macs: 1,000,000 -> 499,000 (-50.1%)",
+        "params: 500 -> 260 (-48.0%)",
+        "activation_bytes: 100 -> 80 (-20.0%)",
+        "test score: 0.9340 -> 0.9370",
+        "kept: [1, 2]",
+        f'network: aacp.load("{tmp_path}/run/pruned.safetensors", into=MODEL)',
+        f"ONNX: {tmp_path}/run/pruned.onnx",
+        f"report: {tmp_path}/run/report.html",
+    ]
+    assert "ONNX" not in str(replace(pruned, exported=None))
+
+
+def test_it_can_be_shown_after_its_folder_is_gone(pruned: Pruned) -> None:
+    shown = str(pruned)
+    pruned.folder.path.rmdir()
+    assert str(pruned) == shown
