@@ -2,9 +2,9 @@
 parameters -20 %, meets all three as the exported file, measured, with each of five seeds.
 
 A table is measured once; every seed searches anew with it and checks its candidates from end to end. There are no
-ImageNet pictures here: CIFAR-10 training pictures, enlarged, stand in, and the score is how often the pruned network
-names the class that the unpruned one does. Nothing is trained: it changes no latency. The exported files are then timed
-once more, in turns with the original. Numbers, versions, hardware: results/latency_limits.json.
+ImageNet pictures here: CIFAR-10 training pictures, enlarged, stand in, and the score is how much the pruned network's
+outputs are like the unpruned one's (the mean cosine). Nothing is trained: it changes no latency. The exported files are
+then timed once more, in turns with the original. Numbers, versions, hardware: results/latency_limits.json.
 
     python benchmarks/latency_limits.py --weights FILE --data CIFAR10 [--seeds 5] [--evaluations 40] [--out FOLDER]
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from dataclasses import asdict
@@ -27,22 +26,22 @@ from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
-from aacp.bench.provenance import Provenance
+from halving import circumstances
+from psae_speed import likeness
 
 LIMITS = {"latency": 0.4, "macs": 0.3, "params": 0.2}
 MODEL = "torchvision:mobilenet_v2"
 
 
 def pictures(model: torch.nn.Module, path: str, count: int) -> list[TensorDataset]:
-    """Three parts of enlarged training pictures, labelled by the unpruned network."""
+    """Three parts of enlarged training pictures, with the outputs of the unpruned network."""
     source = next(
         aacp.Batches.of(aacp.load_data(f"cifar10:{path}").train, images=3 * count, batch_size=3 * count).inputs()
     )
     whole = interpolate(source, size=(224, 224), mode="bilinear", align_corners=False)
     with torch.no_grad():
-        labels = torch.cat([model(part).argmax(1) for part in whole.split(32)])
-    parts = zip(whole.split(count), labels.split(count), strict=True)
-    return [TensorDataset(images, named) for images, named in parts]
+        outputs = torch.cat([model(part) for part in whole.split(32)])
+    return [TensorDataset(*part) for part in zip(whole.split(count), outputs.split(count), strict=True)]
 
 
 def macs_of(network: torch.nn.Module) -> int:
@@ -99,7 +98,7 @@ def main() -> None:
                 evaluations=options.evaluations, recipe=None, calibration_images=options.images, seed=seed,
                 deployment=where, latency_table=str(table),
             )  # fmt: skip
-            found = aacp.prune(model, data, LIMITS, folder, plan=plan, name=MODEL)
+            found = aacp.prune(model, data, LIMITS, folder, plan=plan, score=likeness, name=MODEL)
             row = shares(folder, model, options.threads)
             row |= {"seed": seed, "score": found.choice.score, "seconds": time.perf_counter() - begun}
             row["checks"] = len((folder / "checks.jsonl").read_text().splitlines())
@@ -107,7 +106,7 @@ def main() -> None:
             rows.append(row | {"kept": list(found.choice.counts)})
             print({name: value for name, value in row.items() if name != "kept"}, flush=True)
     print(f"all limits met by the exported file in {sum(row['met'] for row in rows)} of {len(rows)} seeds")
-    result = asdict(Provenance.of(" ".join(["python", *sys.argv]))) | {"limits": LIMITS, "seeds": rows}
+    result = {**circumstances(), "limits": LIMITS, "seeds": rows}
     result |= {
         "table": {"seconds": measured.reference, "error": asdict(measured.error), "setting": asdict(measured.setting)}
     }

@@ -66,6 +66,7 @@ class Request(Record):
     latency_table: str | None = None
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations were taken over
     weights_file: str = ""
+    data_source: str = ""  # as the command line took it, with its path
     metric_source: str = ""  # package.module:function, if it was named so
     loss: str = "cross_entropy"
     loss_source: str = ""

@@ -45,7 +45,7 @@ def evaluate(
             raise InvalidOption(
                 f"The hold-out of {network} was drawn with seed {asked.seed}, not {seed}. Leave it out."
             )
-        data, metric, seed = data or asked.data, metric or asked.metric_source or None, asked.seed
+        data, metric, seed = data or asked.data_source or asked.data, metric or asked.metric_source or None, asked.seed
     if data is None:
         raise InvalidOption(f"{network} does not say what data to evaluate it on. Name the data (--data).")
     seed = seed or 0

@@ -46,8 +46,8 @@ class Names:
         data, device = load_data(self.data, seed=seed), device_of(self.device)
         model = network_of(self.model, self.weights, seed)
         return Subject(
-            model, data, self.model, device, score_of(self.metric), file, self.metric or "", loss_of(self.loss),
-            self.loss or "",
+            model, data, self.model, device, score_of(self.metric), file, self.data, self.metric or "",
+            loss_of(self.loss), self.loss or "",
         )  # fmt: skip
 
 
@@ -117,8 +117,9 @@ class FinishingJob:
     @property
     def names(self) -> Names:
         weights, metric = self.weights or self.asked.weights_file, self.metric or self.asked.metric_source
-        model, data, loss = self.model or self.asked.model, self.data or self.asked.data, self.loss
-        return Names(model, data, weights or None, metric or None, self.device, loss or self.asked.loss_source or None)
+        model, data = self.model or self.asked.model, self.data or self.asked.data_source or self.asked.data
+        loss = self.loss or self.asked.loss_source
+        return Names(model, data, weights or None, metric or None, self.device, loss or None)
 
     @property
     def recipe(self) -> Recipe | None:

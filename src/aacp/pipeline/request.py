@@ -33,8 +33,9 @@ from aacp.train.seeding import digest
 PRELIMINARY = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log")
 LONGEST = 60  # letters of a setting in a message
 TRAINING = ("recipe", "from_scratch", "train_on_holdout", "loss")  # what a mere search may be asked afterwards
+SOURCES = ("data_source", "metric_source", "loss_source")
 # What may differ between calls.
-CIRCUMSTANCES = ("command", "versions", "hardware", "started", "weights_file", "metric_source", "loss_source", "export")
+CIRCUMSTANCES = ("command", "versions", "hardware", "started", "export", "weights_file", *SOURCES)
 ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "frozen", "scope")  # what scores depend on
 
 
@@ -137,6 +138,7 @@ def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_f
         hardware=torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
         started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
         metric=_name(subject.score),
+        data_source=subject.data_source,
         metric_source=subject.metric_source,
         loss="cross_entropy" if subject.loss is None else _name(subject.loss),
         loss_source=subject.loss_source,

@@ -98,6 +98,8 @@ class Search:
                 self._say(candidate, checked, limit)
                 if holds(limit, checked):
                     return search._measured_choice(candidate, checked), History.merged(histories)
+            if turn == TURNS:
+                break
             corrected = search._corrected(limit, checks)
             corrected.save(self.folder.path / TABLE)
             search = replace(

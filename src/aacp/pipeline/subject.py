@@ -39,6 +39,7 @@ class Subject:
     device: torch.device
     score: Score = accuracy
     weights_file: str = ""  # where the weights came from, if from a file
+    data_source: str = ""  # what the data were asked for as, if by a name
     metric_source: str = ""  # where the score function came from, if by a name
     loss: Loss | None = None  # None: cross-entropy
     loss_source: str = ""

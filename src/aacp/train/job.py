@@ -52,7 +52,7 @@ class TrainingJob:
 
 def _carry_out(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
     """In every process alike."""
-    data = load_data(job.data)
+    data = load_data(job.data, seed=job.recipe.seed)
     model = _network(job.model, job.weights, job.recipe.seed)
     teacher = None if job.teacher is None else _network(job.teacher, job.teacher_weights, job.recipe.seed)
     trained = fit(
