@@ -1,6 +1,6 @@
 """Claim: a latency table predicts the seconds of structures it has not seen within about 3 % at the median on ResNet20,
 VGG16 (32 px) and MobileNetV2 (224 px), in torch and in ONNX Runtime on a CPU and in torch on a GPU that is kept busy,
-with a rank correlation of at least 0.95.
+with a rank correlation of at least 0.95 (MobileNetV2 in torch: with --seconds 2; on the GPU: as in gpu.sh).
 
 A table is measured (48 structures to learn from, 10 to judge itself by), then 30 more structures of the space of step
 1/8, random ones at 10 to 80 % fewer MACs, are measured end to end, each in turns with the unpruned network. Compared

@@ -1,4 +1,4 @@
-"""Claim: at the same MACs, widths at the steps that timing discovers are faster than odd widths.
+"""Claim: at the same MACs, widths at the steps that timing discovers are faster than any that come.
 
 Structures with the given share of the MACs are drawn twice: from the space of single channels (what a search that only
 knows MACs may deliver), and from the space of the discovered steps; both rescaled to use the same MACs up. Each pair is

@@ -1,4 +1,4 @@
-"""Claim: on a CPU, scoring a structure of ResNet20 costs at most 1.15 times a plain forward of the cut network.
+"""Claim: on a CPU, scoring a structure of ResNet20 costs at most 1.15 times a forward of the cut network (median).
 
 The forward goes over the same images, 1,024 to recalibrate and 1,024 to score, of the network that was cut beforehand.
 Both take turns over 12 structures at -50 % MACs; medians of the ratios. Numbers, versions: results/psae_cpu.json.

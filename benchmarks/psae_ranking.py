@@ -1,8 +1,8 @@
 """Claim: PSAE ranks 12 structures of ResNet56 at -50 % MACs as fine-tuning does, with a Spearman correlation above 0.9.
 
 The structures are spread evenly over the range of estimates that a search meets (history of psae_search.py, or random
-ones); each is fine-tuned for a few epochs on the training images that the estimate has not seen, and scored on the test
-images, which neither estimate nor training has seen. Numbers, versions: results/psae_ranking_*.json.
+ones); each is fine-tuned for a few epochs on the training images without the hold-out, and scored on the test images,
+which neither estimate nor training has seen. Numbers, versions: results/psae_ranking_*.json.
 
     python benchmarks/psae_ranking.py resnet56 --weights FILE --data cifar10:PATH --history psae_search_resnet56.json
 """

@@ -1,4 +1,4 @@
-"""Claim: on an H200, 1,000 structures of ResNet56 at -50 % MACs are scored in at most 20 s, all warm-up included.
+"""Claim: on an H200, 1,000 structures of ResNet56 at -50 % MACs are scored in 20 s in one pass, all warm-up included.
 
 4,096 images to recalibrate, 5,000 to score, beside the eager two-pass reference in single precision on the first 100
 structures, in the same run, with the rank correlation between the two. Numbers, versions: results/psae_speed_*.json.

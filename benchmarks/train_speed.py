@@ -1,7 +1,7 @@
-"""How long an epoch of fine-tuning takes: claimed at most 2.0 s for ResNet56 at -50 %, 1.5 s for VGG16, on an H200.
+"""How long an epoch of fine-tuning takes: claimed about 2.0 s for ResNet56 at -50 %, at most 1.5 s for VGG16, on H200.
 
 50,000 CIFAR-10 images, batch 128, distillation from the unpruned network; the captured loop beside a plain eager loop
-that has the same data on the GPU and bf16, three epochs each after a warm-up.
+that has the same data on the GPU and bf16, some epochs each (--epochs) after a warm-up.
 
 python benchmarks/train_speed.py --data PATH --weights resnet56.th [--network resnet56 --way captured ...] [--smoke]
 python benchmarks/train_speed.py ... --epochs 0      which kernels the time goes to, in place of a result

@@ -19,6 +19,13 @@ def test_every_place_on_the_map_exists(module: str, name: str) -> None:
         found = getattr(found, part)
 
 
+def test_every_departure_is_a_comment_where_it_happens() -> None:
+    _, departures = TEXT.split("## Where we depart from it")
+    modules = {module for module, _ in re.findall(r"`(aacp[\w.]*):([\w.]+)`", departures)}
+    sources = {module: Path(importlib.import_module(module).__file__ or "").read_text() for module in modules}
+    assert [module for module, source in sources.items() if "# Paper:" not in source] == []
+
+
 def test_every_equation_and_algorithm_of_the_search_is_on_the_map() -> None:
     rows = [line.split("|")[1].strip() for line in TEXT.splitlines() if line.startswith("| ")]
     wanted = [f"Eq. {number}" for number in (1, 2, *range(5, 15))] + ["Alg. 1", "Alg. 2", "Fig. 3", "Fig. 6"]

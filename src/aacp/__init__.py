@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from aacp.train.recipe import Recipe as Recipe
     from aacp.zoo.data import load_data as load_data
     from aacp.zoo.folders import ImageFolder as ImageFolder
+    from aacp.zoo.imports import import_torchvision as import_torchvision
     from aacp.zoo.models import build_model as build_model
     from aacp.zoo.models import example_input as example_input
     from aacp.zoo.weights import load_weights as load_weights
@@ -172,6 +173,7 @@ _PLACES = {
     "export_onnx": "aacp.export",
     "finetune": "aacp.train.loop",
     "fit": "aacp.train.loop",
+    "import_torchvision": "aacp.zoo.imports",
     "inherit": "aacp.estimate.inheritance",
     "interleaved": "aacp.timing",
     "load": "aacp.artefact",

@@ -44,7 +44,7 @@ class Curve:
 
     @property
     def median_iterations(self) -> int | None:
-        """Iterations to the optimum, in the middle seed; None if that one never gets there."""
+        """Iterations to the optimum, in the middle seed (of two, the slower); None if that one never gets there."""
         firsts = sorted(row.index(0) if 0 in row else ITERATIONS + 1 for row in self.distances)
         middle = firsts[len(firsts) // 2]
         return middle if middle <= ITERATIONS else None

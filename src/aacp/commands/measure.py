@@ -26,6 +26,9 @@ from aacp.commands.parameters import Step
 @FROZEN
 @SCOPE
 @click.option("--structures", type=click.IntRange(min=8), default=48, show_default=True, help="Structures to time.")
+@click.option(
+    "--seconds", type=float, default=1.0, show_default=True, help="Time for each of them; more on a busy machine."
+)
 @click.option("--out", type=click.Path(), show_default="latency/MODEL-RUNTIME-DEVICE.json", help="File of the table.")
 @JSON
 def measure(
@@ -39,6 +42,7 @@ def measure(
     frozen: tuple[str, ...],
     scope: str,
     structures: int,
+    seconds: float,
     out: str | None,
     as_json: bool,
 ) -> None:
@@ -52,7 +56,7 @@ def measure(
 
     out = out or f"latency/{re.sub(r'[^A-Za-z0-9._-]+', '-', f'{model}-{runtime}-{device}')}.json"
     where = Deployment(runtime, device, batch, threads)
-    job = MeasuringJob(model, out, where, shape, step, frozen, scope, structures, verbose=True)
+    job = MeasuringJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
     with resumable(f"{out}.log"):
         table = job.run()
     found = {"table": out, "seconds": table.reference, "error": asdict(table.error), "setting": asdict(table.setting)}

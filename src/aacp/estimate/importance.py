@@ -97,6 +97,7 @@ def _summed(graph: ChannelGraph, makers: Iterator[Rows], norm: int) -> tuple[Sco
     seen = np.zeros(len(graph.unit_groups), dtype=bool)
     for rows, units in makers:
         sizes = torch.linalg.vector_norm(rows.detach().double(), ord=norm, dim=1).cpu().numpy()
+        # Paper: coupled layers are not mentioned. They keep the same channels here, by the sum of their norms.
         np.add.at(scores, units[units >= 0], sizes[units >= 0])
         seen[units[units >= 0]] = True
     return scores, seen

@@ -45,6 +45,7 @@ class Lockstep:
                         f"Batches go different ways through the network: they are at {sorted(map(str, places))}. "
                         "Give the calibration images in one batch."
                     )
+                # Paper: "post-statistics" of some batches. These are exact over all images, however they are split.
                 yield str(places.pop()), Moments.joined(walker.brought for walker in self._walkers)
         finally:
             for walker in self._walkers:
