@@ -39,7 +39,7 @@ class Ties:
         both = (first >= 0) & (second >= 0)
         if (first[both] != second[both]).any():
             self._pending.append((first[both], second[both]))
-        self.fix(np.maximum(first, second)[~both], reason)
+        self.fix(np.maximum(first, second)[~both], f"tied to channels that stay: {reason}")
 
     def fix(self, ids: Ids, reason: str) -> None:
         """Forbid the removal of these ids."""

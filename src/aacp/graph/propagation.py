@@ -15,6 +15,7 @@ from aacp.graph.labels import Ids, Labels, Ties, along, core, ids_of, tidy, vary
 from aacp.graph.program import Call, Program, is_tensor, shape_of
 
 UNCOUNTED = "uncounted attention"  # the kind of layers that torch's counter, and so we, leave out of the MACs
+TWO_KINDS = "mixes two kinds of channels in one dimension"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Propagation:
         dim %= max(1, len(shape))
         found = [label for label in self.labels_of(node) if dim in varying(label)]
         for extra in found[1:]:
-            self.ties.fix(ids_of(extra), reason)
+            self.ties.fix(ids_of(extra), f"{reason} {TWO_KINDS}")
         return self.levelled(found[0], dim, reason) if found else None
 
     def levelled(self, label: torch.Tensor, dim: int, reason: str) -> Ids:
@@ -127,10 +128,8 @@ class Propagation:
 
     def tie_lanes(self, first: Ids | None, second: Ids | None, reason: str) -> None:
         """Let two dimensions shrink together; one that holds no channels keeps the other from shrinking."""
-        if first is not None and second is not None:
-            self.ties.tie(first, second, reason)
-        elif first is not None or second is not None:
-            self.ties.fix(first if first is not None else second, reason)  # type: ignore[arg-type]
+        nothing: Ids = np.full(1, -1)
+        self.ties.tie(nothing if first is None else first, nothing if second is None else second, reason)
 
     def tie_slots(self, lane: Ids, parts: int, reason: str) -> Ids:
         """Let index j of each of `parts` equal stretches of a lane go together; returns the ids of one stretch."""
@@ -203,9 +202,9 @@ class Propagation:
         kept: list[torch.Tensor] = []
         for label in sorted(tidy(labels), key=lambda label: -core(label).numel()):
             if not varying(label):
-                self.ties.fix(ids_of(label), f"after {call.where} all channels would have to go at once")
+                self.ties.fix(ids_of(label), f"{call.where} ties all of them: they could only go together")
             elif any(set(varying(label)) & set(varying(other)) for other in kept):
-                self.ties.fix(ids_of(label), f"{call.where} mixes two kinds of channels in one dimension")
+                self.ties.fix(ids_of(label), f"{call.where} {TWO_KINDS}")
             else:
                 kept.append(label)
         return tuple(kept)

@@ -21,7 +21,7 @@ def convolution(p: Propagation, call: Call) -> Labels:
     outputs, taken = p.lane(weight, 0, call.where), p.lane(weight, 1, call.where)
     per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]
     if groups == 1:
-        p.tie_lanes(inputs, taken, _reason(call, inputs))
+        p.tie_lanes(inputs, taken, call.where)
     elif 1 in per_group:
         outputs = _whole_groups(p, call, groups, inputs, outputs)
         p.tie_lanes(taken, None, call.where)
@@ -29,7 +29,7 @@ def convolution(p: Propagation, call: Call) -> Labels:
         if inputs is not None:
             p.tie_lanes(p.tie_slots(inputs, groups, call.where), taken, call.where)
         else:
-            p.tie_lanes(taken, None, _reason(call, inputs))
+            p.tie_lanes(taken, None, call.where)
         if outputs is not None:
             p.tie_slots(outputs, groups, call.where)
     _record(p, call, inputs, outputs, (outputs, taken), math.prod(call.shape[channel_dim + 1 :]))
@@ -44,7 +44,7 @@ def transposed_convolution(p: Propagation, call: Call) -> Labels:
     inputs = p.lane(source, channel_dim, call.where)
     taken, outputs = p.lane(weight, 0, call.where), p.lane(weight, 1, call.where)
     macs_lanes = (taken, outputs)
-    p.tie_lanes(inputs, taken, _reason(call, inputs))
+    p.tie_lanes(inputs, taken, call.where)
     per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]
     if groups > 1 and 1 in per_group:
         p.tie_lanes(outputs, None, call.where)
@@ -74,17 +74,13 @@ def _enter(p: Propagation, call: Call) -> int:
 def _whole_groups(p: Propagation, call: Call, groups: int, inputs: Ids | None, outputs: Ids | None) -> Ids | None:
     """Depthwise and the like: a group goes as a whole, with everything it reads and writes."""
     if inputs is None or outputs is None:
-        p.tie_lanes(inputs, outputs, _reason(call, inputs))
+        p.tie_lanes(inputs, outputs, call.where)
         return outputs
     reads, writes = inputs.reshape(groups, -1), outputs.reshape(groups, -1)
     p.ties.tie(np.repeat(reads[:, 0], reads.shape[1]), reads, call.where)
     p.ties.tie(np.repeat(reads[:, 0], writes.shape[1]), writes, call.where)
     p.use_size(call, ("groups", None), groups, np.ascontiguousarray(writes[:, 0]))
     return outputs
-
-
-def _reason(call: Call, inputs: Ids | None) -> str:
-    return f"{call.where} reads channels that stay" if inputs is None else call.where
 
 
 def layer_name(call: Call, weight: fx.Node, p: Propagation) -> str:
