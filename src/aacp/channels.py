@@ -64,6 +64,7 @@ class Tensor:
     shape: tuple[int, ...]
     lanes: tuple[int | None, ...]
     is_parameter: bool
+    element_bytes: int = 4
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,15 @@ def test_costs_equal_those_of_the_network_that_is_built(name: str) -> None:
     assert aacp.activation_bytes(graph)(counts) == aacp.activation_bytes(again).full
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_weights_take_the_bytes_of_their_precision(dtype: torch.dtype) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 5, 3)).to(dtype)
+    graph = aacp.trace(net, torch.randn(1, 3, 8, 8, dtype=dtype))
+    smaller = aacp.shrink(net, graph, [6])
+    for cost, network in ((aacp.weight_bytes(graph).full, net), (aacp.weight_bytes(graph)([6]), smaller)):
+        assert cost == sum(value.numel() * value.element_size() for value in network.state_dict().values())
+
+
 def test_many_structures_cost_what_each_costs_alone() -> None:
     graph = followed(build_model("timm:test_efficientnet").eval(), torch.randn(1, 3, 32, 32))[1].graph
     space, generator = aacp.SearchSpace(graph), np.random.default_rng(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from aacp import Batches, Images, InvalidData
 from aacp.data import batches as module
@@ -70,6 +70,19 @@ def test_inputs_alone_and_several_inputs_are_batches_too() -> None:
     assert [len(inputs) for inputs in two.inputs()] == [2, 2]
     named = Batches.of([{"x": INPUTS}])
     assert module.call(lambda x: x.sum(), next(named.inputs())) == INPUTS.sum()
+
+
+def test_several_inputs_that_a_loader_made_a_list_of_are_a_tuple() -> None:
+    class Two(Dataset):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> object:
+            return (torch.full((2,), float(index)), torch.ones(2)), index % 2
+
+    (inputs, *_) = Batches.of(DataLoader(Two(), 3)).inputs()
+    assert isinstance(inputs, tuple)
+    assert [part.tolist() for part in inputs] == [[[float(i)] * 2 for i in range(6)], [[1.0] * 2] * 6]
 
 
 def test_batches_of_several_shapes_stay_as_they_are() -> None:

@@ -94,6 +94,15 @@ def test_a_stream_cannot_be_joined_to_training_data() -> None:
         Data(pairs(), iter([]), pairs()).all_training()
 
 
+def test_a_loader_with_an_iteration_of_its_own_is_not_taken_apart() -> None:
+    class Normalising(DataLoader[object]):
+        def __iter__(self):
+            return ((10 + x, y) for x, y in super().__iter__())
+
+    with pytest.raises(InvalidData, match="a loader without a sampler or __iter__ of its own"):
+        Data.of(Normalising(pairs(), 8), pairs())
+
+
 def test_a_hold_out_of_a_loader_is_whole_in_order_and_collated_alike() -> None:
     def collate(rows: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.stack([row[0] for row in rows]) + 1000, torch.stack([row[1] for row in rows])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -55,6 +56,30 @@ def test_a_products_partner_is_no_residual_stream() -> None:
 
     graph = aacp.trace(Gated(), torch.randn(1, 3, 8, 8), scope="inner")
     assert [group.name for group in graph.free] == ["stem", "head.conv"]
+
+
+class Optional(nn.Module):
+    """Takes arguments that may be left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: Tensor, times: int = 1, mask: Tensor | None = None) -> Tensor:
+        return self.last(self.first(x if mask is None else x * mask)) * times
+
+
+@pytest.mark.parametrize("form", ["module", "exported"])
+@pytest.mark.parametrize("mask", [None, torch.ones(1, 1, 8, 8)])
+def test_arguments_that_are_no_tensors_are_followed(mask: Tensor | None, form: str) -> None:
+    model, x = Optional(), torch.randn(1, 3, 8, 8)
+    by_name = {"x": x, "times": 3} | ({} if mask is None else {"mask": mask})
+    for example in ((x, 3, mask), by_name):
+        graph = aacp.trace(model, example, form=form)
+        assert [group.name for group in graph.free] == ["first"]
+        assert graph.full.counts == (8,)
+    smaller = aacp.shrink(model, graph, [5], example=(x, 3, mask))
+    assert smaller(x, 3, mask).shape == (1, 4, 4, 4)
 
 
 def test_members_name_every_tensor_dimension_of_a_group() -> None:

@@ -100,6 +100,37 @@ def test_a_mistake_behind_a_scale_of_one_element_is_seen() -> None:
     assert "inner.first" not in free(SkipInit(), torch.randn(1, 3, 8, 8))
 
 
+@pytest.mark.parametrize("fill", [0.0, -1e9, -torch.inf])
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_mistake_beside_a_large_constant_is_seen(fill: float, adds: bool) -> None:
+    class Masking(Trap):
+        def forward(self, x: Tensor) -> Tensor:
+            there = torch.tensor([0, 0, 0, 0, 0, 1.0]).view(1, 6, 1, 1).bool()
+            logits = super().forward(x)
+            return logits + torch.where(there, fill, 0.0) if adds else logits.masked_fill(there, fill)
+
+    assert free(Masking(), torch.randn(1, 3, 9, 9)) == ["first"]
+
+
+@pytest.mark.parametrize("width", [8, 11, 16, 24, 32])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_number_for_an_example_varies_enough(width: int, sign: float) -> None:
+    class Regression(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            norms = [nn.BatchNorm2d(width), nn.BatchNorm2d(2 * width)]
+            self.a, self.b = nn.Conv2d(3, width, 3), nn.Conv2d(width, 2 * width, 3)
+            self.norms, self.head = nn.ModuleList(norms), nn.Sequential(nn.Linear(2 * width, 1))
+            self.width = width
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.norms[0](self.a(x)).relu()
+            y = y * (1 + 1e-6 * (sign < 0) * (y.shape[1] != self.width))  # a small mistake, or none
+            return self.head(self.norms[1](self.b(y)).relu().mean((2, 3)))
+
+    assert free(Regression(), torch.randn(1, 3, 9, 9)) == (["a", "b"] if sign > 0 else ["b"])
+
+
 def test_code_that_compares_widths_is_found_out() -> None:
     class Careless(nn.Module):
         """Adds a shortcut wherever shapes happen to agree."""

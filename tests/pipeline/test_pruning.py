@@ -190,6 +190,18 @@ def test_a_question_that_came_to_nothing_does_not_bind(model, data, graph, tmp_p
         prune(model, data, {"macs": 0.4}, tmp_path, plan=frozen)
 
 
+def test_a_network_that_cannot_be_exported_is_delivered_all_the_same(model, data, tmp_path: Path, monkeypatch) -> None:
+    def failing(*_: object) -> None:
+        raise aacp.ExportFailed("ONNX has no such operator. Use another.")
+
+    monkeypatch.setattr(pruning, "export_both", failing)
+    pruned = prune(model, data, BUDGET, tmp_path, plan=replace(UNEXPORTED, export=True))
+    assert pruned.exported is None
+    assert "no ONNX files: ONNX has no such operator. Use another." in str(pruned)
+    assert pruned.file.exists()
+    assert pruned.report.exists()
+
+
 @pytest.mark.parametrize("budget", [{"macs": 0.0}, {"macs": "1G", "params": "10M"}])
 def test_limits_that_ask_for_nothing_are_refused(model, data, tmp_path: Path, budget) -> None:
     with pytest.raises(aacp.InvalidOption, match=r"The unpruned network keeps to macs .* nothing to remove"):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import aacp
-from aacp.pipeline.rehearsal import rehearse, rehearse_judging
+from aacp.pipeline.rehearsal import rehearse, rehearse_judging, rehearse_training
 from aacp.pipeline.subject import Subject
 
 TRAINED = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=4, lr=0.1))
@@ -195,3 +195,94 @@ def test_scoring_draws_no_random_numbers_from_what_follows() -> None:
     known, state = subject(pair), torch.random.get_rng_state()
     rehearse_judging(known)
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def of_network(network: nn.Module, form: Any = pair, **parts: Any) -> Subject:
+    return replace(subject(form, **parts), model=network)
+
+
+def test_a_network_that_writes_into_its_inputs_is_refused() -> None:
+    class Writing(Noisy):
+        def forward(self, image: Tensor) -> Tensor:
+            image -= 5.0
+            return super().forward(image)
+
+    with pytest.raises(aacp.InvalidOption, match="writes into its inputs"):
+        rehearse(of_network(Writing()), SEARCHED)
+
+
+def test_state_that_is_no_tensor_is_refused() -> None:
+    class Stateful(Noisy):
+        def get_extra_state(self) -> Any:
+            return {"k": 9.0}
+
+    with pytest.raises(aacp.InvalidOption, match=r"The network has state that is no tensor .* Keep it in a buffer"):
+        rehearse(of_network(Stateful()), SEARCHED)
+
+
+def test_test_data_that_the_network_cannot_read_are_told_before_the_search() -> None:
+    wide = (torch.randn(4, 3, 6, 6), torch.zeros(4, dtype=torch.long))
+    with pytest.raises(
+        aacp.InvalidData, match=r"Test data: the network does not run on them: RuntimeError: .*channels"
+    ):
+        rehearse_judging(subject(pair, test=wide))
+
+
+class WithHead(Noisy):
+    """Uses a head in training alone, on channels that may be cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, image: Tensor) -> Tensor:
+        features = self.norm(self.first(image)).relu().mean((2, 3))
+        answer: Tensor = self.last(features)
+        return answer + self.head(features) if self.training else answer
+
+
+class Answers(Noisy):
+    def forward(self, image: Tensor) -> Any:
+        return {"logits": super().forward(image)}
+
+
+def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs["logits"], targets)
+
+
+@pytest.mark.parametrize(
+    ("known", "distillation", "words"),
+    [
+        (of_network(Noisy()), 0.5, None),
+        (of_network(WithHead()), 0.0, r"fails once channels are cut: RuntimeError: .*leave what they read as it is"),
+        (of_network(Answers()), 0.0, r"fails on the network as it is: TypeError: .* Give a loss"),
+        (of_network(Answers(), loss=halved_loss), 0.0, None),
+        (of_network(Answers(), loss=halved_loss), 0.5, r"probabilities are compared, but the outputs are a dict"),
+        (
+            subject(lambda image, label: (image, label.int())),
+            0.0,
+            r"fails on the network as it is: RuntimeError: .*Long",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_told_before_the_search(
+    known: Subject, distillation: float, words: str | None
+) -> None:
+    graph = aacp.trace(WithHead().eval() if words and "once" in words else Plain(), INPUTS[:1])
+    before = {name: value.clone() for name, value in known.model.state_dict().items()}
+    plan = replace(TRAINED, recipe=replace(TRAINED.recipe, distillation=distillation))
+    if words is None:
+        rehearse_training(known, plan, graph)
+        rehearse_training(known, SEARCHED, graph)
+    else:
+        with pytest.raises(aacp.InvalidOption, match=words):
+            rehearse_training(known, plan, graph)
+    assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
+
+
+class Plain(Noisy):
+    """The same without noise, to be traced."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        answer: Tensor = self.last(self.norm(self.first(image)).relu().mean((2, 3)))
+        return answer

@@ -44,9 +44,9 @@ def params(graph: ChannelGraph) -> Cost:
 
 
 def weight_bytes(graph: ChannelGraph) -> Cost:
-    """Bytes of all parameters and buffers in single precision: what a file of the weights holds, but for its header."""
-    numbers = _numbers(graph.tensors)
-    return _cost("weight_bytes", "bytes", graph, lambda kept: 4 * numbers(graph.lane_sizes(kept)).sum(axis=1))
+    """Bytes of all parameters and buffers in their precision: what a file of the weights holds, but for its header."""
+    numbers, each = _numbers(graph.tensors), np.array([tensor.element_bytes for tensor in graph.tensors])
+    return _cost("weight_bytes", "bytes", graph, lambda kept: (each * numbers(graph.lane_sizes(kept))).sum(axis=1))
 
 
 def activation_bytes(graph: ChannelGraph) -> Cost:

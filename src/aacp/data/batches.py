@@ -90,8 +90,9 @@ class Batches:
 
 
 def inputs_of(batch: Any) -> Any:
-    """What the network reads of a batch: the first of a pair, or all of it."""
-    return batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch
+    """What the network reads of a batch: the first of a pair, or all of it; several inputs are a tuple."""
+    inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch
+    return tuple(inputs) if isinstance(inputs, list) else inputs  # torch's loaders make lists of tuples
 
 
 def targets_of(batch: Any) -> Any:

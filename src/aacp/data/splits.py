@@ -89,7 +89,8 @@ def _without_holdout(name: str, train: Any, share: float, seed: int) -> tuple[So
         return Subset(train, rest.tolist()), Subset(train, held.tolist())
     raise InvalidData(
         f"No hold-out can be taken from the training data of {name}, a {type(train).__name__}. Give a data set with a "
-        "length, a loader without a sampler of its own, or aacp.Data(train, holdout, test) with your own hold-out."
+        "length, a loader without a sampler or __iter__ of its own, or aacp.Data(train, holdout, test) with your own "
+        "hold-out."
     )
 
 
@@ -111,8 +112,13 @@ def _joined(name: str, train: Any, holdout: Any) -> Source:
 
 
 def _is_plain(loader: DataLoader[Any]) -> bool:
-    """Whether the order of a loader's examples is one of torch's two, each example once: then it fits other data."""
+    """Whether the order of a loader's examples is one of torch's two, each example once: then it fits other data.
+
+    One that gives its batches in a way of its own, by an `__iter__` of its class, cannot be made for other data.
+    """
     sampler = loader.sampler
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        return False
     if type(loader.batch_sampler) is not BatchSampler or type(sampler) not in (RandomSampler, SequentialSampler):
         return False
     size = len(loader.dataset)  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def _tensor(table: LaneTable, p: Propagation, name: str, value: torch.Tensor, is
         if is_channel[table.roots[ids]].any():  # kernel sizes and the like are no channels of any layer
             by_dim[dim] = table.add(ids)
     lanes = tuple(by_dim.get(dim) for dim in range(value.dim()))
-    return Tensor(name, tuple(value.shape), lanes, isinstance(value, nn.Parameter))
+    return Tensor(name, tuple(value.shape), lanes, isinstance(value, nn.Parameter), value.element_size())
 
 
 def _sizes(graph: ChannelGraph, used: Sequence[tuple[TracedSize, int]]) -> Iterator[HardCodedSize]:

@@ -55,8 +55,9 @@ class MaskedRun:
         program = self._p.program
         if node.name in given:
             return given[node.name]
-        if node.name in program.constants:
-            return program.constants[node.name]
+        for known in (program.constants, program.settings):
+            if node.name in known:
+                return known[node.name]
         return weights[program.tensors[node.name]].detach()
 
     def _call(self, call: Call) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
 from aacp.errors import UntraceableModel
@@ -108,6 +108,7 @@ class Program:
     tensors: dict[str, str]  # placeholder -> parameter, buffer or tensor attribute of the module
     constants: dict[str, torch.Tensor]  # placeholder -> a tensor that belongs to no module
     inputs: tuple[str, ...]  # placeholders of the caller's tensors, in order
+    settings: dict[str, Any]  # placeholder -> an argument of the caller's that is no tensor, such as None
     output_spec: pytree.TreeSpec  # how the results are wrapped up for the caller
 
     def calls(self) -> Iterator[Call]:
@@ -207,10 +208,12 @@ def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
                 "Remove control flow that depends on the data, or trace a part of the network that has none."
             ) from error
     _inline_wrapped(exported.graph_module)
-    tensors, constants, inputs = {}, {}, []
+    tensors, constants, inputs, settings = {}, {}, [], {}
     for spec in exported.graph_signature.input_specs:
         name = getattr(spec.arg, "name", "")
-        if spec.kind == InputKind.USER_INPUT:
+        if isinstance(spec.arg, ConstantArgument):
+            settings[name] = spec.arg.value
+        elif spec.kind == InputKind.USER_INPUT:
             inputs.append(name)
         elif spec.target in known:
             tensors[name] = spec.target
@@ -218,7 +221,9 @@ def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
             constants[name] = exported.constants[spec.target]
         else:
             tensors[name] = _first_name(model, known, spec.target)
-    return Program(exported.graph_module.graph, tensors, constants, tuple(inputs), exported.call_spec.out_spec)
+    return Program(
+        exported.graph_module.graph, tensors, constants, tuple(inputs), settings, exported.call_spec.out_spec
+    )
 
 
 def _inline_wrapped(program: fx.GraphModule) -> None:

@@ -26,6 +26,7 @@ class Pruned:
     evaluation: Evaluation
     exported: Export | None  # sizes and timings of the ONNX files; None if not asked for or not installed
     folder: RunFolder
+    unexported: str = ""  # why there are no ONNX files, if they were asked for and could not be made
 
     @property
     def file(self) -> Path:
@@ -50,6 +51,7 @@ class Pruned:
     def _places(self) -> list[str]:
         """Where everything is."""
         onnx = [f"ONNX: {self.folder.path / ONNX['pruned']}"] if self.exported else []
+        onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, f"report: {self.report}"]
 
 

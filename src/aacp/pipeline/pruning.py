@@ -18,7 +18,7 @@ from aacp.channels import ChannelGraph
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
-from aacp.errors import InvalidOption
+from aacp.errors import ExportFailed, InvalidExample, InvalidOption
 from aacp.estimate.psae import PSAE
 from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
@@ -27,7 +27,7 @@ from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_netwo
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.probing import Probing
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.rehearsal import rehearse, rehearse_judging
+from aacp.pipeline.rehearsal import rehearse, rehearse_judging, rehearse_training
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
 from aacp.pipeline.subject import Subject
@@ -100,6 +100,7 @@ class PruningRun:
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
         self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
         self.measurements = folder  # of latency; runs of one sweep share them too
+        self.unexported = ""  # why there are no ONNX files, if they could not be made
         self.may_keep_all = False  # whether limits that ask for nothing are limits; in a sweep they are
 
     def pruned(self) -> Pruned:
@@ -114,7 +115,7 @@ class PruningRun:
             evaluation = self.evaluated(graph, choice, network)
             exported = self.exported(network)
             self.reported()
-            return Pruned(network, graph, choice, evaluation, exported, self.folder)
+            return Pruned(network, graph, choice, evaluation, exported, self.folder, self.unexported)
 
     def found(self) -> tuple[ChannelGraph, Choice]:
         """The stages that find a structure."""
@@ -140,6 +141,7 @@ class PruningRun:
         known = self.folder.read_json(STRUCTURE)
         if known is not None:
             return Choice.from_json(known)
+        rehearse_training(self.subject, self.plan, graph)
         self._say("searching")
         lessons = known_of(self.known_from, self.subject, self.plan, graph)
         clock = self.clock(graph)
@@ -201,7 +203,11 @@ class PruningRun:
             return None
         self._say("exporting")
         deployment, example = self.plan.deployment, self.subject.example()
-        found = export_both(self.folder, self.subject.model, network, example, deployment)
+        try:
+            found = export_both(self.folder, self.subject.model, network, example, deployment)
+        except (ExportFailed, InvalidExample) as error:  # all else is done, and worth having
+            self.unexported = str(error)
+            return None
         if found is None:
             self._say("no ONNX files: install them with pip install 'aacp[onnx]'")
         return found

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
+from aacp.channels import ChannelGraph
 from aacp.data.batches import call, inputs_of, targets_of
 from aacp.data.modes import evaluating
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
-from aacp.errors import AACPError, InvalidData
+from aacp.errors import AACPError, InvalidData, InvalidOption
+from aacp.estimate.inheritance import inherit
+from aacp.graph.program import copy_module, first_line
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
+from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.teaching import Loss, one_number
+from aacp.train.teaching import Loss, Objective, one_number
 
 EXAMPLES = 2  # of one, a loss for each example looks like one for all
+STEP = 32  # examples in a step of training, at most
 
 
 def rehearse(subject: Subject, plan: Plan) -> None:
-    """Refuse batches without the targets that score or training need, and a loss that cannot be minimised."""
-    _read_batch(subject, subject.data.holdout, subject.score is accuracy)
+    """Refuse networks that change their inputs or cannot be kept in a file, batches without the targets that score or
+    training need, and a loss that cannot be minimised."""
+    _require_storable(subject.model)
+    _require_pure(subject.model, _read_batch(subject, subject.data.holdout, subject.score is accuracy))
     batch = _read_batch(subject, subject.data.train, plan.recipe is not None)
     if plan.recipe is not None and subject.loss is not None:
         _require_one_number(subject.loss, subject.model, batch)
@@ -42,9 +51,49 @@ def rehearse_judging(subject: Subject) -> str:
                 found.append(f"{subject.scored(subject.model, part):.4f} on {subject.name_of(part)}")
         except AACPError:
             raise
-        except Exception:  # a network that cannot read its data: tracing explains that
-            return "not scored"
+        except Exception as error:
+            if not found:  # a network that cannot read its data: tracing explains that
+                return "not scored"
+            raise InvalidData(
+                f"{subject.name_of(part).capitalize()}: the network does not run on them: {first_line(error)}. Give "
+                "examples like the held-out ones, on which it does."
+            ) from error
     return ", ".join(found)
+
+
+def rehearse_training(subject: Subject, plan: Plan, graph: ChannelGraph) -> None:
+    """Take a step with the network as it is, and with half of every width: what fails would fail after the search."""
+    if plan.recipe is None:
+        return
+    size = min(STEP, plan.recipe.batch_size)
+    batch = next(iter(subject.read(subject.data.train, size, _home(subject.model))))
+    trouble = _trouble_in_a_step(subject, plan.recipe, copy_module(subject.model), batch)
+    if trouble is not None:
+        raise InvalidOption(
+            f"A step of training fails on the network as it is: {trouble}. Give a loss for its outputs and targets, or "
+            "a recipe that suits them."
+        )
+    halved = inherit(subject.model, graph, [(group.width + 1) // 2 for group in graph.free])
+    trouble = _trouble_in_a_step(subject, plan.recipe, halved, batch)
+    if trouble is not None:
+        raise InvalidOption(
+            f"A step of training fails once channels are cut: {trouble}. If parts are used in training alone, leave "
+            "what they read as it is (frozen)."
+        )
+
+
+def _trouble_in_a_step(subject: Subject, recipe: Recipe, network: nn.Module, batch: Any) -> str | None:
+    try:
+        with global_seed(_home(subject.model), 0):
+            outputs = call(network.train(), inputs_of(batch))
+            Objective(recipe, subject.loss).labelled(outputs, targets_of(batch)).backward()  # type: ignore[no-untyped-call]
+    except AACPError:
+        raise
+    except Exception as error:
+        return first_line(error)
+    if recipe.distillation and not isinstance(outputs, torch.Tensor):
+        return f"the teacher's probabilities are compared, but the outputs are a {type(outputs).__name__}"
+    return None
 
 
 def _read_batch(subject: Subject, part: Source, needs_targets: bool) -> Any:
@@ -55,6 +104,32 @@ def _read_batch(subject: Subject, part: Source, needs_targets: bool) -> Any:
             "the loader or data set give pairs, whose inputs may be a tuple, or a dictionary by argument name."
         )
     return batch
+
+
+def _require_storable(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            raise InvalidOption(
+                f"{path or 'The network'} has state that is no tensor (get_extra_state), which would be missing from "
+                "what is saved. Keep it in a buffer."
+            )
+
+
+def _require_pure(model: nn.Module, batch: Any) -> None:
+    """Data are kept and read many times: a network must leave its inputs as they are."""
+    inputs = inputs_of(batch)
+    before = copy.deepcopy(inputs)
+    try:
+        with global_seed(_home(model), 0), torch.no_grad(), evaluating(model):
+            call(model, inputs)
+    except Exception:  # what it cannot read, tracing explains
+        return
+    pairs = zip(pytree.tree_leaves(before), pytree.tree_leaves(inputs), strict=True)
+    if any(isinstance(old, torch.Tensor) and not torch.equal(old, new) for old, new in pairs):
+        raise InvalidOption(
+            "The network writes into its inputs, so that the next pass would read other data. Let it make a new "
+            "tensor: x = x - mean, not x -= mean."
+        )
 
 
 def _require_one_number(loss: Loss, model: nn.Module, batch: Any) -> None:

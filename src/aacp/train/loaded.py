@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
-from aacp.data.batches import batch_size_of, moved, targets_of
+from aacp.data.batches import batch_size_of, inputs_of, moved, targets_of
 from aacp.errors import AACPError, InvalidData
 from aacp.train.seeding import generator, seed_loader
 
@@ -56,7 +56,8 @@ class Loaded:
             # A last batch of one has no statistics; a first one is a mistake, to be told rather than passed over.
             if batch_size_of(share) >= self.least or not position:
                 self._check(targets_of(share))
-                yield moved(share, self.device)
+                here = moved(share, self.device)
+                yield inputs_of(here), targets_of(here)
 
     def _loader(self, epoch: int) -> DataLoader[Any]:
         """A loader whose workers draw from the epoch's seed; new for each epoch, as living workers keep their state."""
