@@ -27,7 +27,11 @@ from aacp.commands.parameters import Step
 @SCOPE
 @click.option("--structures", type=click.IntRange(min=8), default=48, show_default=True, help="Structures to time.")
 @click.option(
-    "--seconds", type=float, default=1.0, show_default=True, help="Time for each of them; more on a busy machine."
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Time for each of them; more on a busy machine.",
 )
 @click.option("--out", type=click.Path(), show_default="latency/MODEL-RUNTIME-DEVICE.json", help="File of the table.")
 @JSON

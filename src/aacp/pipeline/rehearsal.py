@@ -66,7 +66,7 @@ def rehearse_training(subject: Subject, plan: Plan, graph: ChannelGraph) -> None
     if plan.recipe is None:
         return
     size = min(STEP, plan.recipe.batch_size)
-    batch = next(iter(subject.read(subject.data.train, size, _home(subject.model))))
+    batch = next(iter(subject.read(subject.data.train, size)))
     trouble = _trouble_in_a_step(subject, plan.recipe, copy_module(subject.model), batch)
     if trouble is not None:
         raise InvalidOption(
@@ -84,8 +84,8 @@ def rehearse_training(subject: Subject, plan: Plan, graph: ChannelGraph) -> None
 
 def _trouble_in_a_step(subject: Subject, recipe: Recipe, network: nn.Module, batch: Any) -> str | None:
     try:
-        with global_seed(_home(subject.model), 0):
-            outputs = call(network.train(), inputs_of(batch))
+        with global_seed(subject.device, 0):
+            outputs = call(network.to(subject.device).train(), inputs_of(batch))
             Objective(recipe, subject.loss).labelled(outputs, targets_of(batch)).backward()  # type: ignore[no-untyped-call]
     except AACPError:
         raise
