@@ -229,3 +229,32 @@ def test_an_exported_graph_is_made_anew_from_the_shapes_of_its_example(tmp_path:
         aacp.save(network, graph, tmp_path / "a", kept=told, example=example)
         loaded = aacp.load(tmp_path / "a", into=stir(micro.build()))
         assert torch.equal(loaded(*example), network(*example))
+
+
+class Gridded(nn.Module):
+    """Makes a tensor for itself when it first runs, as detectors and position embeddings do."""
+
+    def __init__(self, first: Tensor | None) -> None:
+        super().__init__()
+        self.layers, self.grid = chain(), first
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.grid is None or self.grid.shape != x.shape[2:]:
+            self.grid = torch.linspace(0, 1, x[0, 0].numel()).view(x.shape[2:])
+        return self.layers(x + self.grid)
+
+
+@pytest.mark.parametrize("first", [None, torch.zeros(1)])
+def test_what_a_network_makes_while_it_runs_keeps_nobody_from_loading(first: Tensor | None, tmp_path: Path) -> None:
+    for runs_before, runs_after in ((True, False), (False, True)):
+        model = Gridded(first).eval()
+        if runs_before:
+            model(X)
+        graph = aacp.trace(model, X)
+        if runs_after:
+            model(X)
+        network = stir(aacp.shrink(model, graph, half(graph, seed=1))).eval()
+        expected = network(X)
+        aacp.save(network, graph, tmp_path / "gridded.safetensors", example=X)
+        loaded = aacp.load(tmp_path / "gridded.safetensors", into=Gridded(first))
+        assert torch.equal(loaded(X), expected)

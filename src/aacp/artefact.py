@@ -23,6 +23,7 @@ from aacp.errors import BrokenArtefact, GraphMismatch, InvalidOption
 from aacp.folder import RunFolder
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
 from aacp.graph.signature import from_plain, to_plain
+from aacp.graph.slicing import passing_attributes, plain_attributes
 from aacp.graph.surgery import Kept, shrink
 from aacp.header import KEY, Artefact, Cut, artefact_path
 from aacp.structure import Structure
@@ -139,8 +140,9 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
         raise InvalidOption(f"The {graph.model} is on the meta device and has no data to fill. Build it on the CPU.")
     found = {name: tuple(tensor.shape) for name, tensor in tensors_of(network).items()}
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
+    passing = passing_attributes(network, graph)
     for name in dict.fromkeys([*known, *found]):
-        if found.get(name) != known.get(name):
+        if found.get(name) != known.get(name) and name not in passing:
             raise BrokenArtefact(
                 f"{name} has shape {_words(found.get(name))} in the {graph.model} that was given, but "
                 f"{_words(known.get(name))} in the one that {path} was pruned from. Build the original as it was then."
@@ -149,7 +151,8 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
 
 def _fill(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     own, stored = tensors_of(network), stored_tensors(network)
-    for name in sorted(stored | set(weights)):
+    attributes = plain_attributes(network) - stored
+    for name in sorted((stored | set(weights)) - attributes):
         found = tuple(weights[name].shape) if name in weights else None
         wanted = tuple(own[name].shape) if name in own else None
         if found != wanted:
@@ -157,8 +160,13 @@ def _fill(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None
                 f"{name} has shape {_words(found)} in {path}, but {_words(wanted)} in the network cut as its header "
                 "says. Write the file again with aacp.save."
             )
+    device = next((tensor.device for tensor in own.values()), torch.device("cpu"))
     for name, tensor in weights.items():
-        own[name].data = tensor.to(own[name].device)
+        if name in own:
+            own[name].data = tensor.to(own[name].device)
+        else:  # an attribute that the network had made for itself, and a fresh one has not yet
+            path_to, _, key = name.rpartition(".")
+            setattr(network.get_submodule(path_to), key, tensor.to(device))
 
 
 def _words(shape: tuple[int, ...] | None) -> str:

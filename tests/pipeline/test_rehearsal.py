@@ -69,7 +69,7 @@ def own_score(network: nn.Module, batches: aacp.Batches) -> float:
     [
         (dictionary, "a dictionary of 'image', 'label'"),
         (lambda image, label: (image, label, label), r"a (list|tuple) of 3"),
-        (lambda image, label: image, "one Tensor"),
+        (lambda image, label: image, r"a tensor of shape \(2, 1, 6, 6\)"),
     ],
 )
 def test_batches_without_targets_are_named_and_refused(form: Any, words: str, tmp_path: Path) -> None:
@@ -246,6 +246,15 @@ class Answers(Noisy):
         return {"logits": super().forward(image)}
 
 
+class Single(Noisy):
+    def forward(self, image: Tensor) -> Any:
+        return super().forward(image)[:, :1]
+
+
+def as_number(image: Tensor, label: Tensor) -> Any:
+    return image, label[None].float()
+
+
 def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs["logits"], targets)
 
@@ -255,9 +264,19 @@ def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
     [
         (of_network(Noisy()), 0.5, None),
         (of_network(WithHead()), 0.0, r"fails once channels are cut: RuntimeError: .*leave what they read as it is"),
-        (of_network(Answers()), 0.0, r"fails on the network as it is: TypeError: .* Give a loss"),
+        (of_network(Answers()), 0.0, r"cross-entropy is of probabilities of classes, but .* 'logits'\. Give a loss"),
         (of_network(Answers(), loss=halved_loss), 0.0, None),
-        (of_network(Answers(), loss=halved_loss), 0.5, r"probabilities are compared, but the outputs are a dict"),
+        (
+            of_network(Answers(), loss=halved_loss),
+            0.5,
+            r"distillation compares .* but the outputs are a dictionary of 'logits'",
+        ),
+        (
+            of_network(Single(), as_number),
+            0.0,
+            r"cross-entropy is of .* classes, but the outputs are a tensor of shape \(4, 1\)",
+        ),
+        (of_network(Single(), as_number, loss=F.mse_loss), 0.0, None),
         (
             subject(lambda image, label: (image, label.int())),
             0.0,

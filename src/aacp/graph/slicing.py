@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, HardCodedSize, Tensor
+from aacp.channels import ChannelGraph, HardCodedSize
 from aacp.errors import GraphMismatch
 from aacp.graph.closures import closure_of, with_closure
 from aacp.graph.program import copy_module, named_tensors
@@ -47,8 +47,8 @@ def sliced_tensors(
     """
     require_match(model, graph)
     stays = [(units[lane] | (lane < 0)) for lane in graph.lanes]
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
-    return {id(value): _sliced(value, tensors[name], stays, shared) for name, value in named_tensors(model)}
+    lanes = {tensor.name: tensor.lanes for tensor in graph.tensors}
+    return {id(value): _sliced(value, lanes.get(name, ()), stays, shared) for name, value in named_tensors(model)}
 
 
 def require_match(model: nn.Module, graph: ChannelGraph) -> None:
@@ -56,8 +56,9 @@ def require_match(model: nn.Module, graph: ChannelGraph) -> None:
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
     found = {name: tuple(value.shape) for name, value in named_tensors(model)}
     parameters = [tensor.name for tensor in graph.tensors if tensor.is_parameter]
-    for name in [*found, *parameters]:
-        if known.get(name) != found.get(name):
+    differing = [name for name in [*found, *parameters] if known.get(name) != found.get(name)]
+    for name in differing:
+        if name not in passing_attributes(model, graph):
             here = f"has shape {found[name]}" if name in found else "is missing"
             raise GraphMismatch(
                 f"{name} {here} in this network, but the graph knows "
@@ -65,9 +66,26 @@ def require_match(model: nn.Module, graph: ChannelGraph) -> None:
             )
 
 
-def _sliced(value: torch.Tensor, tensor: Tensor, stays: list[NDArray[np.bool_]], shared: bool) -> torch.Tensor:
+def passing_attributes(model: nn.Module, graph: ChannelGraph) -> set[str]:
+    """What a network makes for itself while it runs, and may make anew: attributes that no channel lies along."""
+    return plain_attributes(model) - {tensor.name for tensor in graph.tensors if set(tensor.lanes) - {None}}
+
+
+def plain_attributes(model: nn.Module) -> set[str]:
+    """Where modules keep tensors, or None in their place, that are neither parameters nor buffers."""
+    return {
+        f"{path}.{key}" if path else key
+        for path, module in model.named_modules()
+        for key, value in vars(module).items()
+        if value is None or isinstance(value, torch.Tensor)
+    }
+
+
+def _sliced(
+    value: torch.Tensor, lanes: Sequence[int | None], stays: list[NDArray[np.bool_]], shared: bool
+) -> torch.Tensor:
     result = value.detach()
-    for dim, lane in enumerate(tensor.lanes):
+    for dim, lane in enumerate(lanes):
         if lane is not None and not stays[lane].all():
             index = torch.from_numpy(np.flatnonzero(stays[lane])).to(value.device)
             result = result.index_select(dim, index)

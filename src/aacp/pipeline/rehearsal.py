@@ -20,6 +20,7 @@ from aacp.estimate.inheritance import inherit
 from aacp.graph.program import copy_module, first_line
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.subject import Subject
+from aacp.train.loaded import check_targets
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss, Objective, one_number
@@ -70,8 +71,8 @@ def rehearse_training(subject: Subject, plan: Plan, graph: ChannelGraph) -> None
     trouble = _trouble_in_a_step(subject, plan.recipe, copy_module(subject.model), batch)
     if trouble is not None:
         raise InvalidOption(
-            f"A step of training fails on the network as it is: {trouble}. Give a loss for its outputs and targets, or "
-            "a recipe that suits them."
+            f"A step of training fails on the network as it is: {trouble}. Give a loss for its outputs and targets "
+            "(loss), and a recipe that suits them (distillation=0 where outputs are no classes)."
         )
     halved = inherit(subject.model, graph, [(group.width + 1) // 2 for group in graph.free])
     trouble = _trouble_in_a_step(subject, plan.recipe, halved, batch)
@@ -83,17 +84,25 @@ def rehearse_training(subject: Subject, plan: Plan, graph: ChannelGraph) -> None
 
 
 def _trouble_in_a_step(subject: Subject, recipe: Recipe, network: nn.Module, batch: Any) -> str | None:
+    targets = targets_of(batch)
     try:
         with global_seed(subject.device, 0):
             outputs = call(network.to(subject.device).train(), inputs_of(batch))
-            Objective(recipe, subject.loss).labelled(outputs, targets_of(batch)).backward()  # type: ignore[no-untyped-call]
+            if (recipe.distillation or subject.loss is None) and not _are_classes(outputs):
+                means = "distillation compares" if recipe.distillation else "cross-entropy is of"
+                return f"{means} probabilities of classes, but the outputs are {_in_words(outputs)}"
+            if subject.loss is None:
+                check_targets(targets, outputs.size(1))
+            Objective(recipe, subject.loss).labelled(outputs, targets).backward()  # type: ignore[no-untyped-call]
     except AACPError:
         raise
     except Exception as error:
         return first_line(error)
-    if recipe.distillation and not isinstance(outputs, torch.Tensor):
-        return f"the teacher's probabilities are compared, but the outputs are a {type(outputs).__name__}"
     return None
+
+
+def _are_classes(outputs: Any) -> bool:
+    return isinstance(outputs, torch.Tensor) and outputs.dim() > 1 and outputs.size(1) > 1
 
 
 def _read_batch(subject: Subject, part: Source, needs_targets: bool) -> Any:
@@ -161,7 +170,7 @@ def _in_words(batch: Any) -> str:
         return f"a dictionary of {', '.join(map(repr, batch))}"
     if isinstance(batch, (tuple, list)):
         return f"a {type(batch).__name__} of {len(batch)}"
-    return f"one {type(batch).__name__}"
+    return f"a tensor of shape {tuple(batch.shape)}" if isinstance(batch, torch.Tensor) else type(batch).__name__
 
 
 def _home(model: nn.Module) -> torch.device:

@@ -93,9 +93,8 @@ class Loaded:
         return pytree.tree_map_only(Tensor, mine, batch)
 
     def _check(self, targets: Any) -> None:
-        """A label without a class would end a GPU's process, so it is looked for before it gets there."""
-        if math.isfinite(self.classes) and isinstance(targets, Tensor) and not targets.is_floating_point():
-            check_labels(targets[targets != IGNORED], self.classes)
+        if math.isfinite(self.classes):
+            check_targets(targets, self.classes)
 
 
 def _plainly(loader: Iterable[Any]) -> Iterator[Any]:
@@ -111,6 +110,12 @@ def _plainly(loader: Iterable[Any]) -> Iterator[Any]:
 
 def worker_count(ranks: int = 1) -> int:
     return min(8, max(1, len(os.sched_getaffinity(0)) // ranks))
+
+
+def check_targets(targets: Any, classes: float) -> None:
+    """A label without a class would end a GPU's process, so it is looked for before it gets there."""
+    if isinstance(targets, Tensor) and not targets.is_floating_point():
+        check_labels(targets[targets != IGNORED], classes)
 
 
 def check_labels(labels: Tensor, classes: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 
 from aacp.data.batches import call
 from aacp.errors import InvalidOption
+from aacp.graph.program import copy_module
 from aacp.train.recipe import Recipe
 
 Loss = Callable[[Any, Any], Tensor]
@@ -78,7 +78,7 @@ def one_number(loss: Any) -> Tensor:
 
 def _ready(network: nn.Module, device: torch.device, half: torch.dtype | None) -> nn.Module:
     """A copy fit for answering quickly; weights are converted once, where autocast would do it at every step."""
-    ready = copy.deepcopy(network).eval().requires_grad_(False).to(device)
+    ready = copy_module(network).eval().requires_grad_(False).to(device)
     if half is not None:
         for module in ready.modules():
             if isinstance(module, CONVERTIBLE):
