@@ -19,7 +19,9 @@ format: .venv/complete
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
-# Compiling all that torch brings takes longer than compiling what is used of it, when it is.
+# Compiling all that torch brings takes longer than compiling what is used of it, when it is; and that is kept, whatever
+# the environment says, or every process would compile it again.
+export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable
 
 .venv/ready: pyproject.toml constraints.txt
