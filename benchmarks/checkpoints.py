@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import aacp
-from aacp.bench.provenance import Provenance
+from aacp.runs.provenance import Provenance
 
 
 def measured(name: str, file: str, batches: aacp.Batches) -> dict[str, Any]:

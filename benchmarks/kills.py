@@ -22,7 +22,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 import aacp
-from aacp.bench.provenance import Provenance
+from aacp.runs.provenance import Provenance
 from aacp.train.recipe import DIGITS
 
 

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 
 import aacp
-from aacp.bench.provenance import Provenance
-from aacp.cost.calibration import PredictionError
-from aacp.latency.benches import NetworkBench
+from aacp.latency.calibration import PredictionError
+from aacp.latency.timers import NetworkBench
+from aacp.runs.provenance import Provenance
 
 NETWORKS = {"resnet20": (1, 3, 32, 32), "torchvision:mobilenet_v2": (1, 3, 224, 224), "vgg16": (1, 3, 32, 32)}
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import aacp
-from aacp.bench.provenance import Provenance
+from aacp.runs.provenance import Provenance
 from latency_prediction import NETWORKS
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from aacp.bench.compare import NETWORKS
 from aacp.bench.problems import FAMILIES, Problem, pruning_problem
-from aacp.bench.provenance import Provenance
+from aacp.runs.provenance import Provenance
 from aacp.search.history import History
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher

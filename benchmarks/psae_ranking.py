@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import aacp
-from aacp.bench.provenance import Provenance
+from aacp.runs.provenance import Provenance
 from aacp.train.recipe import FINETUNE
 from psae_speed import structures_of
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import aacp
-from aacp.bench.provenance import Provenance
+from aacp.runs.provenance import Provenance
 from psae_speed import images_of
 
 BUDGETS = (10, 50, 100, 200)

@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 
 import aacp
-from aacp.bench.provenance import Provenance
 from aacp.correlation import spearman
+from aacp.runs.provenance import Provenance
 
 
 def structures_of(graph: aacp.ChannelGraph, rate: float, count: int) -> list[aacp.Structure]:

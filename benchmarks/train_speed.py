@@ -22,16 +22,16 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.nn import functional as F
 
+from aacp.accelerate.norms import quick_norms
+from aacp.accelerate.widening import MULTIPLE, examples, widened
 from aacp.data.images import Images
+from aacp.train.device_batches import DeviceBatches
 from aacp.train.devices import make_fabric
 from aacp.train.folding import quickened
-from aacp.train.norms import quick_norms
 from aacp.train.recipe import FINETUNE, Recipe
-from aacp.train.resident import Resident
 from aacp.train.session import Session
 from aacp.train.sources import source_of
 from aacp.train.step import CapturedStep
-from aacp.train.widening import MULTIPLE, examples, in_stead_of
 from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
@@ -60,7 +60,7 @@ def seconds_of(
         recipe = replace(recipe, precision="32-true")
     fabric = make_fabric(recipe.precision)
     source = source_of(images, recipe, fabric)
-    assert isinstance(source, Resident)
+    assert isinstance(source, DeviceBatches)
     if way == "plain":
         return plain(student, teacher, source, recipe, fabric.device, epochs)
     shown = examples(source, fabric)
@@ -68,7 +68,7 @@ def seconds_of(
     if not (is_single or way.endswith("folded")):
         (teacher,) = quickened(teacher, shown)
     multiple = 1 if is_single or "widened" in way else MULTIPLE
-    with in_stead_of(student, shown, fabric, multiple, verbose=True) as stand_in:
+    with widened(student, shown, fabric, multiple, verbose=True) as stand_in:
         if way == "captured, compiled":
             stand_in.trained.compile()
         norms = nullcontext() if way == "captured, torch's norms" else quick_norms(stand_in.trained, fabric)
@@ -80,7 +80,7 @@ def epochs_of(
     way: str,
     student: nn.Module,
     teacher: nn.Module,
-    source: Resident,
+    source: DeviceBatches,
     recipe: Recipe,
     fabric: Fabric,
     epochs: int,
@@ -105,7 +105,7 @@ def epochs_of(
     return [session.run_epoch(1 + number).seconds for number in range(epochs)]
 
 
-def show_kernels(session: Session, source: Resident, steps: int = 20) -> None:
+def show_kernels(session: Session, source: DeviceBatches, steps: int = 20) -> None:
     """Which kernels some steps spend their time in."""
     with torch.profiler.profile() as profile:
         for _, (inputs, targets) in zip(range(steps), source.epoch(0), strict=False):
@@ -115,7 +115,7 @@ def show_kernels(session: Session, source: Resident, steps: int = 20) -> None:
 
 
 def plain(
-    student: nn.Module, teacher: nn.Module, source: Resident, recipe: Recipe, device: torch.device, epochs: int
+    student: nn.Module, teacher: nn.Module, source: DeviceBatches, recipe: Recipe, device: torch.device, epochs: int
 ) -> list[float]:
     """The loop one writes without thinking of launches: autocast, torch's own SGD, one step after the other."""
     student.to(device).train()

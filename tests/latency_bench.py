@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 
 from aacp.channels import ChannelGraph, ChannelGroup, Layer
-from aacp.cost.latency import LatencyTable
-from aacp.cost.pieces import Measured, Piece, Setting, Width
-from aacp.latency.benches import pieces_of_graph
 from aacp.latency.measuring import measured_table, spread_structures
-from aacp.machine import machine
+from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure, Width
+from aacp.latency.table import LatencyTable
+from aacp.latency.timers import pieces_of_graph
+from aacp.runs.provenance import machine
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
-SETTING = Setting("torch", "2.0", "cpu", "float32", 1, 1, machine())
+SETTING = MeasurementConditions("torch", "2.0", "cpu", "float32", 1, 1, machine())
 Kernel = Callable[[int, int], float]
 
 
@@ -61,12 +61,12 @@ class FakeBench:
     def whole(self, structure: Structure) -> float:
         return 0.8 * float(self.pieces_seconds(structure).sum()) + 5e-6
 
-    def __call__(self, structure: Structure) -> Measured:
+    def __call__(self, structure: Structure) -> TimedStructure:
         self.asked.append(structure)
         busy = 1 + self.generator.random()  # the machine, for all that is measured in these turns
         shaken = busy * np.exp(self.noise * self.generator.standard_normal(len(self.pieces)))
         full = self.graph.full
-        return Measured(
+        return TimedStructure(
             tuple(structure),
             busy * self.whole(structure),
             busy * self.whole(full),

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from aacp.records import BeforeAfter, Choice, Epoch, Export, Latency, Measured, Reached, Request, Target
+from aacp.runs.files import (
+    BeforeAfter,
+    ChosenStructure,
+    Epoch,
+    Latency,
+    LimitResult,
+    NetworkMetrics,
+    OnnxRecord,
+    Request,
+    Target,
+)
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
 
@@ -17,10 +27,10 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
     ("heading", "kinds"),
     [
         ("run.json", (Request, Target)),
-        ("structure.json", (Choice, Reached)),
+        ("structure.json", (ChosenStructure, LimitResult)),
         ("training/log.jsonl", (Epoch,)),
-        ("evaluation.json", (Measured,)),
-        ("export.json", (Export, BeforeAfter, Latency)),
+        ("evaluation.json", (NetworkMetrics,)),
+        ("export.json", (OnnxRecord, BeforeAfter, Latency)),
     ],
 )
 def test_the_document_lists_every_field(heading: str, kinds: tuple[type, ...]) -> None:

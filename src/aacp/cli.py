@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import click
 
-from aacp import __version__
 from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
@@ -19,6 +18,7 @@ from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
+from aacp.version import __version__
 
 
 class Commands(click.Group):
@@ -168,7 +168,7 @@ def export(
     as_json: bool,
 ) -> None:
     """Write the pruned network of a run folder or of a .safetensors file as ONNX, compared with torch."""
-    from aacp.export import export_artefact
+    from aacp.artefact.onnx import export_artefact
 
     found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch)
     click.echo(json.dumps(found.to_json()) if as_json else str(found))

@@ -122,3 +122,9 @@ class WorkerFailed(AACPError):
 
 class InvalidStructure(AACPError, ValueError):
     """Counts or indices that the graph or space does not allow."""
+
+
+def first_line(error: BaseException) -> str:
+    """The class of an exception and the first line of its message, to quote in a message of ours."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('. ')}" if lines else type(error).__name__

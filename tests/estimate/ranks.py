@@ -86,7 +86,7 @@ def _rank(pipe: Connection, rank: int, size: int, port: int, job: Callable[..., 
 
 def method(name: str, seed: int = 7) -> Searcher[Any]:
     if name == "batched":
-        return aacp.GuidedEvolution(PROBLEM.space, PROBLEM.budget, seed, aacp.Guidance(batch=5))
+        return aacp.GuidedEvolution(PROBLEM.space, PROBLEM.budget, seed, aacp.GuidedEvolutionSettings(batch=5))
     return aacp.searcher(name, PROBLEM.space, PROBLEM.budget, seed)
 
 

@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.strategies import DDPStrategy
 
 import aacp
-from aacp.folder import RunFolder
+from aacp.runs.folder import RunFolder
 from aacp.search.loop import SearchResult, run_search
 from estimate.ranks import (
     PROBLEM,

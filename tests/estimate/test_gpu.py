@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import aacp
-from aacp.estimate import kernels
-from aacp.estimate.kernels import Convolution, Pending
+from aacp.accelerate.kernels import dispatch as kernels
+from aacp.accelerate.kernels.dispatch import Convolution, Pending
 
 pytestmark = [
     pytest.mark.gpu,

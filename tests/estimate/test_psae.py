@@ -410,7 +410,7 @@ def test_out_of_memory_on_a_single_image_is_passed_on(psae, images: int) -> None
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_where_masked_passes_need_too_much_memory_slices_take_over(psae, monkeypatch, passes: int) -> None:
-    from aacp.estimate.masked import Masked
+    from aacp.accelerate.masked.execution import Masked
 
     def run(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("out of memory")

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import aacp
-from aacp.graph.program import copy_module, export, named_tensors
+from aacp.graph.program import export
+from aacp.modules import copy_module, named_tensors
 
 
 class Wrapped(nn.Module):

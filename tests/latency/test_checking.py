@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import aacp
-from aacp.timing import Spread
+from aacp.latency.timing import Quartiles
 
 
 def wide() -> nn.Module:
@@ -33,6 +33,6 @@ def test_a_much_smaller_structure_is_faster_and_the_ratio_says_so(runtime: str) 
 
 
 def test_faster_means_in_most_turns() -> None:
-    seconds = Spread(1.0, 1.0, 1.0)
-    assert aacp.Checked(aacp.Structure([1]), seconds, Spread(0.8, 0.9, 0.99)).is_faster
-    assert not aacp.Checked(aacp.Structure([1]), seconds, Spread(0.8, 0.9, 1.01)).is_faster
+    seconds = Quartiles(1.0, 1.0, 1.0)
+    assert aacp.LatencyCheck(aacp.Structure([1]), seconds, Quartiles(0.8, 0.9, 0.99)).is_faster
+    assert not aacp.LatencyCheck(aacp.Structure([1]), seconds, Quartiles(0.8, 0.9, 1.01)).is_faster

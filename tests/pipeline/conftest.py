@@ -9,8 +9,9 @@ import torch
 
 import aacp
 from aacp.graph.tracing import prepare
-from aacp.graph.verification import Bench
-from aacp.pipeline import pruning, subject
+from aacp.graph.verification import Verifier
+from aacp.pipeline import pruning
+from aacp.pipeline import task as subject
 from aacp.train.recipe import DIGITS
 
 
@@ -39,12 +40,12 @@ def graph(model: torch.nn.Module, example: torch.Tensor) -> aacp.ChannelGraph:
 
 
 @pytest.fixture(scope="session")
-def bench(model: torch.nn.Module, example: torch.Tensor) -> Bench:
+def bench(model: torch.nn.Module, example: torch.Tensor) -> Verifier:
     return prepare(model, example)
 
 
 @pytest.fixture
-def traced_before(graph: aacp.ChannelGraph, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def traced_before(graph: aacp.ChannelGraph, bench: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run traces, and sets up to compare its structure on, is the same in every run: made once for all."""
     monkeypatch.setattr(pruning, "trace", lambda *_, **__: graph)
     monkeypatch.setattr(subject, "prepare", lambda *_: bench)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import aacp
-from aacp.folder import RunFolder
 from aacp.pipeline.delivery import save_network
+from aacp.runs.folder import RunFolder
 
 
 def saved(folder: Path, model: torch.nn.Module, graph: aacp.ChannelGraph, example: torch.Tensor) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aacp
 from aacp.pipeline.job import FinishingJob, Names
-from aacp.records import Request
+from aacp.runs.files import Request
 
 ASKED = Request("aacp prune", "resnet20", "cifar10", (), 0.125, "default", 10, None, 0, {}, "", "")
 

@@ -10,16 +10,18 @@ import torch
 
 import aacp
 from aacp.pipeline.pruned import Pruned
-from aacp.records import Choice, Evaluation, Export, Measured
+from aacp.runs.files import ChosenStructure, Evaluation, NetworkMetrics, OnnxRecord
 
-BEFORE, AFTER = Measured(0.934, 0.94, 1_000_000, 500, 100), Measured(0.937, None, 499_000, 260, 80)
+BEFORE, AFTER = NetworkMetrics(0.934, 0.94, 1_000_000, 500, 100), NetworkMetrics(0.937, None, 499_000, 260, 80)
 
 
 @pytest.fixture
 def pruned(tmp_path: Path, graph: aacp.ChannelGraph) -> Pruned:
-    exported = Export(18, 0.0, 10, 5, ())
+    exported = OnnxRecord(18, 0.0, 10, 5, ())
     folder = aacp.RunFolder(tmp_path / "run")
-    return Pruned(torch.nn.Identity(), graph, Choice((1, 2), 0.9, ()), Evaluation(BEFORE, AFTER), exported, folder)
+    return Pruned(
+        torch.nn.Identity(), graph, ChosenStructure((1, 2), 0.9, ()), Evaluation(BEFORE, AFTER), exported, folder
+    )
 
 
 def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
-from aacp.folder import RunFolder
 from aacp.pipeline import pruning
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun, prune
-from aacp.pipeline.subject import Subject
+from aacp.pipeline.task import PruningTask
+from aacp.runs.folder import RunFolder
 from aacp.train.recipe import DIGITS
 from forks import started
 
@@ -144,7 +144,7 @@ def lines_of(log: Path) -> int:
 
 
 def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypatch) -> None:
-    for place, stage in ((pruning, "trace"), (pruning, "Search"), (Subject, "measured")):
+    for place, stage in ((pruning, "trace"), (pruning, "Search"), (PruningTask, "measured")):
         monkeypatch.setattr(place, stage, None)
     again = prune(model, data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
     assert again.choice == whole.choice

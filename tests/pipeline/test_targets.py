@@ -4,7 +4,7 @@ import pytest
 
 import aacp
 from aacp.pipeline.targets import in_words, quantity, targets
-from aacp.records import Target
+from aacp.runs.files import Target
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ import aacp
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import activation_bytes, macs, params
 from aacp.cost.budget import Budget, Limit
-from aacp.folder import RunFolder
-from aacp.records import (
+from aacp.runs.files import (
     EVALUATION,
     EXPORT,
     GRAPH,
@@ -27,16 +26,17 @@ from aacp.records import (
     STRUCTURE,
     TRAINING,
     BeforeAfter,
-    Choice,
+    ChosenStructure,
     Epoch,
     Evaluation,
-    Export,
     Latency,
-    Measured,
-    Reached,
+    LimitResult,
+    NetworkMetrics,
+    OnnxRecord,
     Request,
     Target,
 )
+from aacp.runs.folder import RunFolder
 from aacp.search.guided import GuidedEvolution
 from aacp.search.loop import run_search
 from aacp.space import SearchSpace
@@ -68,9 +68,9 @@ class Made:
     path: Path
     graph: ChannelGraph
     request: Request
-    choice: Choice
+    choice: ChosenStructure
     evaluation: Evaluation
-    exported: Export
+    exported: OnnxRecord
     epochs: tuple[Epoch, ...]
 
 
@@ -93,7 +93,9 @@ def make_run(
         path,
         graph,
         _request(path, model, evaluations, macs_rate, params_rate),
-        Choice(best.counts, found.recommended.score, tuple(Reached.of(limit, best) for limit in budget.limits)),
+        ChosenStructure(
+            best.counts, found.recommended.score, tuple(LimitResult.of(limit, best) for limit in budget.limits)
+        ),
         Evaluation(_measured(graph, graph.full, UNPRUNED), _measured(graph, best, test)),
         _exported(speed),
         _epochs(30, test),
@@ -139,18 +141,18 @@ def _request(path: Path, model: str, evaluations: int, macs_rate: float, params_
     )
 
 
-def _measured(graph: ChannelGraph, structure: Structure, test: float) -> Measured:
+def _measured(graph: ChannelGraph, structure: Structure, test: float) -> NetworkMetrics:
     costs: Sequence[int] = [int(cost(structure)) for cost in (macs(graph), params(graph), activation_bytes(graph))]
-    return Measured(test, round(test + 0.0061, 4), *costs, 4 * costs[1] + 2048)
+    return NetworkMetrics(test, round(test + 0.0061, 4), *costs, 4 * costs[1] + 2048)
 
 
-def _exported(speed: float) -> Export:
+def _exported(speed: float) -> OnnxRecord:
     def timing(runtime: str, seconds: float) -> BeforeAfter:
         times = [Latency(t, 0.98 * t, 1.03 * t) for t in (seconds, seconds / speed)]
         return BeforeAfter(runtime, "Xeon 8468", 1, 200, times[0], times[1])
 
     timings = (timing("ONNX Runtime 1.20, 1 thread", 1.83e-3), timing("PyTorch 2.11, 1 thread", 4.41e-3))
-    return Export(18, 2.4e-6, 1_094_232, 512_444, timings)
+    return OnnxRecord(18, 2.4e-6, 1_094_232, 512_444, timings)
 
 
 def _epochs(count: int, final: float) -> tuple[Epoch, ...]:

@@ -6,14 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from aacp.records import BeforeAfter, Choice, Evaluation, Export, Latency, Measured, Request, Target
 from aacp.report.cautions import cautions
 from aacp.report.headline import remarks
 from aacp.report.run import Run
+from aacp.runs.files import (
+    BeforeAfter,
+    ChosenStructure,
+    Evaluation,
+    Latency,
+    NetworkMetrics,
+    OnnxRecord,
+    Request,
+    Target,
+)
 
 REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, {"epochs": 1}, 0, {}, "", "")
-BEFORE, AFTER = Measured(0.934, 0.94, 1000, 500, 100), Measured(0.937, 0.93, 499, 260, 80)
-RUN = Run("r56", REQUEST, choice=Choice((1,), 0.93, ()), evaluation=Evaluation(BEFORE, AFTER))
+BEFORE, AFTER = NetworkMetrics(0.934, 0.94, 1000, 500, 100), NetworkMetrics(0.937, 0.93, 499, 260, 80)
+RUN = Run("r56", REQUEST, choice=ChosenStructure((1,), 0.93, ()), evaluation=Evaluation(BEFORE, AFTER))
 
 
 def told(run: Run) -> list[tuple[str, bool]]:
@@ -37,7 +46,7 @@ def test_where_nothing_is_wrong_nothing_is_said() -> None:
 def test_a_network_that_is_not_faster_is_told_what_to_ask_for(seconds, limits, is_told: bool) -> None:
     before, *after = (Latency(time, 0.98 * time, 1.02 * time) for time in (0.00191, *seconds))
     timings = tuple(BeforeAfter("ORT", "a CPU", 8, 100, before, each) for each in after)
-    run = replace(RUN, request=replace(REQUEST, limits=limits), exported=Export(18, 0.0, 10, 5, timings))
+    run = replace(RUN, request=replace(REQUEST, limits=limits), exported=OnnxRecord(18, 0.0, 10, 5, timings))
     told_now = told(run)
     assert [text.startswith("Fewer MACs made it no faster") and "--step auto" in text for text, _ in told_now] == (
         [True] * is_told

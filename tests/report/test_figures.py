@@ -11,11 +11,11 @@ import plotly.graph_objects as go
 import pytest
 
 from aacp.channels import ChannelGraph, ChannelGroup
-from aacp.records import Choice, Epoch
 from aacp.report.channels import channels_figure
 from aacp.report.curves import training_figure
 from aacp.report.page import write_report
 from aacp.report.run import Run
+from aacp.runs.files import ChosenStructure, Epoch
 from report.pages import Page
 from report.runs import Made, copy_of, sweep_of
 
@@ -104,7 +104,7 @@ def many_groups(names: list[str]) -> ChannelGraph:
 def test_many_groups_are_named_by_the_stage_they_begin() -> None:
     names = ["conv1", *(f"layer{stage}.{block}.conv1" for stage in (1, 2, 3) for block in range(20))]
     graph = many_groups(names)
-    figure = channels_figure(Run("r", graph=graph, choice=Choice((4,) * 61, 0.5, ())))
+    figure = channels_figure(Run("r", graph=graph, choice=ChosenStructure((4,) * 61, 0.5, ())))
     assert figure is not None
     assert figure.layout["xaxis"]["ticktext"] == ["conv1", "layer1", "layer2", "layer3"]
     assert figure.layout["xaxis"]["tickvals"] == [0, 1, 21, 41]

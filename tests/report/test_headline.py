@@ -6,13 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from aacp.records import BeforeAfter, Choice, Evaluation, Export, Latency, Measured, Reached, Request, Target
 from aacp.report.headline import asked, headline, remarks, subject
 from aacp.report.run import Run
+from aacp.runs.files import (
+    BeforeAfter,
+    ChosenStructure,
+    Evaluation,
+    Latency,
+    LimitResult,
+    NetworkMetrics,
+    OnnxRecord,
+    Request,
+    Target,
+)
 
 REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, None, 0, {}, "", "")
-BEFORE = Measured(0.934, 0.94, 1000, 500, 100)
-AFTER = Measured(0.937, 0.93, 499, 260, 80)
+BEFORE = NetworkMetrics(0.934, 0.94, 1000, 500, 100)
+AFTER = NetworkMetrics(0.937, 0.93, 499, 260, 80)
 RUN = Run("r56", REQUEST, evaluation=Evaluation(BEFORE, AFTER))
 
 
@@ -24,7 +34,7 @@ def told(run: Run) -> list[tuple[str, bool]]:
     return [(plain(remark.text), remark.is_good) for remark in remarks(run)]
 
 
-def with_after(after: Measured) -> Run:
+def with_after(after: NetworkMetrics) -> Run:
     return replace(RUN, evaluation=Evaluation(BEFORE, after))
 
 
@@ -48,7 +58,7 @@ def test_one_sentence_says_what_was_achieved() -> None:
         (replace(AFTER, params=600), "20 % more parameters", "Not smaller: 20 % more parameters than before."),
     ],
 )
-def test_what_is_not_better_is_said_as_plainly(after: Measured, sentence: str, remark: str | None) -> None:
+def test_what_is_not_better_is_said_as_plainly(after: NetworkMetrics, sentence: str, remark: str | None) -> None:
     assert sentence in plain(headline(with_after(after)))
     assert told(with_after(after)) == ([] if remark is None else [(remark, False)])
 
@@ -65,14 +75,14 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
     seconds: float, spread: float, words: str, is_good: bool
 ) -> None:
     before, after = (Latency(time, time - spread, time + spread) for time in (0.002, seconds))
-    exported = Export(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, before, after),))
+    exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, before, after),))
     assert told(replace(RUN, exported=exported))[-1] == (words, is_good)
 
 
 def test_a_limit_that_was_missed_is_told_with_both_numbers() -> None:
-    missed = Reached("latency", "s", None, 0.0018, 0.004, 0.0018, 0.002)
-    met = Reached("macs", "MACs", 0.5, None, 1000, 500, 499)
-    run = replace(RUN, choice=Choice((1,), 0.9, (missed, met)))
+    missed = LimitResult("latency", "s", None, 0.0018, 0.004, 0.0018, 0.002)
+    met = LimitResult("macs", "MACs", 0.5, None, 1000, 500, 499)
+    run = replace(RUN, choice=ChosenStructure((1,), 0.9, (missed, met)))
     assert told(run) == [("Limit missed: latency came to 2 ms, where 1.8 ms was the most.", False)]
 
 

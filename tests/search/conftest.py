@@ -1,20 +1,16 @@
-"""Small problems that every search test can afford."""
+"""A small problem that every test of a search can afford."""
 
 import pytest
 
-from aacp.bench.networks import resnet
-from aacp.bench.problems import Problem, pruning_problem
-from aacp.cost.budget import Budget, Limit
+from aacp.bench.problems import Problem
+from aacp.cost.budget import Budget
 from aacp.space import SearchSpace
+from small_problem import small_problem
 
 
 @pytest.fixture(scope="session")
 def problem() -> Problem:
-    """ResNet20 with coupled damage and a noisy estimate, two limits."""
-    one = pruning_problem("neighbour", "resnet20", seed=3)
-    network = resnet(20)
-    budget = Budget(Limit(network.macs(), pruning_rate=0.5), Limit(network.params(), pruning_rate=0.4))
-    return Problem("test", one.space, budget, one.true, one.images, one.seed)
+    return small_problem()
 
 
 @pytest.fixture(scope="session")

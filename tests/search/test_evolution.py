@@ -8,14 +8,14 @@ import pytest
 from aacp.bench.problems import Problem, equation_14
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
-from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, Evolution, ImprovedDifferentialEvolution
+from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, EvolutionSettings, ImprovedDifferentialEvolution
 from aacp.search.population import Population
 from aacp.space import SearchSpace
 
 SPACE = SearchSpace.from_widths([40] * 6, pruning_step=1)
 
 
-def search_with(settings: Evolution, genes, scores=None) -> ImprovedDifferentialEvolution:
+def search_with(settings: EvolutionSettings, genes, scores=None) -> ImprovedDifferentialEvolution:
     """A search in the middle of its life, with this population; no limits."""
     search = ImprovedDifferentialEvolution(SPACE, Budget(), seed=0, settings=settings)
     genes = np.array(genes)
@@ -147,7 +147,7 @@ def test_ide_plus_begins_with_seven_shapes_and_never_repeats_itself(problem: Pro
 def test_on_equation_14_reinitialisation_decides_under_the_fig3_preset_and_the_text_fails() -> None:
     problem = equation_14()
 
-    def best(settings: Evolution, generations: int) -> float:
+    def best(settings: EvolutionSettings, generations: int) -> float:
         search = ImprovedDifferentialEvolution(problem.space, problem.budget, seed=3, settings=settings)
         while search.generation < generations and (batch := search.ask()):
             search.tell([(structure, problem.estimate(structure)) for structure in batch])

@@ -11,7 +11,7 @@ from aacp.bench.problems import Problem, pruning_problem
 from aacp.errors import InvalidOption
 from aacp.search import guided
 from aacp.search.gaussian import GaussianProcess
-from aacp.search.guided import Guidance, GuidedEvolution, log_expected_improvement
+from aacp.search.guided import GuidedEvolution, GuidedEvolutionSettings, log_expected_improvement
 from aacp.search.loop import run_search
 from aacp.search.ridge import RidgeRegression
 
@@ -84,4 +84,4 @@ def by_number(search: GuidedEvolution) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", ["batch", "random", "offspring"])
 def test_settings_below_one_are_refused(name: str) -> None:
     with pytest.raises(InvalidOption, match=name):
-        replace(Guidance(), **{name: 0})
+        replace(GuidedEvolutionSettings(), **{name: 0})

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from aacp.bench.problems import Problem
+from aacp.bench.rivals import COMPARED, compared_method
 from aacp.errors import InvalidOption, RunLocked, RunMismatch
-from aacp.folder import RunFolder
+from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import Bounds, run_search, search_steps
-from aacp.search.methods import METHODS, searcher
+from aacp.search.methods import searcher
 from aacp.search.searcher import Searcher
 
 
 def fresh(problem: Problem, method: str = "ide+") -> Searcher:
-    return searcher(method, problem.space, problem.budget, seed=7)
+    return searcher(compared_method(method), problem.space, problem.budget, seed=7)
 
 
 def logged(folder: Path) -> History:
@@ -68,7 +69,7 @@ def test_cut_short_and_continued_is_the_same_search(problem: Problem) -> None:
     assert search.history == whole.history
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARED)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_stopped_anywhere_a_folder_resumes_exactly_and_evaluates_nothing_twice(
     method: str, error: type[BaseException], problem: Problem, tmp_path: Path

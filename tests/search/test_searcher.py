@@ -12,19 +12,25 @@ from hypothesis import strategies as st
 
 from aacp.bench.networks import resnet
 from aacp.bench.problems import Problem, pruning_problem
+from aacp.bench.rivals import COMPARED, compared_method
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InfeasibleBudget, InvalidOption, InvalidStructure, RunMismatch
-from aacp.search.guided import Guidance, GuidedEvolution
+from aacp.search.guided import GuidedEvolution, GuidedEvolutionSettings
 from aacp.search.history import History
 from aacp.search.loop import run_search
-from aacp.search.methods import METHODS, searcher
+from aacp.search.methods import searcher
 from aacp.search.searcher import Searcher
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
 STEPS = 14  # generations that are enough to see every part of every method
-every_method = pytest.mark.parametrize("method", METHODS)
+every_method = pytest.mark.parametrize("method", COMPARED)
+
+
+def search_of(method: str, problem: Problem, seed: int) -> Searcher:
+    """A new search of the problem by a method of the library or a rival."""
+    return searcher(compared_method(method), problem.space, problem.budget, seed)
 
 
 def told(search, problem: Problem, generations: int = STEPS):
@@ -37,12 +43,12 @@ def told(search, problem: Problem, generations: int = STEPS):
 @pytest.fixture(scope="module")
 def plain(problem: Problem) -> Callable[[str], History]:
     """What each method makes of seed 3, told in order, once."""
-    return cache(lambda method: told(searcher(method, problem.space, problem.budget, seed=3), problem).history)
+    return cache(lambda method: told(search_of(method, problem, 3), problem).history)
 
 
 @every_method
 def test_everything_asked_is_legal_within_every_limit_and_new(method: str, problem: Problem) -> None:
-    search, seen = searcher(method, problem.space, problem.budget, seed=1), set()
+    search, seen = search_of(method, problem, 1), set()
     for _ in range(STEPS):
         for structure in (batch := search.ask()):
             assert structure in problem.space
@@ -55,7 +61,7 @@ def test_everything_asked_is_legal_within_every_limit_and_new(method: str, probl
 
 @settings(max_examples=8, deadline=None)
 @given(
-    st.sampled_from(sorted(METHODS)),
+    st.sampled_from(sorted(COMPARED)),
     st.lists(st.integers(1, 40), min_size=4, max_size=8),
     st.floats(0, 0.8),
     st.integers(0, 99),
@@ -68,9 +74,9 @@ def test_any_space_and_budget_are_obeyed_or_refused(method: str, widths: list[in
     budget = Budget(Limit(Cost("odd", "", full, lambda rows: rows.prod(axis=1) + rows @ prices), pruning_rate=rate))
     if not budget.feasible(space.smallest):
         with pytest.raises(InfeasibleBudget):
-            searcher(method, space, budget)
+            searcher(compared_method(method), space, budget)
         return
-    search = searcher(method, space, budget, seed)
+    search = searcher(compared_method(method), space, budget, seed)
     while len(search.history) < 30 and (batch := search.ask()):
         assert all(structure in space and budget.feasible(structure) for structure in batch)
         search.tell([(structure, float(generator.random())) for structure in batch])
@@ -80,7 +86,7 @@ def test_any_space_and_budget_are_obeyed_or_refused(method: str, widths: list[in
 def test_the_same_seed_gives_the_same_history_and_another_seed_another(
     method: str, problem: Problem, plain: Callable[[str], History]
 ) -> None:
-    again, other = (told(searcher(method, problem.space, problem.budget, seed), problem) for seed in (3, 6))
+    again, other = (told(search_of(method, problem, seed), problem) for seed in (3, 6))
     assert plain(method) == again.history
     if method not in ("uniform", "sensitivity"):  # which hardly draw anything
         assert plain(method) != other.history
@@ -99,7 +105,7 @@ def test_resumed_is_uninterrupted_at_every_generation(method: str, problem: Prob
         search.tell([(structure, problem.estimate(structure)) for structure in batch[3:]])
         yield json.dumps(search.state())
 
-    whole = searcher(method, problem.space, problem.budget, seed=2)
+    whole = search_of(method, problem, 2)
     before = json.dumps(whole.state())
     for _ in range(STEPS):
         for after in moments(whole):
@@ -114,7 +120,10 @@ def test_neither_order_nor_number_of_workers_matters(
     method: str, problem: Problem, plain: Callable[[str], History]
 ) -> None:
     expected = plain(method)
-    shuffled, generator = searcher(method, problem.space, problem.budget, seed=3), np.random.default_rng(0)
+    shuffled, generator = (
+        search_of(method, problem, 3),
+        np.random.default_rng(0),
+    )
     for _ in range(STEPS):
         batch = shuffled.ask()
         for position in generator.permutation(len(batch)):
@@ -122,14 +131,14 @@ def test_neither_order_nor_number_of_workers_matters(
     assert shuffled.history == expected
     assert shuffled.best == expected.best
     with ThreadPoolExecutor(4) as pool:
-        search = searcher(method, problem.space, problem.budget, seed=3)
+        search = search_of(method, problem, 3)
         parallel = run_search(search, problem.estimate, evaluations=len(expected), map=pool.map)
     assert parallel.history == expected
 
 
 @every_method
 def test_best_is_the_best_ever_told(method: str, problem: Problem) -> None:
-    search, scores = searcher(method, problem.space, problem.budget, seed=4), []
+    search, scores = search_of(method, problem, 4), []
     for _ in range(STEPS):
         results = [(structure, problem.estimate(structure)) for structure in search.ask()]
         search.tell(results)
@@ -140,7 +149,7 @@ def test_best_is_the_best_ever_told(method: str, problem: Problem) -> None:
 
 @every_method
 def test_looking_does_not_disturb(method: str, problem: Problem, plain: Callable[[str], History]) -> None:
-    watched = searcher(method, problem.space, problem.budget, seed=3)
+    watched = search_of(method, problem, 3)
     for _ in range(STEPS):
         watched.tell([(structure, problem.estimate(structure)) for structure in watched.ask()])
         assert watched.recommended in list(watched.history)
@@ -151,7 +160,7 @@ def test_looking_does_not_disturb(method: str, problem: Problem, plain: Callable
 @every_method
 def test_a_space_with_nothing_left_to_evaluate_ends_the_search(method: str) -> None:
     space = SearchSpace.from_widths([3, 3], pruning_step=1)
-    search = searcher(method, space, Budget(), seed=0)
+    search = searcher(compared_method(method), space, Budget(), seed=0)
     result = run_search(search, lambda structure: float(sum(structure)), evaluations=100)
     assert result.stopped == "exhausted"
     assert len(result.history) <= 9
@@ -204,12 +213,12 @@ def old(problem: Problem) -> Searcher:
     return told(searcher("default", problem.space, problem.budget, seed=1), problem, 20)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("uniform", "sensitivity")])
+@pytest.mark.parametrize("method", [name for name in COMPARED if name not in ("uniform", "sensitivity")])
 def test_a_new_search_can_start_from_the_best_of_an_old_one(method: str, problem: Problem, old: Searcher) -> None:
     tighter = Budget(Limit(resnet(20).macs(), pruning_rate=0.5))
     found = old.history.rebudget(tighter)
     assert found is not None
-    search = searcher(method, problem.space, tighter, seed=1, start=[found.structure])
+    search = searcher(compared_method(method), problem.space, tighter, seed=1, start=[found.structure])
     first = search.ask()[0]
     assert all(new >= kept for new, kept in zip(first, found.structure, strict=True))  # grown back at most
     assert isinstance(first, Structure)
@@ -217,7 +226,7 @@ def test_a_new_search_can_start_from_the_best_of_an_old_one(method: str, problem
 
 def test_the_members_of_a_batch_are_apart() -> None:
     problem = pruning_problem("additive", "resnet20", seed=1)
-    search = GuidedEvolution(problem.space, problem.budget, settings=Guidance(batch=5))
+    search = GuidedEvolution(problem.space, problem.budget, settings=GuidedEvolutionSettings(batch=5))
     told(search, problem, 3)
     batch = np.array([list(structure) for structure in search.ask()])
     assert len(batch) == 5

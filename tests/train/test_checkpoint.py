@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.errors import Diverged, RunLocked, RunMismatch
-from aacp.folder import RunFolder
+from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import LOG, RUN, STATE, WEIGHTS, Checkpoint
 from aacp.train.loop import Trained, fit
 from aacp.train.recipe import Recipe

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from aacp.cli import main
 from aacp.errors import InvalidOption
-from aacp.folder import RunFolder
+from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import LOG
 from aacp.train.devices import make_fabric
 from aacp.train.launching import run_in_processes

@@ -11,11 +11,11 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from aacp.accelerate.norms import QuickBatchNorm2d, our_kernels, quick_norms
 from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
 from aacp.train.devices import make_fabric
 from aacp.train.loop import fit
-from aacp.train.norms import QuickBatchNorm2d, our_kernels, quick_norms
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import source_of

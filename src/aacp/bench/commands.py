@@ -62,7 +62,7 @@ def slack(out: Path | None) -> None:
 
 
 def _page(command: str, seeds: int, body: str) -> str:
-    from aacp.bench.provenance import Provenance
+    from aacp.runs.provenance import Provenance
 
     return f"{Provenance.of(command)}seeds: 0 to {seeds - 1}\n\n{body}\n"
 

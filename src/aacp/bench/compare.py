@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aacp.bench.problems import Problem, knapsack, pruning_problem
+from aacp.bench.rivals import compared_method
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 
@@ -54,7 +55,7 @@ def problem_of(family: str, seed: int) -> Problem:
 
 def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) -> list[float]:
     """The true score of what the method recommends after each number of evaluations."""
-    search = searcher(method, problem.space, problem.budget, seed)
+    search = searcher(compared_method(method), problem.space, problem.budget, seed)
     found = []
     for mark in marks:
         result = run_search(search, problem.estimate, evaluations=mark)

@@ -15,8 +15,8 @@ import numpy as np
 
 from aacp.bench import ITERATIONS
 from aacp.bench.problems import equation_14
-from aacp.search.bees import BeeColony, Colony, classical
-from aacp.search.evolution import FIG3, PAPER, Evolution, ImprovedDifferentialEvolution
+from aacp.bench.rivals.bees import BeeColony, BeeColonySettings, classical
+from aacp.search.evolution import FIG3, PAPER, EvolutionSettings, ImprovedDifferentialEvolution
 from aacp.search.searcher import Searcher
 
 WITHIN = 300  # iterations in which the paper's IDE finds the optimum
@@ -58,10 +58,10 @@ def readings() -> list[Reading]:
     """The preset and the text side by side, each with and without reinitialisation, and both bee colonies."""
     problem = equation_14()
 
-    def evolution(name: str, settings: Evolution) -> Reading:
+    def evolution(name: str, settings: EvolutionSettings) -> Reading:
         return Reading(name, lambda seed: ImprovedDifferentialEvolution(problem.space, problem.budget, seed, settings))
 
-    def colony(name: str, settings: Colony) -> Reading:
+    def colony(name: str, settings: BeeColonySettings) -> Reading:
         return Reading(name, lambda seed: BeeColony(problem.space, problem.budget, seed, settings), generations=2)
 
     small, large = replace(FIG3, population=30), replace(PAPER, population=50)
@@ -78,7 +78,7 @@ def readings() -> list[Reading]:
         evolution(
             "DE, rand/1, unbiased rounding (N 50)", replace(large, rounding="stochastic", reinitialise_after=None)
         ),
-        colony("ABC as ABCPruner (limit 5, truncation)", Colony(sources=50)),
+        colony("ABC as ABCPruner (limit 5, truncation)", BeeColonySettings(sources=50)),
         colony("ABC, classical (limit N x D, rounding)", classical(problem.space)),
     ]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aacp.bench.problems import network, pruning_problem
+from aacp.bench.rivals import compared_method
 from aacp.cost.budget import Budget, Limit
 from aacp.search.methods import searcher
 from aacp.search.rescaling import Form, Rescaling
@@ -71,7 +72,7 @@ def slack_table(rows: Sequence[Slack]) -> str:
 def overhead(method: str, evaluations: int = 200, repeats: int = 20) -> float:
     """Milliseconds per proposal on the 51 groups of a ResNet98, the median after `evaluations`."""
     problem = pruning_problem("additive", "resnet98")
-    search = searcher(method, problem.space, problem.budget)
+    search = searcher(compared_method(method), problem.space, problem.budget)
     spent: list[float] = []
     while len(spent) < repeats:
         begun = time.perf_counter()

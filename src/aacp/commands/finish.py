@@ -14,7 +14,7 @@ MODEL = click.option("--model", help="MODEL that was pruned, where the folder or
 
 
 @dataclass(frozen=True)
-class Told:
+class Overrides:
     """What a run folder may not know, or not any more."""
 
     model: str | None
@@ -26,7 +26,7 @@ class Told:
 
 
 told = gathered(
-    Told,
+    Overrides,
     [
         MODEL,
         click.option("--weights", type=click.Path(), help="File of the unpruned weights, where it has moved."),
@@ -44,7 +44,7 @@ told = gathered(
 @NO_EXPORT
 @told
 @JSON
-def finetune(trained: Training, named: Told, folder: str, no_export: bool, as_json: bool) -> None:
+def finetune(trained: Training, named: Overrides, folder: str, no_export: bool, as_json: bool) -> None:
     """Fine-tune what the search in RUN has found, with weights inherited from the network; evaluate, export, report."""
     _finish(folder, trained, named, False, not no_export, as_json)
 
@@ -55,12 +55,12 @@ def finetune(trained: Training, named: Told, folder: str, no_export: bool, as_js
 @NO_EXPORT
 @told
 @JSON
-def scratch(trained: Training, named: Told, folder: str, no_export: bool, as_json: bool) -> None:
+def scratch(trained: Training, named: Overrides, folder: str, no_export: bool, as_json: bool) -> None:
     """Train what the search in RUN has found from scratch; evaluate, export, report."""
     _finish(folder, trained, named, True, not no_export, as_json)
 
 
-def _finish(folder: str, trained: Training, named: Told, from_scratch: bool, export: bool, as_json: bool) -> None:
+def _finish(folder: str, trained: Training, named: Overrides, from_scratch: bool, export: bool, as_json: bool) -> None:
     from aacp.pipeline.job import FinishingJob
 
     job = FinishingJob(folder, named.model, named.data, named.weights, named.metric, named.device, named.loss)

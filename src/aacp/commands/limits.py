@@ -12,7 +12,7 @@ import click
 from aacp.commands.options import Command, gathered
 
 if TYPE_CHECKING:
-    from aacp.records import Target
+    from aacp.runs.files import Target
 
 SHORT = {
     "macs": "macs",

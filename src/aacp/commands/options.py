@@ -20,7 +20,7 @@ from aacp.train.recipe import Recipe
 if TYPE_CHECKING:
     from aacp.pipeline.job import Names
     from aacp.pipeline.plan import Plan
-    from aacp.record import Record
+    from aacp.runs.serialisation import Record
 
 Command = Callable[..., Any]
 
@@ -53,7 +53,7 @@ def refuse(names: Sequence[str], because: str, remedy: str) -> None:
 
 
 @dataclass(frozen=True)
-class Subjected:
+class TaskOptions:
     """A network, its data and its score."""
 
     model: str
@@ -126,7 +126,7 @@ THREADS = click.option(
 )
 
 subject = gathered(
-    Subjected,
+    TaskOptions,
     [
         click.argument("model"),
         click.option(
@@ -144,7 +144,7 @@ subject = gathered(
 
 
 @dataclass(frozen=True)
-class Searching:
+class SearchOptions:
     """How to search, and where the network will run."""
 
     step: float | int | Literal["auto"]
@@ -183,7 +183,7 @@ class Searching:
 
 
 searching = gathered(
-    Searching,
+    SearchOptions,
     [
         click.option("--step", type=Step(), default=1 / 8, show_default=True, help=STEP_HELP),
         click.option(

@@ -12,8 +12,8 @@ from aacp.commands.options import (
     FROM,
     JSON,
     NO_EXPORT,
-    Searching,
-    Subjected,
+    SearchOptions,
+    TaskOptions,
     refuse,
     resumable,
     run_option,
@@ -57,9 +57,9 @@ MAX_DROP = click.option(
 @run_option("runs/MODEL")
 @JSON
 def prune(
-    subjected: Subjected,
+    subjected: TaskOptions,
     limited: Limits,
-    searched: Searching,
+    searched: SearchOptions,
     trained: Training,
     scratch: bool,
     no_training: bool,
@@ -103,9 +103,9 @@ def prune(
 @run_option("runs/MODEL")
 @JSON
 def search(
-    subjected: Subjected,
+    subjected: TaskOptions,
     limited: Limits,
-    searched: Searching,
+    searched: SearchOptions,
     known_from: tuple[str, ...],
     folder: str | None,
     as_json: bool,
@@ -134,9 +134,9 @@ def search(
 @run_option("runs/MODEL-sweep")
 @JSON
 def sweep(
-    subjected: Subjected,
+    subjected: TaskOptions,
     limited: Limits,
-    searched: Searching,
+    searched: SearchOptions,
     trained: Training,
     train: bool,
     no_export: bool,

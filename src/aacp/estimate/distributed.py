@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from aacp import errors
-from aacp.errors import AACPError, WorkerFailed
-from aacp.estimate.star import SCORE, TEXT, TRIAL, Star, interrupts_held, interrupts_to, read, written
-from aacp.graph.program import first_line
+from aacp.errors import AACPError, WorkerFailed, first_line
+from aacp.estimate.rank_links import SCORE, TEXT, TRIAL, RankLinks, interrupts_held, interrupts_to, read, written
 from aacp.search.loop import Estimate, Raced, Racer, SearchResult, run_search
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
@@ -49,7 +48,7 @@ def search_on(
     search = partial(search, folder=folder, verbose=verbose)
     if fabric.world_size == 1:
         return search()
-    star = Star(fabric)
+    star = RankLinks(fabric)
     try:
         return Lead(star).run(search, method) if star.rank == 0 else Worker(star, method, estimate).serve()
     finally:
@@ -59,7 +58,7 @@ def search_on(
 class Lead:
     """Rank 0: hands out structures, collects the scores in order, and tells the others how it ended."""
 
-    def __init__(self, star: Star) -> None:
+    def __init__(self, star: RankLinks) -> None:
         self.star = star
         self._others = range(1, star.size)
         self._owing: set[int] = set()  # ranks whose answer is still to come
@@ -132,7 +131,7 @@ class Lead:
 class Worker:
     """Any other rank: estimates what it is given until it is told how the search ended."""
 
-    def __init__(self, star: Star, method: Searcher[Any], estimate: Estimate) -> None:
+    def __init__(self, star: RankLinks, method: Searcher[Any], estimate: Estimate) -> None:
         self.star, self.method, self.estimate = star, method, estimate
         self._failure: BaseException | None = None
 

@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.data.modes import evaluating
 from aacp.errors import InvalidOption
-from aacp.graph.program import named_tensors
 from aacp.graph.slicing import require_match
 from aacp.lanes import Lane
+from aacp.modules import evaluating, named_tensors
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 Importance = str | Callable[[nn.Module, ChannelGraph], Mapping[str, ArrayLike]]

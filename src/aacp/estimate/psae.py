@@ -15,20 +15,20 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from aacp.accelerate.masked.execution import Masked
 from aacp.channels import ChannelGraph
 from aacp.correlation import spearman
 from aacp.data.batches import Batches, targets_of
 from aacp.data.scores import Score, accuracy
-from aacp.errors import AACPError, InvalidData, InvalidOption, InvalidScore
+from aacp.errors import AACPError, InvalidData, InvalidOption, InvalidScore, first_line
 from aacp.estimate.importance import Importance, unit_importance
 from aacp.estimate.inheritance import Order
-from aacp.estimate.masked import Masked
 from aacp.estimate.racing import LOOKS, is_losing
 from aacp.estimate.recalibration import recalibrate
 from aacp.estimate.settings import Execution, Passes, Settings
 from aacp.estimate.sliced import Sliced
-from aacp.graph.program import copy_module, detach_hooks, first_line
 from aacp.graph.surgery import shrink
+from aacp.modules import copy_module, detach_hooks, device_of_model
 from aacp.structure import Structure
 
 BATCH = {"cpu": 128, "cuda": 8192}
@@ -63,7 +63,7 @@ class PSAE:
     ) -> None:
         self.settings = Settings(score, importance, execution, passes, racing, seed)
         self.graph, self.score = graph, score
-        self.device = torch.device(device) if device is not None else _device_of(model)
+        self.device = torch.device(device) if device is not None else device_of_model(model)
         self.order = Order.of(graph, unit_importance(model, graph, importance, seed))
         self.scores: dict[tuple[int, ...], float] = {}
         self.notes: list[str] = []
@@ -210,10 +210,6 @@ class PSAE:
 
     def _split(self, batches: Batches) -> Batches:
         return Batches.of(batches, batch_size=self._batch_size, device=self.device)
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
 
 
 def _require_finite(name: str, batches: Batches) -> None:

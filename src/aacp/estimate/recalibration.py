@@ -16,10 +16,10 @@ import torch
 from torch import fx, nn
 
 from aacp.data.batches import Batches, batch_size_of, free_memory
-from aacp.data.modes import evaluating
 from aacp.errors import InvalidData
-from aacp.estimate.lockstep import Lockstep, run
 from aacp.estimate.moments import Moments
+from aacp.estimate.synchronised_forward import Lockstep, run
+from aacp.modules import evaluating
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 LIVE_ACTIVATIONS = 40  # at most so many times the bytes of its inputs a network holds at once (MobileNetV2: 20)

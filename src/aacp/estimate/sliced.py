@@ -12,8 +12,8 @@ from torch.utils import _pytree as pytree
 from aacp.data.batches import Batches
 from aacp.estimate.inheritance import Order
 from aacp.estimate.recalibration import running_norms, settle_statistics
-from aacp.graph.program import copy_module, detach_hooks, named_tensors
 from aacp.graph.slicing import resize, sliced_tensors
+from aacp.modules import copy_module, detach_hooks, named_tensors
 
 
 class Sliced:

@@ -14,10 +14,10 @@ from torch import fx, nn
 
 from aacp.channels import Activation, ChannelGraph, ChannelGroup, HardCodedSize, Layer, Tensor
 from aacp.graph.labels import Ids, Labels, core, ids_of, varying
-from aacp.graph.program import named_tensors
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
 from aacp.lanes import Lane
+from aacp.modules import named_tensors
 
 Mask = NDArray[np.bool_]
 

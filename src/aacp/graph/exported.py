@@ -15,12 +15,13 @@ from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.graph.assembly import Assembled
-from aacp.graph.program import Program, named_tensors
+from aacp.graph.program import Program
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.slicing import sliced_tensors
+from aacp.modules import named_tensors
 
 
-class ExportedNetwork(nn.Module):
+class GraphNetwork(nn.Module):
     """A graph of operators that is called like the module it came from, and knows what its tensors are called there."""
 
     def __init__(self, body: fx.GraphModule, output_spec: pytree.TreeSpec, names: dict[str, str]) -> None:
@@ -36,7 +37,7 @@ class ExportedNetwork(nn.Module):
 
 def cut_exported(
     model: nn.Module, p: Propagation, assembled: Assembled, graph: ChannelGraph, units: NDArray[np.bool_]
-) -> ExportedNetwork:
+) -> GraphNetwork:
     """The program with smaller weights and with its size arguments rewritten."""
     stays = np.append(units, True)[assembled.unit_of_id]
     weights = dict(named_tensors(model))
@@ -55,7 +56,7 @@ def cut_exported(
     for use in p.sizes:
         _rewrite(values[use.node], use, stays)
     body.output([values.get(leaf, leaf) for leaf in p.program.result_leaves])
-    return ExportedNetwork(fx.GraphModule(holder, body), p.program.output_spec, p.program.tensors)
+    return GraphNetwork(fx.GraphModule(holder, body), p.program.output_spec, p.program.tensors)
 
 
 def _tensor(

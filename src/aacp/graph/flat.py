@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from aacp.errors import InvalidExample
-from aacp.graph.program import first_line
+from aacp.errors import InvalidExample, first_line
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

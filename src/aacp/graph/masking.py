@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import fx, nn
 
 from aacp.graph.labels import Labels, core, varying
-from aacp.graph.program import Call, named_tensors, shape_of
+from aacp.graph.program import Call, shape_of
 from aacp.graph.propagation import Propagation
+from aacp.modules import named_tensors
 
 
 class MaskedRun:
@@ -61,7 +62,7 @@ class MaskedRun:
         return weights[program.tensors[node.name]].detach()
 
     def _call(self, call: Call) -> Any:
-        careful = CAREFUL.get(call.operator)
+        careful = MASKED_OPERATORS.get(call.operator)
         if careful is not None and any(self.mask(node) is not None for node in call.tensors):
             return careful(self, call)
         return self.plainly(call)
@@ -204,13 +205,13 @@ def _batch_norm(run: MaskedRun, call: Call) -> Any:
     return _affine(run, call, normal, [1, -1, *[1] * (value.dim() - 2)])
 
 
-CAREFUL: dict[str, Callable[[MaskedRun, Call], Any]] = dict.fromkeys(
+MASKED_OPERATORS: dict[str, Callable[[MaskedRun, Call], Any]] = dict.fromkeys(
     ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _silent
 )
-CAREFUL |= dict.fromkeys(("sum", "linalg_vector_norm", "norm"), _sum)
-CAREFUL |= {"scaled_dot_product_attention": _silent, "linear": _weighted}
-CAREFUL |= {f"conv{kind}{n}d": _weighted for kind in ("", "_transpose") for n in (1, 2, 3)}
-CAREFUL |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread)
-CAREFUL |= {"mean": _mean, "layer_norm": _layer_norm, "rms_norm": _layer_norm}
-CAREFUL |= dict.fromkeys(("amax", "amin", "max", "min"), _extremum)
-CAREFUL |= {"group_norm": _group_norm, "batch_norm": _batch_norm, "instance_norm": _batch_norm}
+MASKED_OPERATORS |= dict.fromkeys(("sum", "linalg_vector_norm", "norm"), _sum)
+MASKED_OPERATORS |= {"scaled_dot_product_attention": _silent, "linear": _weighted}
+MASKED_OPERATORS |= {f"conv{kind}{n}d": _weighted for kind in ("", "_transpose") for n in (1, 2, 3)}
+MASKED_OPERATORS |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread)
+MASKED_OPERATORS |= {"mean": _mean, "layer_norm": _layer_norm, "rms_norm": _layer_norm}
+MASKED_OPERATORS |= dict.fromkeys(("amax", "amin", "max", "min"), _extremum)
+MASKED_OPERATORS |= {"group_norm": _group_norm, "batch_norm": _batch_norm, "instance_norm": _batch_norm}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 import operator
 import re
-import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +15,8 @@ from torch import fx, nn
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree as pytree
 
-from aacp.errors import UntraceableModel
-from aacp.graph.closures import closure_of, with_closure
+from aacp.errors import UntraceableModel, first_line
+from aacp.modules import named_tensors
 
 
 class Call:
@@ -127,74 +124,6 @@ class Program:
         return pytree.tree_leaves(self.graph.output_node().args[0], is_leaf=lambda leaf: leaf is None)
 
 
-def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = None) -> nn.Module:
-    """A deep copy in which tensors are taken from `replaced` (by id) where they are listed there."""
-    memo: dict[int, Any] = dict(replaced or {})
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, torch.Tensor) and id(value) not in memo:
-                memo[id(value)] = value.detach().clone()  # old-style weight_norm keeps tensors that cannot be copied
-    try:
-        twin = copy.deepcopy(model, memo)
-    except Exception as error:  # whatever the parts of the model raise
-        raise UntraceableModel(
-            f"{type(model).__name__} cannot be copied: {first_line(error)}. Move what cannot be copied out of it."
-        ) from error
-    for module in twin.modules():
-        for functions in (vars(module), module._forward_hooks, module._forward_pre_hooks):
-            _rebind_closures(functions, memo)
-    return twin
-
-
-def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any]) -> None:
-    """Functions are not copied: let those of the copy refer to the copy's modules and tensors, not the original's."""
-    for key, function in list(functions.items()):
-        if isinstance(function, types.FunctionType):
-            held = closure_of(function).items()
-            parts = {name: item for name, item in held if isinstance(item, (nn.Module, torch.Tensor))}
-            copies = {name: memo[id(item)] for name, item in parts.items() if id(item) in memo}
-            if copies:
-                functions[key] = with_closure(function, copies)
-
-
-def detach_hooks(model: nn.Module) -> None:
-    """Let the hooks of a copy write to copies of what their functions have closed over, not to the caller's lists."""
-    for module in model.modules():
-        for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            for key, function in list(hooks.items()):
-                if isinstance(function, types.FunctionType):
-                    held = closure_of(function).items()
-                    own = {name: copy.copy(item) for name, item in held if isinstance(item, (dict, list, set))}
-                    hooks[key] = with_closure(function, own) if own else function
-
-
-def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers and plain tensor attributes, each object once, by its first name."""
-    seen: set[int] = set()
-    for path, module in model.named_modules():
-        plain = {key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)}
-        for key, value in [*module._parameters.items(), *module._buffers.items(), *plain.items()]:
-            if value is not None and id(value) not in seen:
-                seen.add(id(value))
-                yield (f"{path}.{key}" if path else key), value
-
-
-def positional(model: nn.Module, example: Any) -> tuple[Any, ...]:
-    """An example as the positional arguments of a model: a tuple of them, a dictionary by name, or the only one."""
-    if isinstance(example, tuple):
-        return example
-    if isinstance(example, dict) and all(isinstance(key, str) for key in example):
-        try:
-            bound = inspect.signature(model.forward).bind(**example)
-        except TypeError:  # not the names of the arguments: the dictionary itself is the argument
-            return (example,)
-        if bound.kwargs:
-            bound.apply_defaults()  # fills the gaps between those that are given
-        if not bound.kwargs:
-            return bound.args
-    return (example,)
-
-
 def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
     """The program of a model in evaluation mode; the model is ours and may be changed."""
     known = dict(named_tensors(model))
@@ -253,8 +182,3 @@ def _first_name(model: nn.Module, known: dict[str, torch.Tensor], name: str) -> 
     path, _, key = name.rpartition(".")
     tensor = getattr(model.get_submodule(path), key)
     return next(first for first, value in known.items() if value is tensor)
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('. ')}" if lines else type(error).__name__

@@ -8,16 +8,16 @@ from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch
-from aacp.graph.exported import ExportedNetwork
-from aacp.graph.program import named_tensors
+from aacp.graph.exported import GraphNetwork
 from aacp.graph.slicing import size_in
+from aacp.modules import named_tensors
 from aacp.structure import Structure
 
 
 def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters, buffers and tensor attributes, each once, by the names they have in the uncut network."""
     named = dict(named_tensors(network))
-    if not isinstance(network, ExportedNetwork):
+    if not isinstance(network, GraphNetwork):
         return named
     return {network.names.get(name.removeprefix("body."), name): tensor for name, tensor in named.items()}
 
@@ -83,7 +83,7 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
 
 
 def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
-    if isinstance(network, ExportedNetwork):  # it drops what it does not use, and has constants of its own
+    if isinstance(network, GraphNetwork):  # it drops what it does not use, and has constants of its own
         return
     parameters = {tensor.name for tensor in graph.tensors if tensor.is_parameter}
     missing = sorted(parameters - set(tensors_of(network)))

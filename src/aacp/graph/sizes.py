@@ -15,7 +15,7 @@ from torch import fx
 from aacp.graph.labels import Ids, ids_of, varying
 from aacp.graph.program import Call
 from aacp.graph.propagation import Propagation, SizeUse
-from aacp.graph.tracked import SHAPE, Record, Source, Tracked, whole_numbers
+from aacp.graph.tracked import SHAPE, Source, TorchCall, Tracked, whole_numbers
 
 TRIALS = 6  # random cuts that a guess about a number must survive; verification has the last word
 
@@ -29,7 +29,7 @@ class TracedSize:
     factor: Fraction
 
 
-def resolve_sizes(p: Propagation, records: list[Record]) -> list[TracedSize]:
+def resolve_sizes(p: Propagation, records: list[TorchCall]) -> list[TracedSize]:
     """Find where each size comes from; sizes that nothing can adjust keep their channels from being cut."""
     origins = Origins(p, records)
     solver = Solver(p)
@@ -59,9 +59,9 @@ class Origins:
     A call in the program is the record of the same module with the same numbers; the n-th such call the n-th record.
     """
 
-    def __init__(self, p: Propagation, records: list[Record]) -> None:
-        self._by_module: dict[str, list[Record]] = defaultdict(list)
-        self._by_numbers: dict[tuple[str, tuple[int, ...]], list[Record]] = defaultdict(list)
+    def __init__(self, p: Propagation, records: list[TorchCall]) -> None:
+        self._by_module: dict[str, list[TorchCall]] = defaultdict(list)
+        self._by_numbers: dict[tuple[str, tuple[int, ...]], list[TorchCall]] = defaultdict(list)
         for record in records:
             self._by_module[record.module].append(record)
             self._by_numbers[record.module, tuple(int(number) for number in record.numbers)].append(record)

@@ -13,9 +13,8 @@ from torch import nn
 
 from aacp.channels import ChannelGraph, HardCodedSize
 from aacp.errors import GraphMismatch
-from aacp.graph.closures import closure_of, with_closure
-from aacp.graph.program import copy_module, named_tensors
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
+from aacp.modules import closure_of, copy_module, named_tensors, with_closure
 
 
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:

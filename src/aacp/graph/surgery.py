@@ -10,9 +10,10 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.errors import InvalidOption
 from aacp.graph.exported import cut_exported
-from aacp.graph.following import follow
-from aacp.graph.program import copy_module, export, positional
+from aacp.graph.program import export
 from aacp.graph.slicing import cut
+from aacp.graph.unverified import follow
+from aacp.modules import copy_module, positional
 from aacp.structure import Structure
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]

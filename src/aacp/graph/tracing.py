@@ -14,13 +14,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
-from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
+from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
 from aacp.graph.assembly import Assembled
-from aacp.graph.following import follow
-from aacp.graph.program import copy_module, detach_hooks, export, first_line, named_tensors, positional
+from aacp.graph.program import export
 from aacp.graph.propagation import Propagation
 from aacp.graph.tracked import TrackedRun, run_tracked
-from aacp.graph.verification import Bench, enliven, outputs, settle, verified
+from aacp.graph.unverified import follow
+from aacp.graph.verification import Verifier, enliven, outputs, settle, verified
+from aacp.modules import copy_module, detach_hooks, named_tensors, positional
 
 SCOPES = ("all", "inner")
 FORMS = ("module", "exported")
@@ -72,12 +73,12 @@ def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0
 
 def prepare(
     model: nn.Module, example: Any, form: str = "module", seed: int = 0, dtype: torch.dtype = torch.float32
-) -> Bench:
+) -> Verifier:
     """Trace a copy of the model with lively weights, ready for verification."""
     propagation, assembled, converted = followed(model, example, form, dtype)
     twin = lively_twin(model, converted, seed, dtype)
     in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
-    return Bench(twin, propagation, assembled, converted, dtype, in_double)
+    return Verifier(twin, propagation, assembled, converted, dtype, in_double)
 
 
 def followed(
@@ -162,7 +163,7 @@ def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...
     return result
 
 
-def _streams(bench: Bench) -> set[str]:
+def _streams(bench: Verifier) -> set[str]:
     """The groups with channels that a sum joins."""
     graph, units = bench.assembled.graph, bench.assembled.unit_of_id
     joined = [units[ids[ids >= 0]] for ids in bench.propagation.streams]

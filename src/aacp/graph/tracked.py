@@ -20,7 +20,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from aacp.graph.closures import closure_of, with_closure
+from aacp.modules import closure_of, with_closure
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _untracked(value: Any) -> Any:
 
 
 @dataclass
-class Record:
+class TorchCall:
     """One torch call: the module whose code made it, and its whole numbers in order."""
 
     module: str
@@ -95,11 +95,11 @@ class Record:
 
 
 @dataclass
-class Recorder(TorchFunctionMode):
+class CallRecorder(TorchFunctionMode):
     """Records every torch call with its numbers; sizes read off tensors are tracked as such."""
 
     counter: FlopCounterMode
-    records: list[Record] = field(default_factory=list)
+    records: list[TorchCall] = field(default_factory=list)
     fused: list[bool] = field(default_factory=list)  # for each attention: whether the counter passed over it
     stack: list[str] = field(default_factory=lambda: [""])
 
@@ -110,7 +110,7 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         numbers = list(whole_numbers((args, kwargs)))
         if numbers:
-            self.records.append(Record(self.stack[-1], numbers))
+            self.records.append(TorchCall(self.stack[-1], numbers))
         is_attention = func is nn.functional.scaled_dot_product_attention
         before = self.counter.get_total_flops() if is_attention else 0
         result = func(*_plain(args), **_plain(kwargs))
@@ -153,7 +153,7 @@ class TrackedRun:
     """What one run of a network showed."""
 
     output: Any
-    records: list[Record]
+    records: list[TorchCall]
     fused: list[bool]  # for each attention in order: whether torch's counter passed over its kernel
     macs: int  # as torch counts them
 
@@ -161,7 +161,7 @@ class TrackedRun:
 def run_tracked(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     """Run the model once and watch; its numbers are as before afterwards."""
     counter = FlopCounterMode(display=False)
-    recorder = Recorder(counter)
+    recorder = CallRecorder(counter)
     with _tracked_numbers(model), _module_stack(model, recorder.stack), torch.no_grad(), counter, recorder:
         output = model(*arguments)
     return TrackedRun(output, recorder.records, recorder.fused, int(counter.get_total_flops()) // 2)

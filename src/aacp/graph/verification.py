@@ -15,11 +15,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
-from aacp.errors import UntraceableModel
+from aacp.errors import UntraceableModel, first_line
 from aacp.graph.assembly import Assembled
 from aacp.graph.exported import cut_exported
 from aacp.graph.masking import MaskedRun
-from aacp.graph.program import first_line
 from aacp.graph.propagation import Propagation
 from aacp.graph.slicing import cut
 
@@ -32,7 +31,7 @@ OUTLIERS = 0.25  # of the elements do not count as variation: fills such as -1e9
 
 
 @dataclass
-class Bench:
+class Verifier:
     """A network set up for comparison: traced, with lively weights, on one example."""
 
     model: nn.Module
@@ -40,9 +39,9 @@ class Bench:
     assembled: Assembled
     arguments: tuple[Any, ...]
     dtype: torch.dtype
-    in_double: Callable[[], Bench]  # the same in double precision, for when rounding and mistakes look alike
+    in_double: Callable[[], Verifier]  # the same in double precision, for when rounding and mistakes look alike
 
-    def difference(self, graph: ChannelGraph, trial: Cut, groups: Sequence[str]) -> str | None:
+    def difference(self, graph: ChannelGraph, trial: KeptByGroup, groups: Sequence[str]) -> str | None:
         """How the network differs from the masked original when the named groups are cut so, None if it does not."""
         named = {name: trial[name] for name in groups}
         return self.difference_when(graph, graph.kept_units(named))
@@ -117,10 +116,10 @@ def _as_floats(tensor: torch.Tensor) -> torch.Tensor:
 
 # -- cuts -------------------------------------------------------------------------------------------------------------
 
-Cut = dict[str, NDArray[np.int64]]  # what each group keeps
+KeptByGroup = dict[str, NDArray[np.int64]]  # what each group keeps
 
 
-def random_cuts(graph: ChannelGraph, seed: int) -> list[Cut]:
+def random_cuts(graph: ChannelGraph, seed: int) -> list[KeptByGroup]:
     """Cuts that leave a mistake little room to hide.
 
     Between the first two every channel of every group is absent once, in the third many groups keep no more than an
@@ -128,7 +127,7 @@ def random_cuts(graph: ChannelGraph, seed: int) -> list[Cut]:
     number, which code that compares widths (`if x.shape == y.shape`) would take for something else.
     """
     generator = np.random.default_rng(seed)
-    first, second, third, equal = Cut(), Cut(), Cut(), Cut()
+    first, second, third, equal = KeptByGroup(), KeptByGroup(), KeptByGroup(), KeptByGroup()
     same = min((group.width for group in graph.free if group.width >= 8), default=2) // 2
     for group in graph.free:
         order = generator.permutation(group.width)
@@ -144,7 +143,7 @@ def random_cuts(graph: ChannelGraph, seed: int) -> list[Cut]:
     return [first, second, third, equal]
 
 
-def verified(bench: Bench, graph: ChannelGraph, seed: int) -> ChannelGraph:
+def verified(bench: Verifier, graph: ChannelGraph, seed: int) -> ChannelGraph:
     """The graph with every group frozen whose cut the network does not survive."""
     for trial in random_cuts(graph, seed):
         while True:
@@ -156,7 +155,7 @@ def verified(bench: Bench, graph: ChannelGraph, seed: int) -> ChannelGraph:
     return graph
 
 
-def _culprit(bench: Bench, graph: ChannelGraph, trial: Cut, free: list[str]) -> tuple[str, str]:
+def _culprit(bench: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: list[str]) -> tuple[str, str]:
     """The last group of the shortest run of groups that fails together."""
     good, bad = 0, len(free)
     trouble = ""

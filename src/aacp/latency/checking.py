@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from aacp.artefact.onnx import export_onnx
 from aacp.channels import ChannelGraph
-from aacp.export import export_onnx
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, setting_here
-from aacp.runtimes import Network, time_networks
+from aacp.latency.runtimes import Network, time_networks
+from aacp.latency.timing import Quartiles, Timing
 from aacp.structure import Structure
-from aacp.timing import Spread, Timing
 
 ORIGINAL = "original"
 
 
 @dataclass(frozen=True)
-class Checked:
+class LatencyCheck:
     """What one structure took, and how much of what the original took in the same turn: 0.6 is 40 % faster."""
 
     structure: Structure
-    seconds: Spread
-    ratio: Spread
+    seconds: Quartiles
+    ratio: Quartiles
 
     @property
     def is_faster(self) -> bool:
@@ -47,7 +47,7 @@ def check_latency(
     *,
     example: Any,
     turns: int = 20,
-) -> list[Checked]:
+) -> list[LatencyCheck]:
     """Measure structures end to end: modules in torch, exported files in ONNX Runtime. The model is not touched."""
     setting_here(model, where)
     chosen = list(structures)
@@ -69,6 +69,6 @@ def time_delivered(networks: dict[str, nn.Module], example: Any, where: Deployme
         return time_networks(files, example, threads=threads, batch=batch, turns=turns)
 
 
-def _compared(structure: Structure, original: Timing, timing: Timing) -> Checked:
+def _compared(structure: Structure, original: Timing, timing: Timing) -> LatencyCheck:
     ratios = np.asarray(timing.seconds) / np.asarray(original.seconds)
-    return Checked(structure, timing.spread, Spread.of(ratios))
+    return LatencyCheck(structure, timing.spread, Quartiles.of(ratios))

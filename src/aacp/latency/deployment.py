@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from aacp.cost.pieces import Setting
 from aacp.errors import InvalidOption
-from aacp.machine import machine
-from aacp.runtimes import require_package
+from aacp.latency.pieces import MeasurementConditions
+from aacp.latency.runtimes import require_package
+from aacp.runs.provenance import machine
 
 RUNTIMES = ("onnxruntime", "torch")
 
@@ -47,7 +47,7 @@ class Deployment:
 HERE = Deployment()
 
 
-def setting_here(model: nn.Module, where: Deployment = HERE) -> Setting:
+def setting_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
     """What a latency measured here and now depends on; refuses what cannot be measured."""
     where.require_device()
     version = torch.__version__ if where.runtime == "torch" else require_package("onnxruntime").__version__
@@ -56,4 +56,4 @@ def setting_here(model: nn.Module, where: Deployment = HERE) -> Setting:
     name = "cpu" if where.device == "cpu" else torch.cuda.get_device_name(where.device)
     dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
     precision = str(dtype).removeprefix("torch.")
-    return Setting(where.runtime, version, name, precision, where.batch, where.threads, machine())
+    return MeasurementConditions(where.runtime, version, name, precision, where.batch, where.threads, machine())

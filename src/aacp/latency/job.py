@@ -9,13 +9,13 @@ from typing import Any, Literal
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.cost.latency import LatencyTable
 from aacp.errors import RunMismatch
-from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
 from aacp.latency.deployment import HERE, Deployment, setting_here
 from aacp.latency.measuring import STRUCTURES, measure_latency
-from aacp.latency.stepping import discovered_steps
+from aacp.latency.steps import discovered_steps
+from aacp.latency.table import LatencyTable
+from aacp.runs.folder import RunFolder
 from aacp.space import PruningStep, SearchSpace
 from aacp.zoo.models import build_model, example_input
 

@@ -18,13 +18,13 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.cost.latency import LatencyTable
-from aacp.cost.pieces import Measured, Setting
 from aacp.errors import RunMismatch
-from aacp.folder import RunFolder
-from aacp.latency.benches import Bench, NetworkBench
 from aacp.latency.deployment import HERE, Deployment, setting_here
+from aacp.latency.pieces import MeasurementConditions, TimedStructure
 from aacp.latency.progress import Progress
+from aacp.latency.table import LatencyTable
+from aacp.latency.timers import NetworkBench, StructureTimer
+from aacp.runs.folder import RunFolder
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
@@ -77,10 +77,10 @@ def _evenly(levels: int, count: int, generator: np.random.Generator) -> Any:
 
 
 def measured_table(
-    bench: Bench,
+    bench: StructureTimer,
     graph: ChannelGraph,
     space: SearchSpace,
-    setting: Setting,
+    setting: MeasurementConditions,
     plan: tuple[Sequence[Structure], Sequence[Structure]],
     file: Path | None = None,
     verbose: bool = False,
@@ -116,9 +116,9 @@ class _Log:
             )
         if self._folder and not records:
             self._folder.append(self._name, asked)
-        self.found = [Measured.from_json(record) for record in records[1:]]
+        self.found = [TimedStructure.from_json(record) for record in records[1:]]
 
-    def add(self, measured: Measured) -> None:
+    def add(self, measured: TimedStructure) -> None:
         self.found.append(measured)
         if self._folder:
             self._folder.append(self._name, asdict(measured))

@@ -11,16 +11,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
-from aacp.artefact import save
+from aacp.artefact.onnx import export_onnx
+from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
-from aacp.export import export_onnx
-from aacp.folder import RunFolder
-from aacp.graph.program import named_tensors
 from aacp.latency.deployment import Deployment
-from aacp.records import EXPORT, BeforeAfter, Export, Latency
-from aacp.runtimes import time_networks
+from aacp.latency.runtimes import time_networks
+from aacp.latency.timing import Timing
+from aacp.modules import named_tensors
+from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord
+from aacp.runs.folder import RunFolder
 from aacp.structure import Structure
-from aacp.timing import Timing
 
 ARTEFACT = "pruned.safetensors"
 ONNX = {"original": "original.onnx", "pruned": "pruned.onnx"}
@@ -54,11 +54,11 @@ def file_bytes(network: nn.Module) -> int:
 
 def export_both(
     folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any, where: Deployment
-) -> Export | None:
+) -> OnnxRecord | None:
     """Both networks as ONNX, compared with torch and timed in turns in both runtimes; None where ONNX is missing."""
     known = folder.read_json(EXPORT)
     if known is not None:
-        return Export.from_json(known)
+        return OnnxRecord.from_json(known)
     if not all(map(find_spec, PACKAGES)):
         return None
     networks = {"original": original, "pruned": pruned}
@@ -72,7 +72,7 @@ def export_both(
     )
     differences = [found.largest_difference or 0.0 for found in files.values()]
     before, after = files["original"], files["pruned"]
-    exported = Export(before.opset, max(differences), before.file_bytes, after.file_bytes, timings)
+    exported = OnnxRecord(before.opset, max(differences), before.file_bytes, after.file_bytes, timings)
     folder.write_json(EXPORT, exported.to_json())
     return exported
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aacp.artefact import load
+from aacp.artefact.storage import load
 from aacp.data.devices import device_of
 from aacp.errors import InvalidOption
-from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
 from aacp.pipeline.job import network_of, score_of
 from aacp.pipeline.request import read_request
-from aacp.pipeline.subject import Subject
-from aacp.records import Measured
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import NetworkMetrics
+from aacp.runs.folder import RunFolder
 from aacp.zoo.data import load_data
 
 
@@ -25,7 +25,7 @@ def evaluate(
     metric: str | None = None,
     device: str | None = None,
     seed: int | None = None,
-) -> Measured:
+) -> NetworkMetrics:
     """What the pruned network of a run folder or file scores and costs, or a network by its name.
 
     A run folder knows its data, score and seed; `model` is what a file was cut from, where it does not say so.
@@ -50,6 +50,6 @@ def evaluate(
         raise InvalidOption(f"{network} does not say what data to evaluate it on. Name the data (--data).")
     seed = seed or 0
     judged = load(path, into=model) if path.exists() else network_of(network, weights, seed)
-    subject = Subject(judged, load_data(data, seed=seed), network, device_of(device), score_of(metric))
+    subject = PruningTask(judged, load_data(data, seed=seed), network, device_of(device), score_of(metric))
     graph = trace(judged, subject.example())
     return subject.measured(judged, graph, graph.full, knows_holdout=knows_holdout)

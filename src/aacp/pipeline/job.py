@@ -12,14 +12,14 @@ from torch import nn
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption, UnknownData
-from aacp.folder import RunFolder
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import plan_of, read_request
-from aacp.pipeline.subject import Subject
 from aacp.pipeline.sweep import Sweep, Sweeping
-from aacp.records import STRUCTURE, Choice, Request, Target
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import STRUCTURE, ChosenStructure, Request, Target
+from aacp.runs.folder import RunFolder
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
@@ -40,12 +40,12 @@ class Names:
     device: str | None = None
     loss: str | None = None
 
-    def subject(self, seed: int) -> Subject:
+    def subject(self, seed: int) -> PruningTask:
         """What is named; the seed is for weights that are drawn and for the hold-out."""
         file = "" if self.weights is None else str(Path(self.weights).resolve())
         data, device = load_data(self.data, seed=seed), device_of(self.device)
         model = network_of(self.model, self.weights, seed)
-        return Subject(
+        return PruningTask(
             model, data, self.model, device, score_of(self.metric), file, self.data, self.metric or "",
             loss_of(self.loss), self.loss or "",
         )  # fmt: skip
@@ -67,7 +67,7 @@ class PruningJob:
     def run(self) -> Pruned:
         return self._run().pruned()
 
-    def search(self) -> Choice:
+    def search(self) -> ChosenStructure:
         return self._run().found()[1]
 
     def _run(self) -> PruningRun:

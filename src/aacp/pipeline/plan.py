@@ -12,7 +12,7 @@ from aacp.errors import InvalidOption
 from aacp.estimate.importance import require_criterion
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline.targets import COSTS, LATENCY
-from aacp.records import Target
+from aacp.runs.files import Target
 from aacp.search.methods import require_method
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe

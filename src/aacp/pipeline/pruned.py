@@ -8,12 +8,12 @@ from pathlib import Path
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.folder import RunFolder
 from aacp.pipeline.delivery import ARTEFACT, ONNX
-from aacp.records import Choice, Evaluation, Export
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
+from aacp.runs.files import ChosenStructure, Evaluation, OnnxRecord
+from aacp.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Pruned:
 
     network: nn.Module
     graph: ChannelGraph
-    choice: Choice
+    choice: ChosenStructure
     evaluation: Evaluation
-    exported: Export | None  # sizes and timings of the ONNX files; None if not asked for or not installed
+    exported: OnnxRecord | None  # sizes and timings of the ONNX files; None if not asked for or not installed
     folder: RunFolder
     unexported: str = ""  # why there are no ONNX files, if they were asked for and could not be made
 

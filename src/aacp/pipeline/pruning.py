@@ -20,20 +20,20 @@ from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import ExportFailed, InvalidExample, InvalidOption
 from aacp.estimate.psae import PSAE
-from aacp.folder import RunFolder
 from aacp.graph.tracing import trace
-from aacp.pipeline.clock import Clock
 from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
+from aacp.pipeline.latency_stage import LatencyStage
+from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan
-from aacp.pipeline.probing import Probing
+from aacp.pipeline.preflight import rehearse, rehearse_judging, rehearse_training
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.rehearsal import rehearse, rehearse_judging, rehearse_training
 from aacp.pipeline.request import ask
 from aacp.pipeline.searching import Search, known_of, remembering
-from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import Asked, targets
-from aacp.records import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, Choice, Evaluation, Export, Target
+from aacp.pipeline.task import PruningTask
 from aacp.report.page import write_report
+from aacp.runs.files import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, ChosenStructure, Evaluation, OnnxRecord, Target
+from aacp.runs.folder import RunFolder
 from aacp.structure import Structure
 from aacp.train.loop import check_teacher, finetune, train_from_scratch
 from aacp.train.mixing import check_mixing
@@ -69,7 +69,7 @@ def prune(
     for what, given in (("teacher", teacher), ("loss", loss)):
         if given is not None and plan.recipe is None:
             raise InvalidOption(f"A {what} is for training, but the plan has no recipe. Give one, or leave it out.")
-    subject = Subject(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
+    subject = PruningTask(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
     return PruningRun(subject, limits, plan, RunFolder.of(folder), teacher, known, verbose).pruned()
 
 
@@ -78,7 +78,7 @@ class PruningRun:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: PruningTask,
         limits: tuple[Target, ...],
         plan: Plan,
         folder: RunFolder,
@@ -117,7 +117,7 @@ class PruningRun:
             self.reported()
             return Pruned(network, graph, choice, evaluation, exported, self.folder, self.unexported)
 
-    def found(self) -> tuple[ChannelGraph, Choice]:
+    def found(self) -> tuple[ChannelGraph, ChosenStructure]:
         """The stages that find a structure."""
         with self.folder.lock():
             if not (self.folder.path / RUN).exists():
@@ -137,10 +137,10 @@ class PruningRun:
         self.folder.write_json(GRAPH, graph.to_json())
         return graph
 
-    def searched(self, graph: ChannelGraph) -> Choice:
+    def searched(self, graph: ChannelGraph) -> ChosenStructure:
         known = self.folder.read_json(STRUCTURE)
         if known is not None:
-            return Choice.from_json(known)
+            return ChosenStructure.from_json(known)
         rehearse_training(self.subject, self.plan, graph)
         self._say("searching")
         lessons = known_of(self.known_from, self.subject, self.plan, graph)
@@ -155,12 +155,12 @@ class PruningRun:
         if self.plan.max_drop is None:
             choice, _ = search.run(self.estimate)
         else:
-            choice = Probing(search, self.estimate).smallest()
+            choice = MaxDropSearch(search, self.estimate).smallest()
         self.subject.require_equal(graph, Structure(choice.counts))
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 
-    def trained(self, graph: ChannelGraph, choice: Choice) -> nn.Module:
+    def trained(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         network = self.subject.inherited(graph, choice.counts, self.plan)
         if self.plan.recipe is None:
             return network.eval()
@@ -180,10 +180,10 @@ class PruningRun:
             )  # fmt: skip
         return network.eval()
 
-    def saved(self, graph: ChannelGraph, choice: Choice, network: nn.Module) -> None:
+    def saved(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
         save_network(self.folder, network, graph, Structure(choice.counts), self.subject.name, self.subject.example())
 
-    def evaluated(self, graph: ChannelGraph, choice: Choice, network: nn.Module) -> Evaluation:
+    def evaluated(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:
         known = self.folder.read_json(EVALUATION)
         if known is not None:
             return Evaluation.from_json(known)
@@ -198,7 +198,7 @@ class PruningRun:
         self.folder.write_json(EVALUATION, evaluation.to_json())
         return evaluation
 
-    def exported(self, network: nn.Module) -> Export | None:
+    def exported(self, network: nn.Module) -> OnnxRecord | None:
         if not self.plan.export:
             return None
         self._say("exporting")
@@ -219,8 +219,8 @@ class PruningRun:
         except ImportError:  # machines for training alone may do without plotly
             self._say("no report, since plotly is not installed; aacp report draws it where it is")
 
-    def clock(self, graph: ChannelGraph) -> Clock:
-        return Clock(self.subject, graph, self.plan, self.measurements, self.verbose)
+    def clock(self, graph: ChannelGraph) -> LatencyStage:
+        return LatencyStage(self.subject, graph, self.plan, self.measurements, self.verbose)
 
     def _say(self, stage: str) -> None:
         if self.verbose:

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from aacp import __version__
-from aacp.bench.provenance import processor
 from aacp.errors import RunMismatch
-from aacp.folder import RunFolder
-from aacp.graph.program import named_tensors
 from aacp.latency.deployment import Deployment
-from aacp.pipeline.clock import TABLE
+from aacp.modules import named_tensors
 from aacp.pipeline.delivery import ARTEFACT
+from aacp.pipeline.latency_stage import TABLE
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import in_words
-from aacp.records import GRAPH, RUN, Request, Target
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import GRAPH, RUN, Request, Target
+from aacp.runs.folder import RunFolder
+from aacp.runs.provenance import processor
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
+from aacp.version import __version__
 
 # A request, what was traced for it, and tables of latency, which know themselves what they are good for.
 PRELIMINARY = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log")
@@ -40,7 +40,7 @@ ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "fr
 
 
 def ask(
-    folder: RunFolder, subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()
+    folder: RunFolder, subject: PruningTask, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()
 ) -> Request:
     """Write down what is asked of a run, or make sure that it is what was asked of it before.
 
@@ -117,7 +117,9 @@ def plan_of(request: Request, **otherwise: Any) -> Plan:
     return Plan(**asked | otherwise)
 
 
-def request_of(subject: Subject, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
+def request_of(
+    subject: PruningTask, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()
+) -> Request:
     """What is asked, as it is written down: every field of the plan, and where and with what the run begins."""
     planned = {field.name: getattr(plan, field.name) for field in fields(Plan)} | {
         "pruning_step": _plain(plan.pruning_step),

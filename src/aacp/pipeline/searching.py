@@ -12,17 +12,17 @@ import numpy as np
 
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
-from aacp.cost.latency import LatencyTable
 from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
-from aacp.folder import RunFolder
-from aacp.latency.checking import Checked
-from aacp.pipeline.clock import TABLE, Clock, holds, latency_limit, seconds
+from aacp.latency.checking import LatencyCheck
+from aacp.latency.table import LatencyTable
+from aacp.pipeline.latency_stage import TABLE, LatencyStage, holds, latency_limit, seconds
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import ESTIMATE, read_request, request_of, require_same
-from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import LATENCY, budget_of
-from aacp.records import Choice, Reached, Target
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import ChosenStructure, LimitResult, Target
+from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, recorded, run_search
 from aacp.search.methods import searcher
@@ -38,13 +38,13 @@ CORRECTED = "corrected"  # folders of searches that went on, numbered
 class Search:
     """The search for a structure: of what, within which limits, how, and where it is written down."""
 
-    subject: Subject
+    subject: PruningTask
     graph: ChannelGraph
     limits: tuple[Target, ...]
     plan: Plan
     folder: RunFolder
     known: History
-    clock: Clock
+    clock: LatencyStage
     table: LatencyTable | None = None  # for a limit on latency
     verbose: bool = False
 
@@ -65,7 +65,7 @@ class Search:
                 "less than it has."
             )
 
-    def run(self, estimate: PSAE) -> tuple[Choice, History]:
+    def run(self, estimate: PSAE) -> tuple[ChosenStructure, History]:
         """The structure to deliver, and all that was evaluated; a search that was stopped goes on."""
         limit = latency_limit(self.limits)
         found = self._once(estimate)
@@ -83,7 +83,7 @@ class Search:
             raise KeyboardInterrupt
         return found
 
-    def _truly_met(self, limit: Target, found: SearchResult, estimate: PSAE) -> tuple[Choice, History]:
+    def _truly_met(self, limit: Target, found: SearchResult, estimate: PSAE) -> tuple[ChosenStructure, History]:
         """The best candidate that meets the limit where it is to run, however long it takes to find one.
 
         The best few are measured from end to end. If all of them take longer than they may, the table is corrected by
@@ -116,7 +116,7 @@ class Search:
             f"measured; the last took {checks[0]}. Loosen the limit, or measure on a machine with less else to do."
         )
 
-    def _corrected(self, limit: Target, checks: list[Checked]) -> LatencyTable:
+    def _corrected(self, limit: Target, checks: list[LatencyCheck]) -> LatencyTable:
         """The table of this search, believing what was measured."""
         assert self.table is not None
         uppers = [seconds(limit, checked, self.table).upper for checked in checks]
@@ -127,7 +127,7 @@ class Search:
         others = [candidate for candidate in found.history.top(MEASURED) if candidate != found.recommended]
         return [found.recommended, *others][:MEASURED]
 
-    def _measured_choice(self, candidate: Candidate, checked: Checked) -> Choice:
+    def _measured_choice(self, candidate: Candidate, checked: LatencyCheck) -> ChosenStructure:
         """A candidate to deliver, with the latency that was measured."""
         choice = choice_of(candidate, self.budget)
         assert self.table is not None
@@ -137,16 +137,16 @@ class Search:
         ]
         return replace(choice, limits=tuple(limits))
 
-    def _say(self, candidate: Candidate, checked: Checked, limit: Target) -> None:
+    def _say(self, candidate: Candidate, checked: LatencyCheck, limit: Target) -> None:
         if self.verbose:
             verdict = "within the limit" if holds(limit, checked) else "over the limit"
             sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}\n")
 
 
-def choice_of(candidate: Candidate, budget: Budget) -> Choice:
+def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:
     """A candidate to deliver, with what each limit makes of it."""
-    limits = tuple(Reached.of(limit, candidate.structure) for limit in budget.limits)
-    return Choice(candidate.structure.counts, candidate.score, limits)
+    limits = tuple(LimitResult.of(limit, candidate.structure) for limit in budget.limits)
+    return ChosenStructure(candidate.structure.counts, candidate.score, limits)
 
 
 def better_known(known: History, budget: Budget, space: SearchSpace, best: Candidate) -> Candidate | None:
@@ -161,7 +161,7 @@ def remembering(estimate: PSAE, known: History) -> PSAE:
     return estimate
 
 
-def known_of(folders: Sequence[str], subject: Subject, plan: Plan, graph: ChannelGraph) -> History:
+def known_of(folders: Sequence[str], subject: PruningTask, plan: Plan, graph: ChannelGraph) -> History:
     """Everything that earlier runs of the same network evaluated, with the same data and the same way to estimate."""
     if not folders:
         return History()

@@ -16,17 +16,17 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
-from aacp.folder import RunFolder
-from aacp.pipeline.clock import latency_limit
 from aacp.pipeline.delivery import ARTEFACT
+from aacp.pipeline.latency_stage import latency_limit
 from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.pipeline.preflight import rehearse_judging
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.rehearsal import rehearse_judging
 from aacp.pipeline.searching import better_known, choice_of
-from aacp.pipeline.subject import Subject
 from aacp.pipeline.targets import ANALYTIC, Asked, budget_of, targets
-from aacp.records import EVALUATION, GRAPH, STRUCTURE, TRAINING, Choice, Evaluation, Target
+from aacp.pipeline.task import PruningTask
 from aacp.report.page import write_report
+from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, TRAINING, ChosenStructure, Evaluation, Target
+from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import recorded
 from aacp.space import SearchSpace
@@ -41,7 +41,7 @@ class Sweep:
     """What each budget came to, in the order of the budgets, and the front of everything evaluated."""
 
     folders: tuple[RunFolder, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[ChosenStructure, ...]
     evaluations: tuple[Evaluation | None, ...]  # of networks that were trained
     front: tuple[Candidate, ...]  # in score, MACs and parameters, the best score first
 
@@ -79,7 +79,7 @@ def sweep(
     Every search takes over what those before it have evaluated, and in the end each budget gets the best that any of
     them has found within it. The same call again goes on where it was stopped.
     """
-    subject = Subject(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
+    subject = PruningTask(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
     limits = [targets(budget) for budget in budgets]
     return Sweeping(subject, limits, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
 
@@ -89,7 +89,7 @@ class Sweeping:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: PruningTask,
         limits: Sequence[tuple[Target, ...]],
         plan: Plan,
         folder: str | os.PathLike[str],
@@ -190,7 +190,7 @@ def _asked(limit: Target) -> str:
     return f"{limit.pruning_rate:g}" if limit.at_most is None else f"max-{limit.at_most:g}"
 
 
-def _line(name: str, choice: Choice, evaluation: Evaluation | None) -> str:
+def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> str:
     test = "" if evaluation is None else f", test {evaluation.before.test:.4f} -> {evaluation.after.test:.4f}"
     reached = ", ".join(
         f"{limit.cost} {amount(limit.reached, limit.unit)} of {amount(limit.bound, limit.unit)}"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, macs, params, weight_bytes
 from aacp.cost.budget import Budget, Limit
-from aacp.cost.latency import LatencyTable
 from aacp.errors import InvalidOption
-from aacp.records import Target
+from aacp.latency.table import LatencyTable
+from aacp.runs.files import Target
 
 Asked = Mapping[str, float | str]  # a share to remove, or as text the most to keep: {"macs": 0.5, "params": "2M"}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aacp.records import Measured
 from aacp.report.numbers import difference, score
 from aacp.report.run import Run
+from aacp.runs.files import NetworkMetrics
 
 SUSPICIOUS = 0.03  # by so much more of a hold-out right than of test data
 HARM = 0.01  # of the score, lost in training
@@ -31,13 +31,13 @@ def cautions(run: Run) -> list[Remark]:
     return [*about_removal, *_about_drop(run, before, after), *trained, *known_by_heart]
 
 
-def _about_nothing(before: Measured, after: Measured) -> list[Remark]:
+def _about_nothing(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
     if (before.macs, before.params) != (after.macs, after.params):
         return []
     return [Remark("Nothing was removed: the network met its limits as it was.", False)]
 
 
-def _about_time(run: Run, before: Measured, after: Measured) -> list[Remark]:
+def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
     """Who asked for fewer MACs may have meant less time."""
     timings = run.exported.timings if run.exported else ()
     asked = () if run.request is None else run.request.limits
@@ -49,7 +49,7 @@ def _about_time(run: Run, before: Measured, after: Measured) -> list[Remark]:
     return [Remark(f"Fewer MACs made it no faster where it was timed. {how}", False)]
 
 
-def _about_drop(run: Run, before: Measured, after: Measured) -> list[Remark]:
+def _about_drop(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
     """Structures were chosen for a drop by what was estimated of them; what counts is what was delivered."""
     allowed = None if run.request is None else run.request.max_drop
     if allowed is None or before.holdout is None or after.holdout is None:
@@ -74,7 +74,7 @@ def _about_training(run: Run, trained: float | None) -> list[Remark]:
     return [Remark(f"Training made it worse: {both}. Train longer, or with a lower learning rate.", False)]
 
 
-def _about_holdout(unpruned: Measured) -> list[Remark]:
+def _about_holdout(unpruned: NetworkMetrics) -> list[Remark]:
     """Examples that a network knows by heart are no hold-out: few mistakes there, and many on test data."""
     test, holdout = unpruned.test, unpruned.holdout
     if test is None or holdout is None or holdout - test < SUSPICIOUS or 4 * (1 - holdout) > 1 - test:

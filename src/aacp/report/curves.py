@@ -8,12 +8,12 @@ from itertools import accumulate
 import numpy as np
 
 from aacp.cost.analytic import Cost
-from aacp.records import Epoch, Reached
 from aacp.report.chart import AMBER, BLUE, GREY, Trace, axis, hover, layout, line, points, vertical
 from aacp.report.headline import cost_name
 from aacp.report.html import Figure
 from aacp.report.numbers import change, duration, quantity, score
 from aacp.report.run import Run
+from aacp.runs.files import Epoch, LimitResult
 from aacp.search.history import Candidate, History
 
 TRIED = {"color": GREY, "size": 6, "opacity": 0.55}
@@ -91,7 +91,7 @@ def cost_figures(run: Run) -> list[Figure]:
     return [_cost_figure(run, cost, [limit for limit in limits if limit.cost == cost.name]) for cost in run.costs]
 
 
-def _cost_figure(run: Run, cost: Cost, limits: Sequence[Reached]) -> Figure:
+def _cost_figure(run: Run, cost: Cost, limits: Sequence[LimitResult]) -> Figure:
     traces = against(run.history, cost, run.costs, run.metric)
     chosen = chosen_candidate(run)
     if chosen is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aacp.records import BeforeAfter, Measured, Reached, Target
 from aacp.report.cautions import Remark, cautions
 from aacp.report.numbers import MINUS, difference, duration, percent, quantity, score
 from aacp.report.run import Run
+from aacp.runs.files import BeforeAfter, LimitResult, NetworkMetrics, Target
 
 NAMES = {"cifar10": "CIFAR-10", "digits": "the digits"}
 COSTS = {
@@ -98,12 +98,12 @@ def _about_score(run: Run) -> list[Remark]:
     return [Remark(f"{run.metric.capitalize()} lost: {words} on {where}.", False)]
 
 
-def _missed(limit: Reached) -> str:
+def _missed(limit: LimitResult) -> str:
     reached, bound = quantity(limit.reached, limit.unit), quantity(limit.bound, limit.unit)
     return f"Limit missed: {cost_name(limit.cost)} came to {reached}, where {bound} was the most."
 
 
-def _about_growth(before: Measured, after: Measured) -> list[Remark]:
+def _about_growth(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
     """Only what got worse: the headline tells the rest."""
     grown = [
         (name, getattr(before, field), getattr(after, field))

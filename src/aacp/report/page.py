@@ -6,15 +6,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from aacp import __version__
 from aacp.errors import NothingToReport
-from aacp.folder import RunFolder
-from aacp.records import RUN, TRAINING
 from aacp.report.headline import headline, headline_of, remarks
 from aacp.report.html import Markup, details, escaped, joined, tag
 from aacp.report.run import Run, read_run
 from aacp.report.sections import sections
 from aacp.report.sweep import comparison
+from aacp.runs.files import RUN, TRAINING
+from aacp.runs.folder import RunFolder
+from aacp.version import __version__
 
 FILE = "report.html"
 AnyPath = str | os.PathLike[str]

@@ -14,8 +14,7 @@ import numpy as np
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, macs, params
 from aacp.errors import NothingToReport, RunMismatch
-from aacp.folder import RunFolder
-from aacp.records import (
+from aacp.runs.files import (
     EVALUATION,
     EXPORT,
     GRAPH,
@@ -23,13 +22,14 @@ from aacp.records import (
     RUN,
     STRUCTURE,
     TRAINING,
-    Choice,
+    ChosenStructure,
     Epoch,
     Evaluation,
-    Export,
-    Measured,
+    NetworkMetrics,
+    OnnxRecord,
     Request,
 )
+from aacp.runs.folder import RunFolder
 from aacp.search.history import History
 from aacp.search.loop import HISTORY, recorded
 from aacp.structure import Structure
@@ -45,10 +45,10 @@ class Run:
     request: Request | None = None
     graph: ChannelGraph | None = None
     history: History = field(default_factory=History)
-    choice: Choice | None = None
+    choice: ChosenStructure | None = None
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
-    exported: Export | None = None
+    exported: OnnxRecord | None = None
     troubles: tuple[str, ...] = ()
 
     @property
@@ -62,21 +62,21 @@ class Run:
         return () if self.graph is None else (macs(self.graph), params(self.graph), activation_bytes(self.graph))
 
     @property
-    def before(self) -> Measured | None:
+    def before(self) -> NetworkMetrics | None:
         """The unpruned network: as evaluated, or else what its graph says."""
         if self.evaluation is not None:
             return self.evaluation.before
         return None if self.graph is None else self._priced(self.graph.full)
 
     @property
-    def after(self) -> Measured | None:
+    def after(self) -> NetworkMetrics | None:
         """The pruned network: as evaluated, or else what the chosen structure costs."""
         if self.evaluation is not None:
             return self.evaluation.after
         return None if self.graph is None or self.choice is None else self._priced(Structure(self.choice.counts))
 
-    def _priced(self, structure: Structure) -> Measured:
-        return Measured(None, None, *(int(cost(np.asarray(structure))) for cost in self.costs))
+    def _priced(self, structure: Structure) -> NetworkMetrics:
+        return NetworkMetrics(None, None, *(int(cost(np.asarray(structure))) for cost in self.costs))
 
     @property
     def metric(self) -> str:
@@ -107,7 +107,7 @@ class _Reader:
             self._attempt(STRUCTURE, lambda: self._choice(graph)),
             self._attempt(f"{TRAINING}/{LOG}", self._epochs) or (),
             self._attempt(EVALUATION, lambda: self._json(EVALUATION, Evaluation.from_json)),
-            self._attempt(EXPORT, lambda: self._json(EXPORT, Export.from_json)),
+            self._attempt(EXPORT, lambda: self._json(EXPORT, OnnxRecord.from_json)),
             tuple(self.troubles),
         )
 
@@ -136,8 +136,8 @@ class _Reader:
             _check(graph, candidate.structure)
         return History(candidate for candidate in whole if math.isfinite(candidate.score))
 
-    def _choice(self, graph: ChannelGraph | None) -> Choice | None:
-        choice = self._json(STRUCTURE, Choice.from_json)
+    def _choice(self, graph: ChannelGraph | None) -> ChosenStructure | None:
+        choice = self._json(STRUCTURE, ChosenStructure.from_json)
         if choice is not None:
             _check(graph, Structure(choice.counts))
         return choice

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aacp.records import Latency, Reached, Request
 from aacp.report.channels import channels_figure, kept_counts, layers_of
 from aacp.report.curves import cost_figures, search_figure, training_figure
 from aacp.report.headline import asked, cost_name
@@ -26,6 +25,7 @@ from aacp.report.numbers import (
     size,
 )
 from aacp.report.run import Run
+from aacp.runs.files import Latency, LimitResult, Request
 
 Row = tuple[object, object, object, object]
 
@@ -142,7 +142,7 @@ def _limits(run: Run) -> Markup:
     return table(caption, heads, [_limit(limit) for limit in limits])
 
 
-def _limit(limit: Reached) -> tuple[object, ...]:
+def _limit(limit: LimitResult) -> tuple[object, ...]:
     full, bound, reached = (quantity(value, limit.unit) for value in (limit.full, limit.bound, limit.reached))
     name = cost_name(limit.cost)
     name = name[:1].upper() + name[1:]

@@ -15,7 +15,7 @@ from aacp.search.seeds import largest
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomSearchSettings:
     """The settings of a search without memory."""
 
     batch: int = 10
@@ -26,10 +26,10 @@ class Draws:
             raise InvalidOption(f"A batch of {self.batch} asks for nothing. Give 1 or more.")
 
 
-class RandomSearch(Searcher[Draws]):
+class RandomSearch(Searcher[RandomSearchSettings]):
     """Structures drawn evenly and rescaled, each independent of all before."""
 
-    settings_type = Draws
+    settings_type = RandomSearchSettings
 
     def _begin(self) -> None:
         """Nothing is remembered."""

@@ -22,7 +22,7 @@ from aacp.search.variation import nudged
 
 
 @dataclass(frozen=True)
-class Evolution:
+class EvolutionSettings:
     """The settings of a differential evolution; as they stand, the paper's."""
 
     population: int = 10  # N
@@ -48,18 +48,18 @@ class Evolution:
             raise InvalidOption(f"reinitialise_after is {self.reinitialise_after}. Give 1 or more, or None for never.")
 
 
-PAPER = Evolution()
+PAPER = EvolutionSettings()
 FIG3 = replace(PAPER, population=50, base="best", rounding="stochastic", force_one_gene=True, protect_best=True)
 IDE_PLUS = replace(FIG3, population=10, reinitialise_after=20, rescaling="two-sided", seeded=True, avoid_known=True)
 
 
-class ImprovedDifferentialEvolution(Searcher[Evolution]):
+class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
     """IDE: mutation, crossover, selection and reinitialisation of a population, a generation at a time (Alg. 2)."""
 
     # Paper: Alg. 2 updates individuals one after another. Here a generation is proposed as a whole, so that it can be
     # evaluated in any order and by any number of workers; no difference was measurable.
 
-    settings_type = Evolution
+    settings_type = EvolutionSettings
 
     def _begin(self) -> None:
         self._population = Population.empty(len(self.space))

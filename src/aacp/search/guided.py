@@ -33,7 +33,7 @@ APART = 3  # genes in which the members of a batch differ at least
 
 
 @dataclass(frozen=True)
-class Guidance:
+class GuidedEvolutionSettings:
     """The settings of a guided search."""
 
     batch: int = 1  # structures per step, for parallel workers; five cost little
@@ -46,10 +46,10 @@ class Guidance:
                 raise InvalidOption(f"{name} is {value}, but a guided search needs at least 1. Try the default.")
 
 
-class GuidedEvolution(Searcher[Guidance]):
+class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
     """The paper's kind of operators propose, a Gaussian process picks by expected improvement."""
 
-    settings_type = Guidance
+    settings_type = GuidedEvolutionSettings
 
     def _begin(self) -> None:
         self._full = self.space.counts(self.space.levels - 1)

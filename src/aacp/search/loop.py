@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from aacp.errors import InvalidOption
-from aacp.folder import RunFolder
+from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure

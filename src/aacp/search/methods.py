@@ -1,4 +1,4 @@
-"""The search methods by name, as the command line and the benchmarks know them."""
+"""The search methods by name, as `Plan.method` and the command line take them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import Any
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.baselines import RandomSearch, UniformShrinkage
-from aacp.search.bees import BeeColony
 from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution
 from aacp.search.history import History
 from aacp.search.searcher import Searcher
-from aacp.search.sensitivity import SensitivityThreshold
-from aacp.search.tournament import Tournament
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
@@ -26,29 +23,41 @@ METHODS: dict[str, tuple[type[Searcher[Any]], Any]] = {
     "fig3": (ImprovedDifferentialEvolution, FIG3),
     "ide+": (ImprovedDifferentialEvolution, IDE_PLUS),
     "de": (ImprovedDifferentialEvolution, replace(PAPER, reinitialise_after=None)),
-    "bees": (BeeColony, None),
-    "tournament": (Tournament, None),
-    "sensitivity": (SensitivityThreshold, None),
     "random": (RandomSearch, None),
     "uniform": (UniformShrinkage, None),
 }
 
 
+Method = str | type[Searcher[Any]]  # a name in METHODS, or a class of your own
+
+
 def searcher(
-    name: str,
+    method: Method,
     space: SearchSpace,
     budget: Budget,
     seed: int = 0,
     start: Sequence[Structure] = (),
     known: History | None = None,
 ) -> Searcher[Any]:
-    """A fresh search by the method of this name; `start` and `known` as for every Searcher."""
-    require_method(name)
-    method, settings = METHODS[name]
-    return method(space, budget, seed, settings, start, known)
+    """A new search by a method.
+
+    Args:
+        method: a name in METHODS, or a subclass of Searcher, which then runs with its default settings.
+        space: the legal structures.
+        budget: the limits that every proposed structure meets.
+        seed: of the searcher's own random generator.
+        start: structures to evaluate first.
+        known: candidates that were evaluated before, which the search may learn from.
+    """
+    require_method(method)
+    kind, settings = METHODS[method] if isinstance(method, str) else (method, None)
+    return kind(space, budget, seed, settings, start, known)
 
 
-def require_method(name: str) -> None:
-    """Refuse the name of no method."""
-    if name not in METHODS:
-        raise InvalidOption(f"There is no search method {name!r}. Choose from {', '.join(METHODS)}.")
+def require_method(method: Method) -> None:
+    """Reject a name that METHODS does not have, and a class that is not a Searcher."""
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise InvalidOption(f"There is no search method {method!r}. Choose from {', '.join(METHODS)}.")
+    elif not (isinstance(method, type) and issubclass(method, Searcher)):
+        raise InvalidOption(f"The search method {method!r} is not a Searcher. Give a name or a subclass of Searcher.")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.history import Candidate, History
-from aacp.search.lessons import beginners, closest
 from aacp.search.rescaling import Genes, Rescaling
+from aacp.search.transfer import closest, warm_starts
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
@@ -55,7 +55,7 @@ class Searcher(ABC, Generic[Settings]):
         self.generation = -1  # of the structures asked for last; 0 is the first
         self._generator = np.random.default_rng(seed)
         self._lessons = closest(known or History(), budget)
-        begin = [*start, *(candidate.structure for candidate in beginners(self._lessons))]
+        begin = [*start, *(candidate.structure for candidate in warm_starts(self._lessons))]
         self._start = np.array([space.genes(space.snap(s)) for s in begin], dtype=np.int64).reshape(-1, len(space))
         self._trials: Genes = np.zeros((0, len(space)), dtype=np.int64)
         self._pending: dict[Structure, int] = {}

@@ -12,9 +12,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from aacp.accelerate.growing import Growth
 from aacp.errors import RunMismatch
-from aacp.folder import RunFolder
-from aacp.graph.growing import Growth
+from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest

@@ -11,12 +11,12 @@ from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils import _pytree as pytree
 
-from aacp.graph.growing import Growth
-from aacp.graph.program import Call, Program, copy_module, export, positional
+from aacp.accelerate.growing import Growth
+from aacp.accelerate.widening import MULTIPLE, growth_for
+from aacp.graph.program import Call, Program, export
 from aacp.graph.tracing import lively_twin
 from aacp.graph.verification import compare, outputs
-from aacp.train.ties import is_tied_to_others
-from aacp.train.widening import MULTIPLE, growth_for
+from aacp.modules import copy_module, has_external_references, positional
 
 TOLERANCE = 1e-9  # in double precision
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -34,7 +34,7 @@ def quickened(teacher: nn.Module | Sequence[nn.Module], inputs: Any) -> list[nn.
 
 def folded(network: nn.Module, inputs: Any) -> nn.Module:
     """A copy for evaluation with as few batch norms as can be; the network itself where that would change answers."""
-    if any(map(is_tied_to_others, network.modules())):
+    if any(map(has_external_references, network.modules())):
         return network
     try:
         arguments = _in_double(positional(network, inputs))

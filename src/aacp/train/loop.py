@@ -13,16 +13,18 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from aacp.accelerate.norms import quick_norms
+from aacp.accelerate.widening import examples, is_worthwhile, multiple_of, widened
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
-from aacp.folder import RunFolder
-from aacp.records import Epoch
+from aacp.modules import device_of_model
+from aacp.runs.files import Epoch
+from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_question, question
 from aacp.train.devices import collective_errors, make_fabric
 from aacp.train.folding import quickened
 from aacp.train.mixing import check_mixing
-from aacp.train.norms import quick_norms
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.scoring import scoring_batches
@@ -30,7 +32,6 @@ from aacp.train.seeding import global_seed
 from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, has_own_batches, parts_of, source_of
 from aacp.train.teaching import Loss
-from aacp.train.widening import examples, in_stead_of, multiple_of, repays
 
 Networks = nn.Module | Sequence[nn.Module]
 
@@ -85,11 +86,13 @@ def fit(
             cleaning.enter_context(place.lock())
         asked = {} if place is None else question(model, recipe, source.identity(), teacher)
         cleaning.enter_context(_at_home_afterwards(model))
-        pays = repays(recipe, source, fabric) and not (place and (place.path / WEIGHTS).exists())  # then it is finished
+        pays = is_worthwhile(recipe, source, fabric) and not (
+            place and (place.path / WEIGHTS).exists()
+        )  # then it is finished
         # A loss or a score of the user's might know the network, and find it unchanged while another is trained.
         multiple = multiple_of(widen, pays and loss is None and score is accuracy)
         shown = examples(source, fabric) if pays or multiple > 1 else None
-        stand_in = cleaning.enter_context(in_stead_of(model, shown, fabric, multiple, verbose))
+        stand_in = cleaning.enter_context(widened(model, shown, fabric, multiple, verbose))
         answering = quickened(teacher, shown) if pays and teacher is not None else teacher
         cleaning.enter_context(quick_norms(stand_in.trained, fabric))
         session = Session(stand_in.trained, source, recipe, fabric, answering, loss, capture)
@@ -168,7 +171,7 @@ def train_from_scratch(
 def draw_weights(model: nn.Module, seed: int) -> None:
     """Draw every weight anew, as each module draws its own; a module that cannot keeps its weights, with a warning."""
     kept = []
-    with global_seed(_home(model), seed):
+    with global_seed(device_of_model(model), seed):
         for name, module in model.named_modules():
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
@@ -230,14 +233,10 @@ def _take_up(checkpoint: Checkpoint, asked: dict[str, Any], fabric: Fabric) -> i
     return checkpoint.read()
 
 
-def _home(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
 @contextmanager
 def _at_home_afterwards(model: nn.Module) -> Iterator[None]:
     """The network on the device, in the layout and in the mode in which it came."""
-    home, modes = _home(model), {module: module.training for module in model.modules()}
+    home, modes = device_of_model(model), {module: module.training for module in model.modules()}
     try:
         yield
     finally:

@@ -12,8 +12,8 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from aacp.errors import InvalidOption
-from aacp.folder import RunFolder
-from aacp.records import Epoch
+from aacp.runs.files import Epoch
+from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import LOG
 from aacp.train.recipe import Recipe
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.batches import Batches, moved
 from aacp.data.images import Images
-from aacp.train.loaded import worker_count
+from aacp.train.loader_batches import worker_count
 
 BATCH = 500
 MOST_KEPT = 2 << 30  # bytes of examples that are worth keeping

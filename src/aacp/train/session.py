@@ -11,21 +11,20 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from aacp.accelerate.half_weights import Halves
 from aacp.data.batches import Batches, batch_size_of, call
-from aacp.data.modes import evaluating
 from aacp.data.scores import Score
 from aacp.errors import Diverged, InvalidData, InvalidOption
-from aacp.records import Epoch
+from aacp.modules import evaluating, has_external_references
+from aacp.runs.files import Epoch
 from aacp.train.averaging import Average
-from aacp.train.halves import Halves
-from aacp.train.loaded import Loaded, check_labels
+from aacp.train.device_batches import DeviceBatches
+from aacp.train.loader_batches import LoaderBatches, check_labels
 from aacp.train.mixing import mixed
 from aacp.train.recipe import Recipe
-from aacp.train.resident import Resident
 from aacp.train.seeding import global_seed
 from aacp.train.step import CapturedStep, Step, sgd
 from aacp.train.teaching import Loss, Objective, Teacher, channels_last
-from aacp.train.ties import is_tied_to_others
 
 CHECKED_EVERY = 100  # steps; reading a loss makes the device wait
 
@@ -36,7 +35,7 @@ class Session:
     def __init__(
         self,
         model: nn.Module,
-        source: Resident | Loaded,
+        source: DeviceBatches | LoaderBatches,
         recipe: Recipe,
         fabric: Fabric,
         teacher: Any = None,
@@ -59,12 +58,12 @@ class Session:
         if self._captures(capture):
             half = half_type(fabric)
             # Copies of weights that something from outside is tied to would be passed over by it.
-            if half is not None and not any(map(is_tied_to_others, model.modules())):
+            if half is not None and not any(map(has_external_references, model.modules())):
                 self.step.halves = Halves(wrapped, half)
             self.step = CapturedStep(self.step)
         self._is_checked = False
         self._classes = 0  # known once a batch has been seen
-        if isinstance(source, Loaded) and has_batch_norm(model):
+        if isinstance(source, LoaderBatches) and has_batch_norm(model):
             source.least = 2
 
     @property
@@ -90,7 +89,7 @@ class Session:
         first = number * self.source.steps
         step = 0
         seeds = (self.recipe.seed, number, self.fabric.global_rank)
-        with global_seed(self.fabric.device, *seeds), fastest_convolutions(isinstance(self.source, Resident)):
+        with global_seed(self.fabric.device, *seeds), fastest_convolutions(isinstance(self.source, DeviceBatches)):
             for step, (inputs, targets) in enumerate(self.source.epoch(number)):
                 self._check(inputs, targets)
                 if self.recipe.mixing:
@@ -168,7 +167,7 @@ class Session:
                 f"targets of type {type(targets).__name__}. Give a loss function of your own."
             )
         self._classes = outputs.shape[1]
-        if isinstance(self.source, Resident):
+        if isinstance(self.source, DeviceBatches):
             check_labels(self.source.images.labels, outputs.shape[1])
         elif not targets.is_floating_point():
             self.source.classes = outputs.shape[1]

@@ -12,12 +12,12 @@ from torch.utils.data import Dataset, TensorDataset
 
 from aacp.data.images import Images
 from aacp.errors import InvalidData, InvalidOption
-from aacp.train.loaded import Loaded
+from aacp.train.device_batches import DeviceBatches
+from aacp.train.loader_batches import LoaderBatches
 from aacp.train.recipe import Recipe
-from aacp.train.resident import Resident
 
 
-def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> Resident | Loaded:
+def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | LoaderBatches:
     """Training data as batches for this process."""
     ranks = fabric.world_size
     if recipe.batch_size % ranks:
@@ -34,7 +34,7 @@ def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> Resident | Loaded:
         )
     if not len(train):
         raise InvalidData("There is no data: the data set or loader is empty. Give at least one batch.")
-    kind = Resident if isinstance(train, Images) else Loaded
+    kind = DeviceBatches if isinstance(train, Images) else LoaderBatches
     return kind(train, recipe.batch_size, recipe.seed, fabric.device, fabric.global_rank, ranks)
 
 

@@ -10,10 +10,10 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from aacp.accelerate.half_weights import Halves
 from aacp.data.batches import call
 from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
-from aacp.train.halves import Halves
 from aacp.train.recipe import Recipe
 from aacp.train.teaching import Objective, Teacher
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from aacp.data.batches import call
 from aacp.errors import InvalidOption
-from aacp.graph.program import copy_module
+from aacp.modules import copy_module
 from aacp.train.recipe import Recipe
 
 Loss = Callable[[Any, Any], Tensor]

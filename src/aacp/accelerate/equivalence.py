@@ -1,0 +1,108 @@
+"""Likeness: whether a grown network computes and learns what the network it was grown from does.
+
+Both run on the same few examples in double precision, in evaluation and in training mode: outputs, gradients and
+statistics must agree, and no gradient may reach what is new.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.accelerate.growing import Growth
+from aacp.errors import first_line
+from aacp.graph.tracing import lively_twin
+from aacp.graph.verification import compare, outputs
+from aacp.modules import named_tensors
+
+TOLERANCE = 1e-7  # rounding grows on its way through batch norms, from 1e-16; a channel that is noticed shows at once
+# Added to every bias in turn: a largest or smallest of channels notices a new one only where the others pass zero.
+SHIFTS = (0.0, -8.0, 8.0)
+# They silence a channel or leave it, and zero stays zero. Others, that draw new values, are not forgiven.
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+def difference(
+    model: nn.Module, growth: Growth, arguments: tuple[Any, ...], *, learns: bool = True, seed: int = 0
+) -> str | None:
+    """How a grown network differs from the model on an example in double precision, None if it does not.
+
+    With `learns=False` only what it computes in evaluation mode is compared. Dropout is left out of the comparison: a
+    wider network draws other masks, of the same kind.
+    """
+    with torch.random.fork_rng(devices=[]):
+        try:
+            found = (_difference(model, growth, arguments, learns, seed, shift) for shift in SHIFTS)
+            return next((trouble for trouble in found if trouble is not None), None)
+        except Exception as error:  # whatever the network's own code raises on sizes it does not expect
+            return first_line(error)
+
+
+def _difference(
+    model: nn.Module, growth: Growth, arguments: tuple[Any, ...], learns: bool, seed: int, shift: float
+) -> str | None:
+    narrow = lively_twin(model, arguments, seed, torch.float64).requires_grad_(learns)
+    for name, value in narrow.named_parameters():
+        if name.rpartition(".")[2] == "bias":
+            value.data += shift
+    wide = growth.grown(narrow)
+    for training in (False, True) if learns else (False,):
+        expected, found = (_ran(network, arguments, training, seed) for network in (narrow, wide))
+        troubles = [_verdict("outputs", expected, found)]
+        if learns:
+            troubles += [_gradients_differ(narrow, wide, growth), _statistics_differ(narrow, wide, growth)]
+        for trouble in filter(None, troubles):
+            return f"{trouble} in {'training' if training else 'evaluation'} mode"
+    return None
+
+
+def _ran(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: int) -> list[torch.Tensor]:
+    """What the network returns; if it learns, it has gradients of a random sum of that afterwards."""
+    network.train(training)
+    for module in network.modules():
+        if isinstance(module, DROPOUTS):
+            module.eval()
+    network.zero_grad()
+    torch.default_generator.manual_seed(seed)  # which `torch.manual_seed` would do to every GPU as well
+    found = outputs(network(*copy.deepcopy(arguments)))
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [(value, torch.randn(value.shape, generator=generator, dtype=torch.float64)) for value in found]
+    sums = [(value * weight).sum() for value, weight in drawn if value.requires_grad]
+    if sums:
+        torch.stack(sums).sum().backward()  # type: ignore[no-untyped-call]
+    return [value.detach() for value in found]
+
+
+def _gradients_differ(narrow: nn.Module, wide: nn.Module, growth: Growth) -> str | None:
+    reached = dict(wide.named_parameters())
+    pairs = [(name, parameter.grad, reached[name].grad) for name, parameter in narrow.named_parameters()]
+    largest = max((float(grad.abs().max()) for _, grad, _ in pairs if grad is not None and grad.numel()), default=0.0)
+    for name, expected, found in pairs:
+        if expected is None or found is None:
+            if expected is not found:
+                return f"the gradient of {name} is missing"
+            continue
+        kept = growth.narrowed(name, found)
+        if found.count_nonzero() != kept.count_nonzero():
+            return f"a gradient reaches the new channels of {name}"
+        # Of what has no gradient but rounding, such as a bias before a batch norm, nothing is asked.
+        bound = TOLERANCE * max(float(expected.abs().max()), 1e-4 * largest) if expected.numel() else 0.0
+        if not bool(((kept - expected).abs() <= bound).all()):
+            return f"the gradient of {name} differs"
+    return None
+
+
+def _statistics_differ(narrow: nn.Module, wide: nn.Module, growth: Growth) -> str | None:
+    expected = {name: value for name, value in named_tensors(narrow) if not isinstance(value, nn.Parameter)}
+    held = dict(named_tensors(wide))
+    return _verdict("statistics", list(expected.values()), [growth.narrowed(name, held[name]) for name in expected])
+
+
+def _verdict(what: str, expected: list[torch.Tensor], found: list[torch.Tensor]) -> str | None:
+    trouble = compare(expected, found)
+    if isinstance(trouble, str):
+        return trouble
+    return None if trouble <= TOLERANCE else f"{what} differ by {trouble:.1e} of their scale"

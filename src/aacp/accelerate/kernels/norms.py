@@ -1,0 +1,163 @@
+"""Batch norm for training in Triton: bfloat16 activations with channels last, all else in single precision.
+
+Three kernels each way: sums, what follows from them, and what becomes of every element. Nothing waits for the device,
+so that a step can be captured, and all sums have a fixed order, so that it repeats bit for bit.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from aacp.accelerate.kernels import sums
+from aacp.accelerate.kernels.sums import channels_at, elements_at, first_of, mean_and_variance, store_sums, totals
+
+TILE = 2048  # elements that a program computes: sixteen for each thread of four warps
+HEIGHT = 256  # partial sums of 16 channels that a program reads at once
+
+
+@triton.jit(do_not_specialize=["programs", "units"])
+def _statistics_kernel(
+    partial, x, mean, rstd, running_mean, running_var, batches, programs, count, momentum, eps, units,
+    UNIT: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
+    """Mean and inverse deviation of 16 channels, and what a module remembers of them."""
+    channels = units * UNIT
+    channel = tl.program_id(0) * 16 + tl.arange(0, 16)
+    known = channel < channels
+    # Read before the sums, in which all threads meet: no thread then reads what another one has already replaced.
+    old_mean = tl.load(running_mean + channel, mask=known, other=0.0)
+    old_var = tl.load(running_var + channel, mask=known, other=0.0)
+    seen = tl.load(batches)
+    first = first_of(x, channel, known)
+    total, squares = totals(partial, programs, channel, channels, 1, HEIGHT)
+    average, variance = mean_and_variance(total, squares, count)
+    average += first
+    tl.store(mean + channel, average, mask=known)
+    tl.store(rstd + channel, 1.0 / tl.sqrt(variance + eps), mask=known)
+    unbiased = variance * (count / (count - 1.0))
+    tl.store(running_mean + channel, old_mean + momentum * (average - old_mean), mask=known)
+    tl.store(running_var + channel, old_var + momentum * (unbiased - old_var), mask=known)
+    if tl.program_id(0) == 0:
+        tl.store(batches, seen + 1)
+
+
+@triton.jit(do_not_specialize=["rows", "units"])
+def _normalise_kernel(
+    x, y, weight, bias, mean, rstd, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
+):
+    """Less the mean, over the deviation, times the weight, plus the bias."""
+    channels = units * UNIT
+    channel, known = channels_at(channels, WIDTH)
+    at, inside = elements_at(tl.program_id(0), rows, channel, known, channels, HEIGHT)
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    middle = tl.load(mean + channel, mask=known, other=0.0)
+    scale = tl.load(rstd + channel, mask=known, other=0.0) * tl.load(weight + channel, mask=known, other=0.0)
+    shift = tl.load(bias + channel, mask=known, other=0.0)
+    value = (value - middle[None, :]) * scale[None, :] + shift[None, :]
+    tl.store(y + at, value.to(tl.bfloat16), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "units"])
+def _products_kernel(dy, x, mean, partial, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
+    """Sums of the gradients of each channel, and of their products with the distance from its mean."""
+    channels = units * UNIT
+    channel, known = channels_at(channels, WIDTH)
+    middle = tl.load(mean + channel, mask=known, other=0.0)
+    total = tl.zeros((HEIGHT, WIDTH), tl.float32)
+    products = tl.zeros((HEIGHT, WIDTH), tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(rows, HEIGHT), tl.num_programs(0)):
+        at, inside = elements_at(tile, rows, channel, known, channels, HEIGHT)
+        gradient = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+        value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+        total += gradient
+        products += gradient * (value - middle[None, :])  # beyond the edge the gradient is 0
+    store_sums(partial, total, products, channel, known, channels)
+
+
+@triton.jit(do_not_specialize=["programs", "units"])
+def _parameters_kernel(partial, rstd, dweight, dbias, programs, units, UNIT: tl.constexpr, HEIGHT: tl.constexpr):
+    """The gradients of weight and bias of 16 channels."""
+    channels = units * UNIT
+    channel = tl.program_id(0) * 16 + tl.arange(0, 16)
+    known = channel < channels
+    deviation = tl.load(rstd + channel, mask=known, other=0.0)
+    total, products = totals(partial, programs, channel, channels, 1, HEIGHT)
+    tl.store(dbias + channel, total, mask=known)
+    tl.store(dweight + channel, products * deviation, mask=known)
+
+
+@triton.jit(do_not_specialize=["rows", "units"])
+def _inputs_kernel(
+    dy, x, dx, weight, mean, rstd, dweight, dbias, share, rows, units,
+    UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the inputs, which also moved the mean and the deviation."""
+    channels = units * UNIT
+    channel, known = channels_at(channels, WIDTH)
+    at, inside = elements_at(tl.program_id(0), rows, channel, known, channels, HEIGHT)
+    gradient = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    middle = tl.load(mean + channel, mask=known, other=0.0)
+    deviation = tl.load(rstd + channel, mask=known, other=0.0)
+    scale = deviation * tl.load(weight + channel, mask=known, other=0.0)
+    moved = tl.load(dbias + channel, mask=known, other=0.0) * share
+    stretched = tl.load(dweight + channel, mask=known, other=0.0) * share * deviation
+    value = (gradient - moved[None, :] - (value - middle[None, :]) * stretched[None, :]) * scale[None, :]
+    tl.store(dx + at, value.to(tl.bfloat16), mask=inside)
+
+
+def normalise(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    batches: torch.Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Activations normalised, their mean and inverse deviation; what the module remembers is brought up to date."""
+    y, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+    partial, remembered = sums.moments(x), (running_mean, running_var, batches)
+    known, grid = sums.sizes(x, TILE)
+    rows, units, unit = known[:3]
+    _statistics_kernel[(triton.cdiv(x.shape[1], 16),)](
+        partial, x, mean, rstd, *remembered, len(partial), float(rows), momentum, eps, units, unit, HEIGHT,
+        num_warps=8, num_stages=1,
+    )  # fmt: skip
+    _normalise_kernel[grid](x, y, weight, bias, mean, rstd, *known, num_warps=4)
+    return y, mean, rstd
+
+
+def differentiate(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, reaches_x: bool
+) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+    """The gradients of the inputs, if they are wanted, of the weight and of the bias."""
+    dy = dy.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    known, (tiles, columns) = sums.sizes(x)
+    rows, units, unit = known[:3]
+    partial = sums.room_for_sums(x, tiles)
+    _products_kernel[(len(partial), columns)](dy, x, mean, partial, *known, num_warps=8, num_stages=1)
+    dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
+    _parameters_kernel[(triton.cdiv(x.shape[1], 16),)](
+        partial, rstd, dweight, dbias, len(partial), units, unit, HEIGHT, num_warps=8, num_stages=1
+    )
+    if not reaches_x:
+        return None, dweight, dbias
+    dx = torch.empty_like(x)
+    known, grid = sums.sizes(x, TILE)
+    _inputs_kernel[grid](dy, x, dx, weight, mean, rstd, dweight, dbias, 1 / rows, *known, num_warps=4)
+    return dx, dweight, dbias
+
+
+def try_out() -> None:
+    """Run everything once, on next to nothing: raises what would be raised later."""
+    x = torch.zeros(2, 8, 2, 2, device="cuda", dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    parameters = [torch.zeros(8, device="cuda") for _ in range(4)]
+    batches = torch.zeros((), device="cuda", dtype=torch.int64)
+    y, mean, rstd = normalise(x, *parameters, batches, 0.1, 1e-5)
+    differentiate(y, x, parameters[0], mean, rstd, True)
+    torch.cuda.synchronize()

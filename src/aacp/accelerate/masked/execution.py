@@ -1,0 +1,142 @@
+"""Masked execution: the full-width network run as if channels were absent, in shapes that never change.
+
+One structure differs from another only in which weights are zero, so that on a GPU every pass is one replay of a CUDA
+graph, captured once. `Sliced` gives the same numbers with the channels really gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
+from aacp.accelerate.masked.weights import MaskedWeights
+from aacp.data.batches import Batches
+from aacp.errors import InvalidData
+from aacp.estimate.inheritance import Order
+from aacp.estimate.recalibration import running_norms
+from aacp.modules import copy_module, detach_hooks, positional
+
+
+class Masked(nn.Module):
+    """The network masked to a structure; called like the network itself, after `network(structure)`."""
+
+    def __init__(self, model: nn.Module, order: Order, calibration: Batches, one_pass: bool = False) -> None:
+        super().__init__()
+        self._one_pass = one_pass
+        self._order, self._calibration = order, _whole(calibration)
+        self._device = calibration.device
+        self._model = copy_module(model).to(self._device).eval().requires_grad_(False)
+        detach_hooks(self._model)
+        self.norms = len(running_norms(self._model))
+        self._half = self._device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        self._weights = MaskedWeights(self._model, order, torch.bfloat16 if self._half else None)
+        self._statistics = Statistics(self._model)
+        self._programs: dict[Any, StaticProgram] = {}
+        self._passes: dict[Any, Pass] = {}
+
+    def network(self, structure: Iterable[int]) -> nn.Module:
+        """The network with this structure, inherited and recalibrated; good until the next call."""
+        self._weights.keep(self._order.counts_per_group(structure))
+        if self.norms and not self._one_pass:
+            self._run(self._calibration, settle=True)
+        return self
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        inputs: Any = named or (arguments if len(arguments) > 1 else arguments[0])
+        return self._run(inputs, settle=self._one_pass)
+
+    def _run(self, inputs: Any, settle: bool) -> Any:
+        arguments = positional(self._model, inputs)
+        tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+        shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+        with torch.no_grad(), self._precision():
+            if (settle, shapes) not in self._passes:
+                if shapes not in self._programs:  # exporting takes seconds, and both kinds of pass run the same program
+                    self._programs[shapes] = StaticProgram(self._model, self._order.graph, arguments)
+                kind = CapturedPass if self._device.type == "cuda" else Pass
+                program = self._programs[shapes]
+                self._passes[settle, shapes] = kind(program, self._weights, self._statistics, settle)
+            return self._passes[settle, shapes](tensors)
+
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        if not self._half:
+            yield
+            return
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            yield
+
+
+class Pass:
+    """One pass of a static program over tensors of its shape; it settles the batch norms, or uses what they know."""
+
+    def __init__(self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, settle: bool) -> None:
+        self._program, self._weights, self._statistics, self._settle = program, weights, statistics, settle
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Any:
+        return self._program.packed(self._compute([tensor.clone() for tensor in tensors]))  # it may write into them
+
+    def _compute(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        run = StaticRun(self._program, self._weights, self._statistics, self._settle)
+        return [_single(value) for value in run(self._weights.model, tensors)]
+
+
+class CapturedPass(Pass):
+    """The same as a CUDA graph: captured at the first call, replayed at every other."""
+
+    def __init__(self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, settle: bool) -> None:
+        super().__init__(program, weights, statistics, settle)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[torch.Tensor] = []
+        self._outputs: list[torch.Tensor] = []
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Any:
+        if self._graph is None:
+            self._capture(tensors)
+        assert self._graph is not None
+        for buffer, tensor in zip(self._inputs, tensors, strict=True):
+            buffer.copy_(tensor)
+        self._graph.replay()
+        return self._program.packed([output.clone() for output in self._outputs])  # the next replay overwrites them
+
+    def _capture(self, tensors: list[torch.Tensor]) -> None:
+        self._inputs = [_arranged(tensor) for tensor in tensors]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._compute(self._inputs)  # compiles kernels and lets libraries set themselves up
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._outputs = self._compute(self._inputs)
+        self._graph = graph
+
+
+def _whole(batches: Batches) -> Any:
+    """All inputs as one batch: only then are statistics exact."""
+    joined = list(Batches.of(batches, batch_size=batches.images, device=batches.device).inputs())
+    if len(joined) > 1:
+        raise InvalidData(
+            "The calibration images have several shapes, but masked execution needs one. "
+            'Give images of one shape, or choose execution="sliced".'
+        )
+    return joined[0]
+
+
+def _arranged(tensor: torch.Tensor) -> torch.Tensor:
+    """A buffer of our own for an input: images channels last and in low precision, everything else as it is."""
+    if tensor.dim() != 4 or not tensor.is_floating_point():
+        return tensor.clone()
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else tensor.dtype
+    return torch.empty_like(tensor, dtype=dtype, memory_format=torch.channels_last).copy_(tensor)
+
+
+def _single(value: torch.Tensor) -> torch.Tensor:
+    """An output in single precision: what the score sees does not depend on how it was computed."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

@@ -1,0 +1,250 @@
+"""A program whose shapes never change: masks and masked weights are tensors, and only what they hold differs.
+
+It follows `MaskedRun`, the reference of what absence means, but takes no decision that depends on data, and puts off
+batch norms and what follows them until all of it can be computed at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import fx, nn
+from torch.utils import _pytree as pytree
+
+from aacp.accelerate.kernels.dispatch import Convolution, Pending, moments
+from aacp.accelerate.masked.weights import MaskedWeights
+from aacp.channels import ChannelGraph
+from aacp.estimate.moments import Moments
+from aacp.estimate.recalibration import running_norms
+from aacp.graph.labels import core, ids_of, varying
+from aacp.graph.masking import MaskedRun
+from aacp.graph.program import Call, export
+from aacp.graph.propagation import Propagation
+from aacp.graph.unverified import follow
+from aacp.modules import copy_module
+
+TINY = torch.finfo(torch.float32).tiny
+Affine = tuple[torch.Tensor, torch.Tensor]  # scale and shift of each channel
+
+
+class Statistics:
+    """What the batch norms of a network make of their inputs: scale and shift, once they are settled."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._norms = {f"{name}.running_mean".removeprefix("."): norm for name, norm in running_norms(model).items()}
+        self.affine: dict[str, Affine] = {}
+        self._seen: dict[str, Moments] = {}
+
+    def __contains__(self, name: str | None) -> bool:
+        return name in self._norms
+
+    def begin(self) -> None:
+        """A new pass over all calibration images begins."""
+        self._seen.clear()
+
+    def settle(self, name: str, count: int, mean: torch.Tensor, variance: torch.Tensor) -> Affine:
+        """Take in what a batch norm sees; what is returned normalises just that, `affine` all it saw in this pass."""
+        now = Moments(count, mean, variance)
+        now.require_spread(name.removesuffix("running_mean").removesuffix("."))
+        affine = self.affine[name] = self._scaled(name, now)
+        if name in self._seen:
+            now = self._seen[name].plus(now)
+            self.affine[name] = self._scaled(name, now)
+        self._seen[name] = now
+        return affine
+
+    def _scaled(self, name: str, seen: Moments) -> Affine:
+        norm = self._norms[name]
+        # Absent channels are zero throughout; without an eps they would become infinite, and reach what is there.
+        variance = seen.variance + norm.eps if norm.eps else seen.variance.clamp(min=TINY)
+        scale = torch.rsqrt(variance)
+        scale = scale if norm.weight is None else scale * norm.weight
+        shift = -seen.mean * scale if norm.bias is None else torch.addcmul(norm.bias, seen.mean, scale, value=-1.0)
+        return scale, shift
+
+
+class StaticProgram:
+    """The program of a network on inputs of one shape, and the units that each element of its tensors belongs to."""
+
+    def __init__(self, model: nn.Module, graph: ChannelGraph, arguments: tuple[Any, ...]) -> None:
+        device = next(model.parameters()).device
+        program = export(copy_module(model).eval(), arguments)
+        self.uses = Counter(call["running_mean"] for call in program.calls() if call.operator == "batch_norm")
+        self.propagation, _ = follow(program, None, model, graph.form)
+        self._units = torch.from_numpy(_units_of_ids(self.propagation, graph))
+        self._masks: dict[fx.Node, list[torch.Tensor]] = {}
+        self._device = device
+
+    def packed(self, values: list[torch.Tensor]) -> Any:
+        """Results as the network would wrap them up."""
+        program = self.propagation.program
+        found = iter(values)
+        leaves = [next(found) if isinstance(leaf, fx.Node) else leaf for leaf in program.result_leaves]
+        return pytree.tree_unflatten(leaves, program.output_spec)
+
+    def mask(self, node: fx.Node, present: torch.Tensor) -> torch.Tensor | None:
+        """Which elements of a tensor are there, in a shape that broadcasts to its own; None if all always are."""
+        if node not in self._masks:
+            units = [self._units[core(label)] for label in self.propagation.labels_of(node)]
+            self._masks[node] = [unit.to(self._device) for unit in units if bool((unit >= 0).any())]
+        masks = [present[unit] for unit in self._masks[node]]  # -1 picks the last: always there
+        return reduce(torch.logical_and, masks) if masks else None
+
+
+def _units_of_ids(p: Propagation, graph: ChannelGraph) -> NDArray[np.int64]:
+    """The unit of every channel id, told by the weights that graph and program both know; -1: always there."""
+    roots = p.ties.roots()
+    unit_of_root = np.full(len(roots) + 1, -1, dtype=np.int64)
+    for tensor in graph.tensors:
+        for label in p.weights.get(tensor.name, ()):
+            (dim,) = varying(label)
+            lane = tensor.lanes[dim]
+            if lane is not None:
+                unit_of_root[roots[ids_of(label)]] = graph.lanes[lane]
+    return np.append(unit_of_root[roots], -1)
+
+
+class StaticRun(MaskedRun):
+    """One run of a static program; it settles the batch norms, or uses what they know."""
+
+    def __init__(self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, settle: bool) -> None:
+        self._p, self._program = program.propagation, program
+        self._weights, self._statistics, self._settle = weights, statistics, settle
+        self._values, self._readers = {}, {}
+        if settle:
+            statistics.begin()
+
+    def __call__(self, model: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        super().__call__(model, inputs)
+        return [self._computed(node) for node in self._p.program.results]
+
+    def mask(self, node: fx.Node) -> torch.Tensor | None:
+        return self._program.mask(node, self._weights.present)
+
+    def _call(self, call: Call) -> Any:
+        own_way = FUSED_OPERATORS.get(call.operator)
+        result = own_way(self, call) if own_way is not None else None
+        if result is None:
+            if _is_in_place(call):  # what waits may still need the old values
+                for node in list(self._values):
+                    self._computed(node)
+            for node in call.node.all_input_nodes:
+                self._computed(node)
+            return super()._call(call)
+        if _is_in_place(call):
+            self._values[call.node.all_input_nodes[0]] = result
+        return result
+
+    def filled(self, node: fx.Node, fill: float) -> Any:
+        """Weights as they stand in the network are masked already."""
+        name = self._p.program.tensors.get(node.name)
+        masked = self._weights.tensors.get(name) if name is not None and fill == 0.0 else None
+        return super().filled(node, fill) if masked is None else masked
+
+    def masked_weight(self, call: Call) -> torch.Tensor | None:
+        """The masked form of a product's weight, if it is a parameter as it stands."""
+        return self._weights.tensors.get(self._p.program.tensors.get(call["weight"].name, ""))
+
+    def _computed(self, node: fx.Node) -> Any:
+        value = self._values[node]
+        if isinstance(value, Convolution):
+            value = value.run()
+        elif isinstance(value, Pending):
+            value = value.computed()
+        self._values[node] = value
+        return value
+
+    def view(self, call: Call) -> torch.Tensor | None:
+        """A view; a copy where channels lie last, which the network could not know."""
+        value = self._computed(call["self"])
+        return value.reshape(call["size"]) if all(isinstance(size, int) for size in call["size"]) else None
+
+    # -- what is put off -----------------------------------------------------------------------------------------------
+
+    def convolution(self, call: Call) -> Convolution | None:
+        """A convolution that only a batch norm reads waits for it; its bias would cancel in what is normalised.
+
+        Not if the batch norm has other uses: what they have in common depends on the biases.
+        """
+        weight = self.masked_weight(call)
+        users = [Call(user) for user in call.node.users]
+        if weight is None or len(users) != 1 or self._norm(users[0]) is None or isinstance(call["padding"], str):
+            return None
+        if self._program.uses[users[0]["running_mean"]] > 1:
+            return None
+        x = self._computed(call["input"])
+        stride, padding, dilation = (_pair(call[name]) for name in ("stride", "padding", "dilation"))
+        return Convolution(x.to(weight.dtype), weight, stride, padding, dilation, call["groups"])
+
+    def batch_norm(self, call: Call) -> Pending | None:
+        name = self._norm(call)
+        if name is None:
+            return None
+        source = self._values[call["input"]]
+        source = source.computed() if isinstance(source, Pending) else source
+        if self._settle:
+            source, mean, variance = moments(source)
+            count = source.numel() // source.size(1)
+            return Pending(source, *self._statistics.settle(name, count, mean, variance))
+        return Pending(source, *self._statistics.affine[name])
+
+    def _norm(self, call: Call) -> str | None:
+        """The name of the statistics that a batch norm in evaluation mode uses, if they are to be settled."""
+        if call.operator != "batch_norm" or call["training"] or call["running_mean"] is None:
+            return None
+        name = self._p.program.tensors.get(call["running_mean"].name)
+        return name if name in self._statistics else None
+
+    def clip(self, call: Call) -> Pending | None:
+        top = math.inf if call.operator == "relu" else 6.0
+        bounds = (call.get("min_val"), call.get("max_val"))
+        value = self._values[call.node.all_input_nodes[0]]
+        if (
+            not isinstance(value, Pending)
+            or value.top is not None
+            or (call.operator == "hardtanh" and bounds != (0, 6))
+        ):
+            return None
+        return value.clipped(top)
+
+    def add(self, call: Call) -> Pending | None:
+        nodes = [call["self"], call["other"]]
+        if call.get("alpha") != 1 or not all(isinstance(node, fx.Node) for node in nodes) or nodes[0] is nodes[1]:
+            return None
+        if _is_in_place(call) and not isinstance(self._values[nodes[0]], Pending):
+            return None  # views of what it writes into would not see it
+        for one, other in (nodes, nodes[::-1]):
+            value = self._values[one]
+            if isinstance(value, Pending) and value.top is None and value.residual is None:
+                residual = self._computed(other)
+                if isinstance(residual, torch.Tensor) and residual.shape == one.meta["val"].shape:
+                    return value.plus(residual)
+        return None
+
+
+FUSED_OPERATORS: dict[str, Callable[[StaticRun, Call], Any]] = {
+    "conv2d": StaticRun.convolution,
+    "batch_norm": StaticRun.batch_norm,
+    "relu": StaticRun.clip,
+    "relu6": StaticRun.clip,
+    "hardtanh": StaticRun.clip,
+    "add": StaticRun.add,
+    "view": StaticRun.view,
+}
+
+
+def _is_in_place(call: Call) -> bool:
+    target = call.node.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def _pair(value: Sequence[int]) -> tuple[int, int]:
+    """One number for both dimensions, or one for each."""
+    return value[0], value[-1]

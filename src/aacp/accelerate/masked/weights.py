@@ -1,0 +1,71 @@
+"""MaskedWeights: every weight of a product in one buffer, zero wherever a channel that it makes or reads is absent."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aacp.channels import ChannelGraph, Tensor
+from aacp.estimate.inheritance import Order
+from aacp.modules import named_tensors
+
+
+class MaskedWeights:
+    """The weights of convolutions and linear layers, masked to one structure after another by two multiplications."""
+
+    def __init__(self, model: nn.Module, order: Order, dtype: torch.dtype | None = None) -> None:
+        self.model = model
+        known = {name: value.detach() for name, value in named_tensors(model)}
+        records = _weights_of_layers(order.graph)
+        device = next(iter(known.values())).device
+        self._ranks = torch.from_numpy(order.ranks).to(device)
+        self._groups = torch.from_numpy(order.graph.unit_groups).to(device)
+        self.present = torch.ones(len(order.ranks) + 1, dtype=torch.bool, device=device)  # the last: always there
+        flat = [_channels_last(known[record.name]).reshape(-1) for record in records]
+        self._full = torch.cat(flat).to(dtype or flat[0].dtype)
+        self._masked = self._full.clone()
+        self._units = [
+            torch.cat([_units_of_elements(order.graph, record, dim) for record in records]).to(device)
+            for dim in range(2)
+        ]
+        parts = torch.split(self._masked, [len(part) for part in flat])
+        self.tensors = {record.name: _shaped(part, record.shape) for record, part in zip(records, parts, strict=True)}
+
+    def keep(self, counts: NDArray[np.int64]) -> None:
+        """Mask everything to what each group keeps: the units whose rank is below its count."""
+        kept = torch.from_numpy(counts).to(self._ranks.device)[self._groups]
+        self.present[:-1] = self._ranks < kept
+        present = self.present.to(self._full.dtype)
+        torch.mul(self._full, present.index_select(0, self._units[0]), out=self._masked)
+        self._masked.mul_(present.index_select(0, self._units[1]))
+
+
+def _weights_of_layers(graph: ChannelGraph) -> list[Tensor]:
+    """The parameters that layers multiply by, each once, whose channels lie in the first two dimensions."""
+    names = {f"{layer.name}.weight".removeprefix(".") for layer in graph.layers}
+    return [
+        tensor
+        for tensor in graph.tensors
+        if tensor.name in names and len(tensor.shape) > 1 and all(lane is None for lane in tensor.lanes[2:])
+    ]
+
+
+def _units_of_elements(graph: ChannelGraph, tensor: Tensor, dim: int) -> torch.Tensor:
+    """For each element the unit that its index along `dim` belongs to; where there is none, the last entry's."""
+    lane, always = tensor.lanes[dim], len(graph.unit_groups)
+    units = np.full(tensor.shape[dim], -1) if lane is None else graph.lanes[lane]
+    shape = [-1 if position == dim else 1 for position in range(len(tensor.shape))]
+    indices = torch.from_numpy(np.where(units < 0, always, units).astype(np.int32))
+    return _channels_last(indices.reshape(shape).expand(tensor.shape)).reshape(-1)
+
+
+def _channels_last(weight: torch.Tensor) -> torch.Tensor:
+    """A weight in the order that convolutions of channels-last images read it in."""
+    return weight.movedim(1, -1)
+
+
+def _shaped(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The opposite of `_channels_last`, for a flat part."""
+    return part.reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)

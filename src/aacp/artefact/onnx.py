@@ -1,0 +1,240 @@
+"""Export: a network as an ONNX file that has been compared with torch before it appears."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from aacp.artefact.header import Artefact, artefact_path
+from aacp.artefact.storage import load
+from aacp.errors import ExportFailed, InvalidOption, first_line
+from aacp.graph.flat import FlatNetwork, tensors_in
+from aacp.graph.signature import batch_of, from_plain, with_batch
+from aacp.latency.runtimes import feeds, onnx_session, require_package
+from aacp.modules import copy_module, positional
+
+OPSET = 18  # the first that torch's exporter writes, and so the one that most runtimes read
+BATCHES = (1, 2, 5)  # that an export with a free batch size is tried on
+TOLERANCE = {torch.float16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-7}  # of the largest value a tensor holds
+SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers end at 2 GB; beyond it, weights go to a second file
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """An ONNX file, and how far its outputs are from torch's."""
+
+    path: Path
+    opset: int
+    file_bytes: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dynamic_batch: bool
+    checked_batches: tuple[int, ...]  # none if it was not to be checked
+    largest_difference: float | None
+    largest_output: float | None  # what the difference is to be held against
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path)}
+
+    def __str__(self) -> str:
+        batch = "any batch size" if self.dynamic_batch else "one batch size"
+        checked = "not compared with torch"
+        if self.largest_difference is not None:
+            sizes = ", ".join(map(str, self.checked_batches))
+            checked = f"at most {self.largest_difference:.2g} away from torch on batches of {sizes}"
+        return f"{self.path}: {self.file_bytes:,} bytes, opset {self.opset}, {batch}, {checked}"
+
+
+def export_onnx(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    example: Any,
+    *,
+    opset: int = OPSET,
+    dynamic_batch: bool = True,
+    check: bool = True,
+) -> OnnxFile:
+    """Write a network as ONNX; unless told otherwise, for any batch size and compared with torch. It is not touched.
+
+    `example` is one input, a tuple of several, or a dictionary of them by name. Tensors whose first size is that of
+    the first tensor are taken to have the batch there. A file whose outputs differ by more than `TOLERANCE` of their
+    largest value is an error, and not written.
+    """
+    for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
+        require_package(package)
+    _require_opset(opset)
+    arguments = pytree.tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf, example)
+    arguments = positional(model, arguments)
+    if dynamic_batch and batch_of(arguments) < 2:
+        arguments = with_batch(arguments, 2)  # torch.export takes a size of one for a constant
+    flat = FlatNetwork(copy_module(model).cpu().eval(), arguments)
+    program = _converted(flat, arguments, opset, dynamic_batch)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        draft = Path(folder) / path.name
+        program.save(str(draft), external_data=_bytes(flat) > SINGLE_FILE_BYTES)
+        batches = BATCHES if dynamic_batch else (batch_of(arguments),)
+        found = _compared(flat, arguments, draft, batches) if check else (None, None)
+        size = _move_all(Path(folder), path.parent)
+    return OnnxFile(path, opset, size, flat.inputs, flat.outputs, dynamic_batch, batches if check else (), *found)
+
+
+def export_artefact(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    model: str | None = None,
+    shape: Sequence[int] | None = None,
+    opset: int = OPSET,
+    batch: int | None = None,
+) -> OnnxFile:
+    """Write the pruned network of a file, or of a run folder, as ONNX beside it; with `batch`, for that size only."""
+    path = artefact_path(path)
+    network, example = load(path, into=model), from_plain(Artefact.read(path).example)
+    if shape is not None or example is None:
+        from aacp.zoo.models import example_input
+
+        example = example_input(network, None if shape is None else tuple(shape), batch)
+    if batch is not None:
+        example = with_batch(example, batch)
+    return export_onnx(network, out or path.with_suffix(".onnx"), example, opset=opset, dynamic_batch=batch is None)
+
+
+def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynamic_batch: bool) -> Any:
+    """The network in ONNX, without notes on where in whose source code an operator stands."""
+    tensors, batch = tensors_in(arguments), batch_of(arguments)
+    free = [{0: torch.export.Dim("batch")} if t.dim() and t.shape[0] == batch else None for t in tensors]
+    shapes = (tuple(free),) if dynamic_batch else None
+    with warnings.catch_warnings(), _silent("torch.onnx"), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            exported = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
+            program: Any = torch.onnx.export(
+                exported,
+                dynamo=True,
+                opset_version=opset,
+                verbose=False,
+                input_names=flat.inputs,
+                output_names=flat.outputs,
+                dynamic_shapes=shapes,  # for their names: without them `batch` would be called s95
+            )
+        except Exception as error:  # whatever the network's code or the exporters raise
+            hint = "A network whose code depends on the batch size needs dynamic_batch=False." if dynamic_batch else ""
+            raise ExportFailed(
+                f"{type(flat.network).__name__} cannot be turned into ONNX: {first_line(_root(error))}. "
+                f"{hint or 'Replace that part of the network, or try another opset.'}"
+            ) from error
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()
+    if program.model.opset_imports[""] != opset:
+        raise ExportFailed(
+            f"Opset {opset} was asked for, but {type(flat.network).__name__} needs operators of opset "
+            f"{program.model.opset_imports['']}. Ask for that one."
+        )
+    return program
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """A logger without its warnings: the exporter tells of every package it could have used, as if one were missing."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _compared(flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, batches: Sequence[int]) -> tuple[float, float]:
+    """The largest difference between ONNX Runtime and torch, and the largest output; an error if that is too much."""
+    session = onnx_session(path, torch.get_num_threads())
+    difference = largest = 0.0
+    for batch in batches:
+        inputs = _like(with_batch(arguments, batch))
+        with torch.no_grad():
+            expected = flat(*tensors_in(inputs))
+        for name, ours, theirs in zip(flat.outputs, expected, _run(session, inputs, path, batch), strict=True):
+            far, size = _difference(ours, theirs)
+            allowed = TOLERANCE.get(ours.dtype, 0.0) * size
+            if not far <= allowed:
+                raise ExportFailed(
+                    f"{name} of {path.name} is {far:.3g} away from torch on a batch of {batch}, more than the "
+                    f"{allowed:.3g} that rounding explains. Do not use this export; try another opset."
+                )
+            difference, largest = max(difference, far), max(largest, size)
+    return difference, largest
+
+
+def _run(session: Any, inputs: tuple[Any, ...], path: Path, batch: int) -> list[Tensor]:
+    try:
+        return [torch.from_numpy(value) for value in session.run(None, feeds(session, inputs))]
+    except Exception as error:  # ONNX Runtime has a dozen kinds, all of its own
+        raise ExportFailed(
+            f"ONNX Runtime cannot run {path.name} on a batch of {batch}: {first_line(error)}. "
+            "Export with dynamic_batch=False, or with check=False for another runtime."
+        ) from error
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
+    if ours.shape != theirs.shape:
+        return float("inf"), 0.0
+    if not ours.numel():
+        return 0.0, 0.0
+    same = (ours == theirs) | (ours.isnan() & theirs.isnan())  # infinities, too
+    far = torch.where(same, 0.0, (ours.double() - theirs.double()).abs())
+    finite = ours[ours.isfinite()].double().abs()
+    return float(far.max()), float(finite.max()) if finite.numel() else 0.0
+
+
+def _like(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Other inputs of the same kind: numbers with the mean and spread of the example's, where they are not whole."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or leaf.numel() < 2:
+            return leaf
+        noise = torch.randn(leaf.shape, generator=generator)
+        return (leaf.float().mean() + leaf.float().std() * noise).to(leaf.dtype)
+
+    drawn_all: tuple[Any, ...] = pytree.tree_map(drawn, arguments)
+    return drawn_all
+
+
+def _bytes(model: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in model.state_dict().values() if isinstance(tensor, Tensor))
+
+
+def _move_all(source: Path, target: Path) -> int:
+    """Put finished files in their place, the one that names the other last; says how many bytes they hold."""
+    files = sorted(source.iterdir(), key=lambda file: file.suffix == ".onnx")
+    size = sum(file.stat().st_size for file in files)
+    for file in files:
+        with file.open("rb") as content:
+            os.fsync(content.fileno())
+        file.replace(target / file.name)
+    return size
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _require_opset(opset: int) -> None:
+    newest = require_package("onnx").defs.onnx_opset_version()
+    if not OPSET <= opset <= newest:
+        raise InvalidOption(f"Opset {opset} cannot be written here. Choose one from {OPSET} to {newest}.")

@@ -1,0 +1,105 @@
+"""BeeColony: the artificial bee colony, as ABCPruner uses it and as it is usually written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aacp.errors import InvalidOption
+from aacp.search.population import Population
+from aacp.search.rescaling import Form, Genes
+from aacp.search.searcher import Searcher
+from aacp.space import SearchSpace
+
+
+@dataclass(frozen=True)
+class BeeColonySettings:
+    """The settings of a bee colony; as they stand, those of ABCPruner."""
+
+    sources: int = 10  # food sources, and as many bees in each phase
+    limit: int = 5  # trials in vain before a source is abandoned
+    genes_per_trial: Literal["all", "one"] = "all"
+    rounding: Literal["truncate", "nearest"] = "truncate"
+    rescaling: Form = "shrink"
+
+    def __post_init__(self) -> None:
+        if self.sources < 2:
+            raise InvalidOption(f"A colony of {self.sources} food sources has none to compare with. Take 2 or more.")
+
+
+ABCPRUNER = BeeColonySettings()
+
+
+def classical(space: SearchSpace, sources: int = 50) -> BeeColonySettings:
+    """Karaboga's colony: one gene a trial, nearest integers, a source given up after sources x groups vain trials."""
+    return BeeColonySettings(sources, sources * len(space), "one", "nearest")
+
+
+class BeeColony(Searcher[BeeColonySettings]):
+    """Employed bees search near every food source, onlookers near the good ones, scouts replace exhausted ones.
+
+    A cycle takes two generations, one of employed bees and one of onlookers.
+    """
+
+    settings_type = BeeColonySettings
+
+    def _begin(self) -> None:
+        self._sources = Population.empty(len(self.space))  # ages are trials in vain
+        self._visited = np.zeros(0, dtype=np.int64)  # the source of each trial in flight
+        self._onlookers = False
+
+    def _propose(self) -> Genes:
+        if not len(self._sources):
+            first = np.concatenate([self._start, self._sample(self.settings.sources)])[: self.settings.sources]
+            return self._rescaled(first)
+        self._visited = self._chosen() if self._onlookers else np.arange(len(self._sources))
+        return np.concatenate([self._neighbours(self._visited), self._sources.genes[self._sources.unscored]])
+
+    def _chosen(self) -> NDArray[np.int64]:
+        """The sources onlookers fly to, the better the likelier: 0.1 + 0.9 of the way from the worst to the best."""
+        scores = self._sources.scores
+        spread = scores.max() - scores.min()
+        appeal = 0.1 + 0.9 * ((scores - scores.min()) / spread if spread else np.ones_like(scores))
+        return self._generator.choice(len(scores), size=len(scores), p=appeal / appeal.sum())
+
+    def _neighbours(self, visited: NDArray[np.int64]) -> Genes:
+        """x + r (x - y) with another source y and r in [-1, 1] for each gene, or for a single one."""
+        sources, generator = self._sources.genes, self._generator
+        others = (visited + generator.integers(1, len(sources), size=len(visited))) % len(sources)
+        here = sources[visited]
+        moves = generator.uniform(-1, 1, size=here.shape) * (here - sources[others])
+        if self.settings.genes_per_trial == "one":
+            moves *= np.arange(here.shape[1]) == generator.integers(here.shape[1], size=(len(here), 1))
+        there = np.rint(here + moves) if self.settings.rounding == "nearest" else np.trunc(here + moves)
+        return self._rescaled(there.astype(np.int64))
+
+    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+        if not len(self._sources):
+            self._sources = Population.of(genes, scores)
+            return
+        trials = len(self._visited)
+        self._sources.scores[self._sources.unscored] = scores[trials:]
+        for source, trial, score in zip(self._visited.tolist(), genes, scores, strict=False):
+            self._sources.ages[source] += 1
+            if score > self._sources.scores[source]:
+                self._sources.replace(source, trial, score)
+        if self._onlookers:
+            exhausted = self._sources.ages > self.settings.limit
+            self._sources.replace(exhausted, self._rescaled(self._sample(int(exhausted.sum()))))
+        self._onlookers = not self._onlookers
+
+    def _rescaled(self, genes: Genes) -> Genes:
+        return self.rescaling(genes, self._generator, self.settings.rescaling)
+
+    def _memory(self) -> dict[str, Any]:
+        visited = self._visited.tolist()
+        return {"sources": self._sources.to_json(), "visited": visited, "onlookers": self._onlookers}
+
+    def _remember(self, memory: Mapping[str, Any]) -> None:
+        self._sources = Population.from_json(memory["sources"], len(self.space))
+        self._visited = np.array(memory["visited"], dtype=np.int64)
+        self._onlookers = memory["onlookers"]

@@ -1,0 +1,64 @@
+"""SensitivityThreshold: measure what each group loses alone, cut all to the same predicted loss, as FastNAS does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aacp.search.rescaling import Genes
+from aacp.search.searcher import Searcher
+from aacp.search.seeds import largest
+
+
+@dataclass(frozen=True)
+class SensitivitySettings:
+    """The settings of a sensitivity search: how a group's loss is taken to grow as it shrinks, w ^ -power."""
+
+    powers: tuple[float, ...] = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
+
+
+class SensitivityThreshold(Searcher[SensitivitySettings]):
+    """First the flat structure and each group of it halved, then one structure per assumed power, then nothing.
+
+    FastNAS measures groups of the unpruned network one by one; here every structure keeps to the budget, so they are
+    measured around the flat structure that meets it.
+    """
+
+    settings_type = SensitivitySettings
+
+    def _begin(self) -> None:
+        self._losses: list[float] = []
+        self._done = False
+
+    def _propose(self) -> Genes:
+        if self._done:
+            return self._start[:0]
+        if not self._losses:
+            flat = largest(np.ones(len(self.space)), self.rescaling)
+            halved = np.tile(flat, (len(self.space), 1))
+            np.fill_diagonal(halved, flat // 2)
+            # Only for costs that are not monotone does a narrower structure need rescaling.
+            return self.rescaling(np.concatenate([flat[None], halved]), self._generator, "shrink")
+        shapes = [self._shape(np.array(self._losses), power) for power in self.settings.powers]
+        return self.rescaling(np.array([largest(shape, self.rescaling) for shape in shapes]), self._generator)
+
+    def _shape(self, losses: NDArray[np.float64], power: float) -> NDArray[np.float64]:
+        """Widths whose predicted loss is the same for all groups: narrow where it takes much to hurt."""
+        floor = max(float(losses.max()), 1e-9) / 100  # a loss below the noise is no licence to cut everything
+        return np.asarray(np.maximum(losses, floor) ** (1 / power))
+
+    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+        if self._losses:
+            self._done = True
+        else:
+            self._losses = [scores[0] - score for score in scores[1:]]
+
+    def _memory(self) -> dict[str, Any]:
+        return {"losses": self._losses, "done": self._done}
+
+    def _remember(self, memory: Mapping[str, Any]) -> None:
+        self._losses, self._done = memory["losses"], memory["done"]

@@ -1,0 +1,78 @@
+"""Resident: pictures kept on the device as bytes, and cropped and flipped there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from aacp.data.images import Images
+from aacp.errors import InvalidData
+from aacp.train.seeding import digest, generator
+
+
+class DeviceBatches:
+    """Training batches of pictures in memory; order, crops and flips of an epoch follow from seed and epoch alone.
+
+    Every process draws the whole batch and takes its share, so the number of processes changes nothing of what is seen.
+    Batches are of one size: the few pictures left over at an epoch's end are others in every epoch.
+    """
+
+    def __init__(
+        self, images: Images, batch_size: int, seed: int, device: torch.device, rank: int = 0, ranks: int = 1
+    ) -> None:
+        if batch_size > len(images):
+            raise InvalidData(
+                f"The batch size is {batch_size}, but there are only {len(images)} pictures. "
+                f"Use a recipe with a batch size of at most {len(images)}."
+            )
+        self.images, self.batch_size, self.seed = images, batch_size, seed
+        self.share = slice(rank * batch_size // ranks, (rank + 1) * batch_size // ranks)
+        self.steps = len(images) // batch_size
+        # Channels last: a crop then moves runs of bytes, and the batch has the layout fast convolutions want.
+        padded = F.pad(images.pixels.to(device), (images.padding,) * 4)
+        self._pixels = padded.permute(0, 2, 3, 1).contiguous()
+        self._labels = images.labels.to(device)
+        self._scale = (1 / (255 * torch.tensor(images.std))).to(device)
+        self._shift = (-torch.tensor(images.mean) / torch.tensor(images.std)).to(device)
+        self._rows = torch.arange(images.pixels.shape[2], device=device)
+        self._columns = torch.arange(images.pixels.shape[3], device=device)
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this data from other data."""
+        settings = {"padding": self.images.padding, "flip": self.images.flip}
+        sample = self.images.pixels[:: max(1, len(self.images) // 1000)]  # all of ImageNet would take its time
+        return {
+            "shape": list(self.images.pixels.shape),
+            **settings,
+            "mean": list(self.images.mean),
+            "std": list(self.images.std),
+            "digest": digest([self.images.labels, sample]),
+        }
+
+    def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one epoch: this process's share of each."""
+        plan = self.plan(number).to(self._labels.device)
+        for step in range(self.steps):
+            yield self.batch(plan[step * self.batch_size :][: self.batch_size][self.share])
+
+    def plan(self, epoch: int) -> Tensor:
+        """One row for each picture in the epoch's order: position, row and column of the crop, flipped or not."""
+        source, count = generator(self.seed, epoch), len(self.images)
+        order = torch.randperm(count, generator=source)
+        corners = torch.randint(2 * self.images.padding + 1, (count, 2), generator=source)
+        flips = torch.randint(2, (count, 1), generator=source) * int(self.images.flip)
+        return torch.cat([order[:, None], corners, flips], dim=1)
+
+    def batch(self, plan: Tensor) -> tuple[Tensor, Tensor]:
+        """The pictures that rows of a plan ask for, normalised; on a GPU in channels-last layout; and their labels."""
+        position, top, left, flipped = plan.unbind(1)
+        rows = top[:, None] + self._rows
+        last = len(self._columns) - 1
+        columns = left[:, None] + torch.where(flipped[:, None] > 0, last - self._columns, self._columns)
+        pixels = self._pixels[position[:, None, None], rows[:, :, None], columns[:, None, :]]
+        inputs = torch.addcmul(self._shift, pixels.float(), self._scale).permute(0, 3, 1, 2)
+        return inputs if inputs.is_cuda else inputs.contiguous(), self._labels[position]

@@ -1,0 +1,282 @@
+"""Sliced and masked execution give what `shrink` and `recalibrate` give, on every construct a network is made of."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import Tensor, nn
+
+import aacp
+from aacp.accelerate.masked.execution import Masked
+from aacp.data.batches import Batches, call
+from aacp.estimate.importance import unit_importance
+from aacp.estimate.inheritance import Order
+from aacp.estimate.sliced import Sliced
+from aacp.graph.tracing import followed
+from graph.micro_networks import MICRO, Block, Micro, _stir, conv, unit
+from graph.oracles import tensors, traced
+
+BY_NAME = {micro.name: micro for micro in MICRO}
+FLOAT, DOUBLE = {"rtol": 1e-4, "atol": 1e-4}, {"rtol": 1e-7, "atol": 1e-7}
+
+
+def structures(graph: aacp.ChannelGraph, count: int) -> list[list[int]]:
+    generator = np.random.default_rng(0)
+    return [[int(generator.integers(1, group.width + 1)) for group in graph.free] for _ in range(count)]
+
+
+def unverified(model: nn.Module, example: Any) -> aacp.ChannelGraph:
+    """The graph of a network that tracing has no reason to doubt: what cannot be cut would not agree here either."""
+    return followed(model, example)[1].graph
+
+
+def agree(
+    model: nn.Module,
+    graph: aacp.ChannelGraph,
+    calibration: Batches,
+    inputs: Any,
+    tried: Iterable[Any],
+    tolerance: dict[str, float],
+    one_pass: bool = False,
+) -> None:
+    """Both executions score what `inherit` and `recalibrate` make, one structure after another."""
+    order = Order.of(graph, unit_importance(model, graph))
+    executions = [kind(model, order, calibration, one_pass) for kind in (Sliced, Masked)]
+    before = copy.deepcopy(inputs)
+    for structure in tried:
+        expected = aacp.inherit(model, graph, structure).eval()
+        aacp.recalibrate(expected, calibration)
+        with torch.no_grad():
+            wanted = tensors(call(expected, copy.deepcopy(inputs)))
+            for execution in executions:
+                found = tensors(call(execution.network(structure), inputs))
+                for one, other in zip(wanted, found, strict=True):
+                    torch.testing.assert_close(other, one, **tolerance)
+    for one, other in zip(tensors(before), tensors(inputs), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("micro", MICRO, ids=lambda micro: micro.name)
+def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
+    model, example, graph = micro.build().eval(), micro.example(), traced(micro)
+    calibration = Batches.of([(example, torch.zeros(len(tensors(example)[0])))], batch_size=1024)
+    agree(model, graph, calibration, next(calibration.inputs()), structures(graph, 2), FLOAT)
+
+
+def build(name: str, options: dict[str, Any]) -> nn.Module:
+    source, _, network = name.rpartition(":")
+    makers = {"timm": timm.create_model, "torchvision": torchvision.models.get_model}
+    made: nn.Module = makers[source](network, **options) if source else aacp.build_model(name)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels", "options"),
+    [
+        ("resnet20", 16, {}),
+        # Each kind of block that they are made of, but fewer of each.
+        ("torchvision:mobilenet_v2", 32, {"inverted_residual_setting": [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 2]]}),
+        ("timm:convnext_atto", 32, {"depths": (1, 1, 2, 1)}),
+        ("timm:resnext26ts", 32, {"features_only": True, "out_indices": (2,)}),
+    ],
+)
+def test_networks_of_the_zoo_run_sliced_and_masked_as_they_do_shrunk(
+    name: str, pixels: int, options: dict[str, Any]
+) -> None:
+    model = build(name, options).eval()
+    _stir(model)
+    model.double()  # deep networks amplify rounding, not mistakes
+    images = torch.randn(18, 3, pixels, pixels, dtype=torch.float64) + 0.5
+    graph = unverified(model, images[:2])
+    share = np.random.default_rng(0).uniform(0.3, 0.9, len(graph.free))
+    structure = [max(1, int(group.width * part)) for group, part in zip(graph.free, share, strict=True)]
+    agree(model, graph, Batches.of(images[:9], batch_size=4), images[9:], [structure], DOUBLE)
+
+
+# -- what masked execution does its own way ---------------------------------------------------------------------------
+
+
+def sums(m: Any, x: Tensor) -> Tensor:
+    x = m.stem(x)
+    x = m.a(x) + x
+    x = F.relu(F.relu6(x + m.b(x)))
+    y = m.c(x)
+    y += x
+    x = F.hardtanh(F.relu(y, inplace=True) + m.d(x), -1.0, 2.0)
+    x = torch.add(m.e(x), x, alpha=2)
+    return x + x
+
+
+def written_into(m: Any, x: Tensor) -> Tensor:
+    x = F.relu(m.stem(x))
+    first, second = x.chunk(2, 1)
+    first += m.narrow(second)
+    kept = x[:, :, :4]
+    x += m.a(x)
+    return x + F.pad(kept, (0, 0, 0, 4))
+
+
+def written_into_while_others_wait(m: Any, x: Tensor) -> Tensor:
+    x = F.relu(m.stem(x))
+    convolved, added = m.a.conv(x), m.b(x) + x
+    x.mul_(0.1)
+    return m.a.norm(convolved) + added.relu() + x
+
+
+def read_twice(m: Any, x: Tensor) -> Tensor:
+    raw = m.stem.conv(x)
+    x = m.stem.norm(raw)
+    y = F.relu(x)
+    return m.a(x) + y * raw.sigmoid() + m.c.norm(m.b.norm(y)) + x.relu_()
+
+
+def own_inputs(m: Any, x: Tensor) -> Tensor:
+    x.sub_(1.0).mul_(0.5)
+    return F.dropout(m.stem(x), 0.5, m.training)
+
+
+def shared_norm(m: Any, x: Tensor) -> Tensor:
+    x = m.stem(x)
+    return F.relu(m.a.norm(m.a.conv(x))) + F.relu6(m.a.norm(m.b.conv(x)))
+
+
+def step(inputs: int, outputs: int, **options: Any) -> nn.Module:
+    """Convolution with a bias, and batch norm."""
+    made = Block(lambda m, x: m.norm(m.conv(x)), conv=conv(inputs, outputs), norm=nn.BatchNorm2d(outputs, **options))
+    nn.init.normal_(made.conv.bias, std=3.0)
+    if made.norm.affine:
+        nn.init.constant_(made.norm.weight, 4.0)  # so that 6 is reached
+    return made
+
+
+WRITTEN = (written_into, written_into_while_others_wait)
+PLAINLY: list[tuple[Any, Any]] = [(run, {}) for run in (sums, *WRITTEN, read_twice, own_inputs, shared_norm)]
+
+
+@pytest.mark.parametrize(("run", "options"), [*PLAINLY, (sums, {"eps": 0.0}), (sums, {"affine": False})])
+def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, options: dict[str, Any]) -> None:
+    parts = {name: step(8, 8, **options) for name in "abcde"}
+    body = Block(run, stem=step(3, 8, **options), narrow=step(4, 4, **options), **parts)
+    model = nn.Sequential(body, conv(8, 5, 1)).eval()
+    _stir(model)
+    model.double()
+    images = torch.randn(12, 3, 8, 8, dtype=torch.float64)
+    graph = unverified(model, images[:2].clone())
+    tried = [*structures(graph, 2), graph.full, structures(graph, 1)[0]]  # narrow, wide, and narrow again
+    agree(model, graph, Batches.of(images[:6], batch_size=4), images[6:], tried, DOUBLE)
+
+
+@pytest.mark.parametrize("split", [[9], [1, 6, 2]], ids=str)
+@pytest.mark.parametrize("one_pass", [False, True], ids=["two passes", "one pass"])
+def test_neither_split_nor_number_of_passes_tells_the_executions_apart(split: list[int], one_pass: bool) -> None:
+    model = nn.Sequential(unit(3, 8), unit(8, 8), conv(8, 5, 1)).eval()
+    _stir(model)
+    model.double()
+    images = torch.randn(9, 3, 8, 8, dtype=torch.float64)
+    graph = aacp.trace(model, images[:2])
+    calibration = Batches(list(images.split(split)))
+    agree(model, graph, calibration, images if one_pass else images[:4] * 2, structures(graph, 2), DOUBLE, one_pass)
+
+
+def test_one_pass_normalises_by_the_statistics_of_what_is_scored() -> None:
+    model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 5, 1)).eval()
+    images = torch.randn(9, 3, 8, 8)
+    graph = aacp.trace(model, images[:2])
+    order = Order.of(graph, unit_importance(model, graph))
+    training = aacp.inherit(model, graph, [5])
+    training[1].train()
+    for kind in (Sliced, Masked):
+        network = kind(model, order, Batches.of(images), one_pass=True).network([5])
+        torch.testing.assert_close(network(images), training(images).detach())
+
+
+# -- the exported form ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet_basic", "inverted_residual", "squeeze_excite_conv"])
+def test_the_exported_form_is_masked_as_the_module_is_shrunk(name: str) -> None:
+    model, example = BY_NAME[name].build(), BY_NAME[name].example()
+    exported, graph = aacp.trace(model, example, form="exported"), aacp.trace(model, example)
+    assert [group.name for group in exported.free] == [group.name for group in graph.free]
+    calibration = Batches.of(example[0])
+    masked = Masked(model, Order.of(exported, unit_importance(model, exported)), calibration)
+    for structure in structures(graph, 2):
+        expected = aacp.inherit(model, graph, structure).eval()
+        aacp.recalibrate(expected, calibration)
+        with torch.no_grad():
+            torch.testing.assert_close(masked.network(structure)(*example), expected(*example), **FLOAT)
+
+
+class Literal(nn.Module):
+    """Sizes written out in the code, which only the exported form can cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = conv(3, 12), nn.BatchNorm2d(12)
+        self.a, self.b, self.head = conv(8, 6), conv(4, 6), conv(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = torch.split(self.norm(self.conv(x)).relu(), [8, 4], dim=1)
+        return self.head(self.a(first) + self.b(second))
+
+
+def test_a_network_that_only_the_exported_form_can_cut_is_recalibrated_too() -> None:
+    model, images = Literal().eval(), torch.randn(6, 3, 8, 8)
+    graph = aacp.trace(model, images, form="exported")
+    order = Order.of(graph, unit_importance(model, graph))
+    structure = [max(1, group.width // 2) for group in graph.free]
+    kept = order.kept(structure)
+    first, second, inner = (torch.from_numpy(kept[group.name]) for group in graph.free)
+    with torch.no_grad():
+        x = F.batch_norm(model.conv(images), None, None, model.norm.weight, model.norm.bias, training=True).relu()
+        one = F.conv2d(x[:, first], model.a.weight[inner][:, first], model.a.bias[inner], padding=1)
+        two = F.conv2d(x[:, 8 + second], model.b.weight[inner][:, second], model.b.bias[inner], padding=1)
+        expected = F.conv2d(one + two, model.head.weight[:, inner], model.head.bias, padding=1)
+        found = Masked(model, order, Batches.of(images)).network(structure)(images)
+    torch.testing.assert_close(found, expected, **FLOAT)
+
+
+# -- what comes between two structures --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Sliced, Masked])
+def test_what_a_score_does_to_the_network_does_not_reach_the_next_structure(kind: Any) -> None:
+    model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.5), conv(8, 5, 1)).eval()
+    images = torch.randn(9, 3, 8, 8)
+    graph = aacp.trace(model, images[:2])
+    execution = kind(model, Order.of(graph, unit_importance(model, graph)), Batches.of(images))
+    with torch.no_grad():
+        expected = execution.network([5])(images)
+        statistics = [buffer.clone() for buffer in model.buffers()]
+        execution.network([3]).train()  # and left so
+        assert torch.equal(execution.network([5])(images), expected)
+        torch.testing.assert_close(execution.network([5])(images[:4]), expected[:4])  # a shape it has not seen
+    assert all(torch.equal(one, other) for one, other in zip(statistics, model.buffers(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [Sliced, Masked])
+def test_hooks_of_the_users_do_not_hear_of_the_copies(kind: Any) -> None:
+    model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 5, 1)).eval()
+    images, heard = torch.randn(4, 3, 8, 8), []
+    model[0].register_forward_hook(lambda *_: heard.append(1))
+    graph = aacp.trace(model, images)
+    kind(model, Order.of(graph, unit_importance(model, graph)), Batches.of(images)).network([5])(images)
+    assert not heard
+    model(images)
+    assert heard == [1]
+
+
+def test_masked_execution_needs_images_of_one_shape_and_says_so() -> None:
+    model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 5, 1)).eval()
+    graph = aacp.trace(model, torch.randn(2, 3, 8, 8))
+    several = Batches([torch.randn(2, 3, 8, 8), torch.randn(2, 3, 6, 6)])
+    with pytest.raises(aacp.InvalidData, match=r'several shapes.*execution="sliced"'):
+        Masked(model, Order.of(graph, unit_importance(model, graph)), several)

@@ -1,0 +1,179 @@
+"""What ONNX Runtime computes is what torch computes, or there is no file."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aacp
+from aacp.artefact.onnx import export_artefact
+from aacp.latency.runtimes import time_networks
+from graph.micro_networks import MICRO
+from graph.oracles import half, tensors
+
+BY_NAME = {micro.name: micro for micro in MICRO}
+
+
+def cut(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
+    micro = BY_NAME[name]
+    model, example = micro.build(), micro.example()
+    graph = aacp.trace(model, example)
+    return aacp.shrink(model, graph, half(graph, seed=1)), example
+
+
+def in_onnx_runtime(path: Path, example: Any) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+    return session.run(None, dict(zip(names, [t.numpy() for t in tensors(example)], strict=True)))
+
+
+class Plain(nn.Module):
+    """A batch norm, a dropout and a constant batch size in the code if `rows` is given."""
+
+    def __init__(self, rows: int | None = None) -> None:
+        super().__init__()
+        self.conv, self.norm, self.drop, self.rows = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.drop(self.norm(self.conv(x)))
+        return y if self.rows is None else y.reshape(self.rows, -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs"),
+    [
+        ("nested_input", ("input_0.views.0", "input_0.views.1", "input_0.extra.depth"), ("output",)),
+        ("feature_pyramid", ("input_0",), ("output.0", "output.1", "output.2")),
+        ("resnext_bottleneck", ("input",), ("output",)),
+    ],
+)
+def test_pruned_networks_compute_the_same_on_other_batches(
+    name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], tmp_path: Path
+) -> None:
+    network, example = cut(name)
+    found = aacp.export_onnx(network, tmp_path / "a.onnx", example)
+    assert found.inputs == inputs
+    assert found.outputs == outputs
+    assert found.file_bytes == (tmp_path / "a.onnx").stat().st_size
+    assert found.largest_difference <= 1e-5 * found.largest_output
+    graph = onnx.load(found.path).graph
+    assert {one.type.tensor_type.shape.dim[0].dim_param for one in (*graph.input, *graph.output)} == {"batch"}
+    other = torch.utils._pytree.tree_map(lambda leaf: torch.randn(3, *leaf.shape[1:]), example)
+    for ours, theirs in zip(tensors(network(*other)), in_onnx_runtime(found.path, other), strict=True):
+        torch.testing.assert_close(ours.detach(), torch.from_numpy(theirs), rtol=1e-4, atol=1e-5)
+
+
+def test_the_model_is_not_touched_and_equal_models_give_equal_files(tmp_path: Path) -> None:
+    model = Plain().train()
+    model.norm.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    first = aacp.export_onnx(model, tmp_path / "new" / "a.onnx", torch.randn(1, 3, 8, 8), opset=20)
+    second = aacp.export_onnx(model, tmp_path / "b.onnx", torch.randn(1, 3, 8, 8), opset=20)
+    assert [module.training for module in (model, model.conv, model.norm)] == [True, True, False]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert first.path.read_bytes() == second.path.read_bytes()
+    assert onnx.load(first.path).opset_import[0].version == first.opset == 20
+    assert str(Path(__file__).parent).encode() not in first.path.read_bytes()  # nobody's source code is named
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["b.onnx", "new"]
+    assert "any batch size, at most" in str(first)
+
+
+def test_a_network_for_one_batch_size_is_exported_for_that_one(tmp_path: Path) -> None:
+    x = torch.randn(2, 3, 8, 8)
+    with pytest.raises(aacp.ExportFailed, match=r"cannot be turned into ONNX.*dynamic_batch=False"):
+        aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", x)
+    assert list(tmp_path.iterdir()) == []
+    found = aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", {"x": x}, dynamic_batch=False)
+    assert (found.inputs, found.checked_batches, found.dynamic_batch) == (("x",), (2,), False)
+
+
+def test_weights_beyond_two_gigabytes_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aacp.artefact.onnx.SINGLE_FILE_BYTES", 100)
+    wide = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 4, 1))
+    found = aacp.export_onnx(wide, tmp_path / "a.onnx", torch.randn(1, 3, 8, 8))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.onnx", "a.onnx.data"]
+    assert found.file_bytes == sum(file.stat().st_size for file in tmp_path.iterdir())
+    x = torch.randn(4, 3, 8, 8)
+    np.testing.assert_allclose(in_onnx_runtime(found.path, x)[0], wide(x).detach().numpy(), atol=1e-5)
+
+
+def test_an_export_that_computes_something_else_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def convert_another(exported: Any, *args: Any, **options: Any) -> Any:
+        program = convert(exported, *args, **options)
+        bias = program.model.graph.initializers["network.conv.bias"]
+        bias.const_value = onnx_ir.tensor(bias.const_value.numpy() + np.float32(0.01), name="network.conv.bias")
+        return program
+
+    convert = torch.onnx.export
+    monkeypatch.setattr(torch.onnx, "export", convert_another)
+    with pytest.raises(aacp.ExportFailed, match=r"output of a.onnx is 0.01 away from torch on a batch of 1"):
+        aacp.export_onnx(Plain(), tmp_path / "a.onnx", torch.randn(1, 3, 8, 8))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_a_package_that_is_missing_is_named_with_what_to_install(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(aacp.MissingPackage, match=rf"^{package} is not installed.*pip install 'aacp\[onnx\]'"):
+        aacp.export_onnx(Plain(), tmp_path / "a.onnx", torch.randn(1, 3, 8, 8))
+
+
+def test_mistakes_are_told_before_the_exporter_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"Opset 9 cannot be written here. Choose one from 18 to"):
+        aacp.export_onnx(Plain(), tmp_path / "a.onnx", torch.randn(1, 3, 8, 8), opset=9)
+    with pytest.raises(aacp.InvalidExample, match="Plain does not run on the example"):
+        aacp.export_onnx(Plain(), tmp_path / "a.onnx", torch.randn(1, 4, 8, 8))
+    (tmp_path / "no.onnx").write_text("nothing")
+    with pytest.raises(aacp.ExportFailed, match=r"ONNX Runtime cannot open no.onnx"):
+        time_networks({"a": tmp_path / "no.onnx"}, torch.randn(1, 3, 8, 8))
+
+
+def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -> None:
+    model, x = aacp.build_model("digits_resnet"), torch.randn(1, 1, 8, 8)
+    graph = aacp.trace(model, x)
+    network = aacp.shrink(model, graph, half(graph, seed=0))
+    aacp.save(network, graph, tmp_path / "pruned.safetensors", model="digits_resnet", example=x)
+    after = export_artefact(tmp_path, batch=2)
+    assert (after.path, after.dynamic_batch, after.checked_batches) == (tmp_path / "pruned.onnx", False, (2,))
+    x2, threads = torch.cat((x, x)), torch.get_num_threads()
+    np.testing.assert_allclose(in_onnx_runtime(after.path, x2)[0], network.eval()(x2).detach().numpy(), atol=1e-5)
+    timed = time_networks({"again": after.path, "after": after.path}, x, batch=2, turns=3)
+    assert [len(timing.seconds) for timing in timed.values()] == [3, 3]
+    in_torch = time_networks({"before": model, "after": network}, x, batch=2, turns=3, threads=1)
+    assert aacp.speedup(in_torch["before"], in_torch["after"]).median > 0
+    assert torch.get_num_threads() == threads
+    with pytest.raises(aacp.InvalidOption, match="mixed"):
+        time_networks({"torch": model, "onnx": after.path}, x)
+    with pytest.raises(aacp.InvalidOption, match="timed on the CPU, not on 'cuda'"):
+        time_networks({"onnx": after.path}, x, device="cuda")
+    with pytest.raises(aacp.InvalidOption, match="4x1x8x8 is a batch of 4, but one of 2 was asked for"):
+        export_artefact(tmp_path, batch=2, shape=(4, 1, 8, 8))
+    with pytest.raises(aacp.InvalidOption, match="takes 1 inputs"):
+        time_networks({"onnx": after.path}, (x, x))
+    with pytest.raises(aacp.InvalidOption, match="0 threads"):
+        time_networks({"torch": model}, x, threads=0)
+
+
+def test_the_exporters_talk_is_not_the_users(tmp_path: Path, monkeypatch, caplog) -> None:
+    def talk(*_: Any, **__: Any) -> None:
+        logging.getLogger("torch.onnx._internal").warning("Something that you do not need is not installed.")
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(torch.onnx, "export", talk)
+    with pytest.raises(aacp.ExportFailed, match="enough"):
+        aacp.export_onnx(Plain(), tmp_path / "plain.onnx", torch.randn(2, 3, 5, 5))
+    assert "is not installed" not in caplog.text
+    logging.getLogger("torch.onnx._internal").warning("Afterwards it may.")
+    assert "Afterwards it may." in caplog.text

@@ -1,0 +1,36 @@
+"""One array operation finds what a loop over pieces adds up."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from aacp.latency.lookup import Lookup
+
+CHOICES = {"a": (4, 8, 12, 16), "b": (8, 16, 32)}
+
+
+def product_of(a: int, b: int) -> float:
+    return 1e-6 + 1e-8 * a * b
+
+
+def test_it_is_the_sum_of_all_pieces_for_every_structure() -> None:
+    counts = np.array(list(itertools.product(*CHOICES.values())))
+    seconds = np.array([[product_of(a, b), 1e-7 * (a + b), 5e-6] for a, b in counts])
+    widths = [[(0, {"a": 1}), (0, {"b": 1})], [(0, {"a": 1, "b": 1})], []]
+    lookup = Lookup.fit("xyz", widths, tuple(CHOICES), tuple(CHOICES.values()), counts, seconds)
+    assert lookup(counts) == pytest.approx(seconds.sum(axis=1), rel=0.02)
+    assert lookup(counts[:1]) == pytest.approx(lookup(counts)[:1])
+    between = lookup(np.array([[10, 24]]))[0]
+    assert between == pytest.approx(product_of(10, 24) + 34e-7 + 5e-6, rel=0.02)
+
+
+def test_grids_of_a_fine_space_stay_small_and_keep_multiples() -> None:
+    wide = tuple(range(1, 1025))
+    counts = np.random.default_rng(0).integers(1, 1025, size=(30, 2))
+    seconds = 1e-9 * counts.prod(axis=1)[:, None]
+    lookup = Lookup.fit("x", [[(0, {"a": 1}), (0, {"b": 1})]], ("a", "b"), (wide, wide), counts, seconds)
+    assert len(lookup.values) <= 2**14
+    assert lookup(np.array([[512, 512]]))[0] == pytest.approx(1e-9 * 512 * 512, rel=0.05)

@@ -1,0 +1,176 @@
+"""A limit on latency is met by what is measured, whatever a table says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import aacp
+from aacp.cost.analytic import Cost
+from aacp.latency.checking import LatencyCheck
+from aacp.latency.table import LatencyTable
+from aacp.latency.timing import Quartiles
+from aacp.pipeline.latency_stage import LatencyStage
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.targets import targets
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import ChosenStructure
+
+PLAN = Plan(evaluations=12, calibration_images=128, recipe=None)
+FULL = 10e-3  # seconds of the unpruned network
+pytestmark = pytest.mark.usefixtures("traced_before")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Says that seconds follow the MACs, times what it was corrected by."""
+
+    scale: float = 1.0
+    reference: float = FULL
+
+    def cost(self, graph: aacp.ChannelGraph) -> Cost:
+        macs = aacp.macs(graph)
+        return Cost("latency", "s", FULL, lambda rows: np.asarray(macs(rows) / macs.full * FULL * self.scale))
+
+    def corrected(self, graph, structures, seconds) -> Table:
+        told = [value / float(self.cost(graph)(np.asarray(s))) for s, value in zip(structures, seconds, strict=True)]
+        return replace(self, scale=self.scale * float(np.mean(told)))
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps({"scale": self.scale}))
+
+
+@pytest.fixture
+def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """How much longer than the table says everything takes, and how often it and tables were measured."""
+    world = {"factor": 1.0, "measured": 0, "tables": 0}
+
+    def measured(self: LatencyStage, structures) -> list[LatencyCheck]:
+        world["measured"] += len(structures)
+        macs = aacp.macs(self.graph)
+        ratios = [world["factor"] * float(macs(np.asarray(s))) / macs.full for s in structures]
+        spreads = [
+            (Quartiles(*(FULL * r * k for k in (0.99, 1, 1.01))), Quartiles(0.99 * r, r, 1.01 * r)) for r in ratios
+        ]
+        return [LatencyCheck(s, *spread) for s, spread in zip(structures, spreads, strict=True)]
+
+    monkeypatch.setattr(LatencyStage, "_measured", measured)
+
+    def tabled(*_, **__) -> Table:
+        world["tables"] += 1
+        return Table()
+
+    monkeypatch.setattr("aacp.pipeline.latency_stage.measure_latency", tabled)
+    return world
+
+
+def found(model, data, budget, folder: Path, plan: Plan = PLAN) -> ChosenStructure:
+    subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
+    return PruningRun(subject, targets(budget), plan, aacp.RunFolder(folder)).found()[1]
+
+
+@pytest.mark.parametrize("budget", [{"latency": 0.4}, {"latency": "6ms"}, {"latency": 0.4, "params": 0.5}])
+def test_a_table_that_flatters_is_corrected_until_a_candidate_truly_meets_the_limit(
+    model, data, tmp_path: Path, truth, budget
+) -> None:
+    truth["factor"] = 1.3
+    choice = found(model, data, budget, tmp_path)
+    latency = next(limit for limit in choice.limits if limit.cost == "latency")
+    graph = aacp.ChannelGraph.from_json(json.loads((tmp_path / "graph.json").read_text()))
+    macs = aacp.macs(graph)
+    true = 1.3 * FULL * float(macs(np.asarray(choice.counts))) / macs.full
+    assert latency.reached == pytest.approx(true)
+    assert 1.01 * true <= 0.6 * FULL
+    assert true > 0.5 * FULL  # and not by cutting far too much
+    assert all(limit.holds for limit in choice.limits)
+    assert list(tmp_path.glob("corrected-*/history.jsonl"))
+    # The folder keeps what was learnt: 1.3 times as long, and three of four measurements stay below 1.01 of that.
+    assert json.loads((tmp_path / "latency.json").read_text())["scale"] == pytest.approx(1.01 * 1.3)
+
+
+def test_a_table_that_is_right_is_left_alone(model, data, tmp_path: Path, truth) -> None:
+    truth["factor"] = 0.97
+    found(model, data, {"latency": 0.4}, tmp_path)
+    assert truth["measured"] <= 1 + 3  # the smallest structure, and the best ones
+    assert not list(tmp_path.glob("corrected-*"))
+    assert not (tmp_path / "latency.json").exists()
+
+
+def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
+    model, data, tmp_path: Path, truth, monkeypatch
+) -> None:
+    truth["factor"] = 1.3
+    once = found(model, data, {"latency": 0.4}, tmp_path / "once")
+    stops = iter([False, False, True])
+    true = LatencyStage._measured
+
+    def stopping(self, structures):
+        if next(stops, False):
+            raise KeyboardInterrupt
+        return true(self, structures)
+
+    monkeypatch.setattr(LatencyStage, "_measured", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        found(model, data, {"latency": 0.4}, tmp_path / "again")
+    truth["measured"] = 0
+    assert found(model, data, {"latency": 0.4}, tmp_path / "again") == once
+    kept = (tmp_path / "again" / "checks.jsonl").read_text().splitlines()
+    assert truth["measured"] < len(kept)
+    assert (tmp_path / "again" / "latency.json").read_bytes() == (tmp_path / "once" / "latency.json").read_bytes()
+
+
+def test_a_limit_that_nothing_meets_is_given_up_with_what_was_measured(model, data, tmp_path: Path, truth) -> None:
+    truth["factor"] = 40.0  # the smallest structure takes 1.14 times what it may: perhaps another is faster
+    with pytest.raises(aacp.InfeasibleBudget, match=r"latency: (none of|.* the smallest structure)"):
+        found(model, data, {"latency": 0.4}, tmp_path)
+    assert truth["tables"] == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"latency": "10us"}, r"latency: at most 10us was asked for, but the smallest .* takes 0\.\d+ ms, .* Loosen"),
+        ({"latency": 0.999}, r"latency: 99.9 % less was asked for, but the smallest structure"),
+        ({"latency": 0.1, "macs": 0.999}, r"macs: a pruning rate of 0.999 was asked for, but the smallest structure"),
+    ],
+)
+def test_limits_out_of_reach_are_refused_before_a_table_is_measured(
+    model, data, tmp_path: Path, truth, budget, words
+) -> None:
+    with pytest.raises(aacp.InfeasibleBudget, match=words):
+        found(model, data, budget, tmp_path)
+    assert truth["tables"] == 0
+
+
+def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth, monkeypatch) -> None:
+    calls = []
+
+    def steps(model, graph, where, **_) -> dict[str, int]:
+        calls.append(where)
+        return {group.name: 4 for group in graph.free}
+
+    monkeypatch.setattr("aacp.pipeline.latency_stage.discovered_steps", steps)
+    plan = replace(PLAN, pruning_step="auto")
+    choice = found(model, data, {"macs": 0.4}, tmp_path, plan)
+    assert all(count % 4 == 0 for count in choice.counts)
+    (tmp_path / "structure.json").unlink()
+    found(model, data, {"macs": 0.4}, tmp_path, plan)
+    assert len(calls) == 1
+    assert calls == [aacp.Deployment("onnxruntime", "cpu", 1, 2)]
+
+
+def test_a_table_that_was_measured_before_is_taken_or_refused(model, data, tmp_path: Path, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(LatencyTable, "load", lambda path, setting: asked.append((path, setting)) or Table())
+    plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
+    subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
+    clock = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
+    assert clock.table_for(targets({"latency": 0.3})) == Table()
+    assert asked == [("table.json", aacp.setting_here(model, plan.deployment))]
+    assert clock.table_for(targets({"macs": 0.3})) is None

@@ -1,0 +1,98 @@
+"""max_drop: the smallest network within a drop of the score."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import aacp
+from aacp.estimate.psae import PSAE
+from aacp.pipeline.max_drop import FINENESS
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.targets import targets
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import ChosenStructure
+from aacp.search.loop import recorded
+from aacp.train.recipe import DIGITS
+
+PLAN = Plan(evaluations=8, calibration_images=128, recipe=None, max_drop=0.1)
+pytestmark = pytest.mark.usefixtures("traced_before")
+
+
+def found(model, data, budget, folder: Path, plan: Plan) -> ChosenStructure:
+    subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
+    return PruningRun(subject, targets(budget), plan, aacp.RunFolder(folder)).found()[1]
+
+
+@pytest.fixture
+def linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A score that falls with the share of the channels that is removed."""
+
+    def scored(self: PSAE, network: object, incumbent: object) -> float:
+        return sum(p.numel() for p in network.parameters()) / full  # type: ignore[attr-defined]
+
+    full = sum(p.numel() for p in aacp.build_model("digits_resnet").parameters())
+    monkeypatch.setattr(PSAE, "_scored_until_lost", scored)
+
+
+@pytest.mark.usefixtures("linear")
+@pytest.mark.parametrize("drop", [0.1, 0.5])
+def test_the_largest_share_that_passes_is_found(model, data, tmp_path: Path, drop: float) -> None:
+    """With the share of parameters kept as the score, a drop of a tenth allows a tenth fewer parameters."""
+    plan = replace(PLAN, max_drop=drop, shrink="params")
+    choice = found(model, data, {}, tmp_path, plan)
+    (limit,) = choice.limits
+    assert choice.score >= 1 - drop
+    assert drop - 2 * FINENESS <= limit.pruning_rate <= drop
+
+
+@pytest.mark.usefixtures("linear")
+def test_other_limits_hold_as_well(model, data, tmp_path: Path) -> None:
+    choice = found(model, data, {"macs": 0.3}, tmp_path, replace(PLAN, max_drop=0.4, shrink="params"))
+    assert {limit.cost for limit in choice.limits} == {"macs", "params"}
+    assert all(limit.holds for limit in choice.limits)
+
+
+@pytest.mark.usefixtures("linear")
+def test_the_history_is_that_of_all_probes(model, data, tmp_path: Path) -> None:
+    found(model, data, {}, tmp_path, PLAN)
+    lines = [line for path in tmp_path.glob("probes/*/history.jsonl") for line in path.read_text().splitlines()]
+    probes = {tuple(json.loads(line)["counts"]) for line in lines}
+    assert {candidate.structure.counts for candidate in recorded(tmp_path)} == probes
+
+
+@pytest.mark.usefixtures("linear")
+def test_no_drop_at_all_is_more_than_any_cut_keeps(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InfeasibleBudget, match=r"1.6 % of the macs removed .* Allow a larger drop"):
+        found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.0))
+
+
+def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> None:
+    """Every probe is trained, and the network within the drop is the one whose score is in its log."""
+    recipe = replace(DIGITS.scaled(2), distillation=0.5)
+    plan = replace(PLAN, max_drop=0.5, recipe=recipe, probe_epochs=1, evaluations=4)
+    choice = found(model, data, {}, tmp_path, plan)
+    logs = list(tmp_path.glob("probes/*/training/log.jsonl"))
+    assert len(logs) == len(list(tmp_path.glob("probes/*"))) > 1
+    assert all(len(log.read_text().splitlines()) == 1 for log in logs)
+    (limit,) = choice.limits
+    assert (tmp_path / "probes" / f"{limit.pruning_rate:.4f}").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"max_drop": -0.1}, "must not be negative"),
+        ({"shrink": "flops"}, "no cost 'flops' to shrink"),
+        ({"probe_epochs": 2}, "recipe of None"),
+        ({"probe_epochs": -1}, "-1 epochs"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(change: dict, words: str) -> None:
+    with pytest.raises(aacp.InvalidOption, match=words):
+        replace(PLAN, **change)

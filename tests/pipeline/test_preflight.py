@@ -1,0 +1,307 @@
+"""Rehearsal: batches and losses that cannot work are refused before a run folder is written; all that works is not."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+import aacp
+from aacp.pipeline.preflight import rehearse, rehearse_judging, rehearse_training
+from aacp.pipeline.task import PruningTask
+
+TRAINED = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=4, lr=0.1))
+SEARCHED = replace(TRAINED, recipe=None)
+INPUTS, LABELS = torch.randn(12, 1, 6, 6, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 2
+
+
+class Noisy(nn.Module):
+    """A network that draws numbers, and counts in training mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 2)
+
+    def forward(self, image: Tensor) -> Tensor:
+        noise = torch.rand_like(image) if image.dim() else image
+        answer: Tensor = self.last(self.norm(self.first(image + noise)).relu().mean((2, 3)))
+        return answer
+
+
+class Examples(Dataset[Any]):
+    def __init__(self, form: Any) -> None:
+        self.form = form
+
+    def __len__(self) -> int:
+        return len(INPUTS)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.form(INPUTS[index], LABELS[index])
+
+
+def subject(form: Any, score: Any = aacp.accuracy, loss: Any = None, **parts: Any) -> PruningTask:
+    part = DataLoader(Examples(form), 4)
+    given = {"train": part, "holdout": DataLoader(Examples(form), 4), "test": DataLoader(Examples(form), 4)} | parts
+    return PruningTask(Noisy(), aacp.Data(**given), "noisy", torch.device("cpu"), score, loss=loss)
+
+
+def pair(image: Tensor, label: Tensor) -> Any:
+    return image, label
+
+
+def dictionary(image: Tensor, label: Tensor) -> Any:
+    return {"image": image, "label": label}
+
+
+def own_score(network: nn.Module, batches: aacp.Batches) -> float:
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (dictionary, "a dictionary of 'image', 'label'"),
+        (lambda image, label: (image, label, label), r"a (list|tuple) of 3"),
+        (lambda image, label: image, r"a tensor of shape \(2, 1, 6, 6\)"),
+    ],
+)
+def test_batches_without_targets_are_named_and_refused(form: Any, words: str, tmp_path: Path) -> None:
+    known = subject(form)
+    message = rf"A batch of the held-out data is {words}, but it must be \(inputs, targets\)\. Let the loader"
+    with pytest.raises(aacp.InvalidData, match=message):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+    assert not list(tmp_path.glob("run/*"))
+    with pytest.raises(aacp.InvalidData, match=message):
+        aacp.sweep(known.model, known.data, [{"macs": 0.5}], tmp_path / "sweep")
+    assert not [path for path in tmp_path.glob("sweep/**/*") if path.is_file() and path.name != ".lock"]
+
+
+@pytest.mark.parametrize(("part", "name"), [("train", "training"), ("holdout", "held-out")])
+def test_the_part_that_is_wrong_is_named(part: str, name: str) -> None:
+    with pytest.raises(aacp.InvalidData, match=f"A batch of the {name} data is"):
+        rehearse(subject(pair, **{part: Examples(dictionary)}), TRAINED)
+
+
+@pytest.mark.parametrize(
+    ("form", "score", "plan"),
+    [
+        (pair, aacp.accuracy, TRAINED),
+        (lambda image, label: ({"image": image}, label), aacp.accuracy, TRAINED),
+        (lambda image, label: ((image,), label), aacp.accuracy, TRAINED),
+        (lambda image, label: image, own_score, SEARCHED),
+        (lambda image, label: {"image": image}, own_score, SEARCHED),
+        (lambda image, label: (image, label, label), own_score, SEARCHED),
+    ],
+)
+def test_what_works_is_not_refused(form: Any, score: Any, plan: aacp.Plan) -> None:
+    rehearse(subject(form, score), plan)
+
+
+def test_a_dictionary_is_no_input_of_a_network_without_such_arguments() -> None:
+    with pytest.raises(aacp.InvalidData, match="a dictionary of 'image', 'label'"):
+        rehearse(subject(dictionary, own_score), SEARCHED)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), r"a tensor of shape \(2,\)"),
+        (lambda outputs, targets: F.cross_entropy(outputs, targets).item(), "a float"),
+        (lambda outputs, targets: None, "a NoneType"),
+    ],
+)
+def test_a_loss_that_is_not_one_number_is_refused_before_the_search(loss: Any, words: str, tmp_path: Path) -> None:
+    known = subject(pair)
+    with pytest.raises(aacp.InvalidOption, match=rf"returned {words} for a batch, not one number\. Return the mean"):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED, loss=loss)
+    assert not list(tmp_path.glob("run/*"))
+    with pytest.raises(aacp.InvalidOption, match=r"returned .* not one number"):
+        aacp.fit(known.model, known.data.train, TRAINED.recipe, loss=loss, device="cpu")
+
+
+def test_a_loss_that_fails_here_may_work_in_training() -> None:
+    def of_two_answers(outputs: Any, targets: Tensor) -> Tensor:
+        first, second = outputs["both"]
+        return F.cross_entropy(first, targets) + F.cross_entropy(second, targets)
+
+    rehearse(subject(pair, loss=of_two_answers), TRAINED)
+
+
+def test_neither_the_model_nor_the_random_state_is_touched() -> None:
+    seen: list[bool] = []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        seen.append(outputs.requires_grad)
+        return F.cross_entropy(outputs, targets) + torch.rand(())
+
+    known = subject(pair, loss=loss)
+    known.model.train()
+    before, state = copy.deepcopy(known.model.state_dict()), torch.random.get_rng_state()
+    rehearse(known, TRAINED)
+    assert seen == [False]
+    assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
+    assert all(module.training for module in known.model.modules())
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("part", "name"), [("test", "Test"), ("holdout", "Held-out")])
+def test_labels_of_no_class_are_refused_before_the_search_with_the_part_they_are_in(
+    part: str, name: str, tmp_path: Path
+) -> None:
+    known = subject(pair, **{part: (INPUTS, LABELS + 1)})
+    with pytest.raises(aacp.InvalidData, match=rf"^{name} data: 6 of 12 labels are outside 0\.\.1, .*\. Give labels"):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_test_batches_without_targets_are_refused_before_the_search() -> None:
+    with pytest.raises(aacp.InvalidData, match="A batch of the test data is a dictionary"):
+        rehearse_judging(subject(pair, test=Examples(dictionary)))
+
+
+def test_a_network_that_cannot_read_its_data_is_left_to_tracing(tmp_path: Path) -> None:
+    known = subject(lambda image, label: (image.expand(3, 6, 6), label))
+    rehearse_judging(known)
+    with pytest.raises(aacp.InvalidExample):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+
+
+def test_the_unpruned_network_is_scored_once(tmp_path: Path) -> None:
+    scored: list[nn.Module] = []
+
+    def counted(network: nn.Module, batches: aacp.Batches) -> float:
+        scored.append(network)
+        return aacp.accuracy(network, batches)
+
+    layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)]
+    model, data = nn.Sequential(*layers), subject(pair).data
+    plan = replace(SEARCHED, evaluations=3, calibration_images=12, export=False)
+    pruned = aacp.prune(model, data, {"macs": 0.3}, tmp_path / "run", plan=plan, score=counted)
+    assert [network is model for network in scored].count(True) == 2  # on test data, and on the hold-out
+    assert scored[0] is scored[1] is model  # before the search
+    with torch.no_grad():
+        right = (model.eval()(INPUTS).argmax(1) == LABELS).float().mean()
+    assert pruned.evaluation.before.test == pytest.approx(float(right))
+
+
+def test_scoring_draws_no_random_numbers_from_what_follows() -> None:
+    known, state = subject(pair), torch.random.get_rng_state()
+    rehearse_judging(known)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def of_network(network: nn.Module, form: Any = pair, **parts: Any) -> PruningTask:
+    return replace(subject(form, **parts), model=network)
+
+
+def test_a_network_that_writes_into_its_inputs_is_refused() -> None:
+    class Writing(Noisy):
+        def forward(self, image: Tensor) -> Tensor:
+            image -= 5.0
+            return super().forward(image)
+
+    with pytest.raises(aacp.InvalidOption, match="writes into its inputs"):
+        rehearse(of_network(Writing()), SEARCHED)
+
+
+def test_state_that_is_no_tensor_is_refused() -> None:
+    class Stateful(Noisy):
+        def get_extra_state(self) -> Any:
+            return {"k": 9.0}
+
+    with pytest.raises(aacp.InvalidOption, match=r"The network has state that is no tensor .* Keep it in a buffer"):
+        rehearse(of_network(Stateful()), SEARCHED)
+
+
+def test_test_data_that_the_network_cannot_read_are_told_before_the_search() -> None:
+    wide = (torch.randn(4, 3, 6, 6), torch.zeros(4, dtype=torch.long))
+    with pytest.raises(
+        aacp.InvalidData, match=r"Test data: the network does not run on them: RuntimeError: .*channels"
+    ):
+        rehearse_judging(subject(pair, test=wide))
+
+
+class WithHead(Noisy):
+    """Uses a head in training alone, on channels that may be cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, image: Tensor) -> Tensor:
+        features = self.norm(self.first(image)).relu().mean((2, 3))
+        answer: Tensor = self.last(features)
+        return answer + self.head(features) if self.training else answer
+
+
+class Answers(Noisy):
+    def forward(self, image: Tensor) -> Any:
+        return {"logits": super().forward(image)}
+
+
+class Single(Noisy):
+    def forward(self, image: Tensor) -> Any:
+        return super().forward(image)[:, :1]
+
+
+def as_number(image: Tensor, label: Tensor) -> Any:
+    return image, label[None].float()
+
+
+def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs["logits"], targets)
+
+
+@pytest.mark.parametrize(
+    ("known", "distillation", "words"),
+    [
+        (of_network(Noisy()), 0.5, None),
+        (of_network(WithHead()), 0.0, r"fails once channels are cut: RuntimeError: .*leave what they read as it is"),
+        (of_network(Answers()), 0.0, r"cross-entropy is of probabilities of classes, but .* 'logits'\. Give a loss"),
+        (of_network(Answers(), loss=halved_loss), 0.0, None),
+        (
+            of_network(Answers(), loss=halved_loss),
+            0.5,
+            r"distillation compares .* but the outputs are a dictionary of 'logits'",
+        ),
+        (
+            of_network(Single(), as_number),
+            0.0,
+            r"cross-entropy is of .* classes, but the outputs are a tensor of shape \(4, 1\)",
+        ),
+        (of_network(Single(), as_number, loss=F.mse_loss), 0.0, None),
+        (
+            subject(lambda image, label: (image, label.int())),
+            0.0,
+            r"fails on the network as it is: RuntimeError: .*Long",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_told_before_the_search(
+    known: PruningTask, distillation: float, words: str | None
+) -> None:
+    graph = aacp.trace(WithHead().eval() if words and "once" in words else Plain(), INPUTS[:1])
+    before = {name: value.clone() for name, value in known.model.state_dict().items()}
+    plan = replace(TRAINED, recipe=replace(TRAINED.recipe, distillation=distillation))
+    if words is None:
+        rehearse_training(known, plan, graph)
+        rehearse_training(known, SEARCHED, graph)
+    else:
+        with pytest.raises(aacp.InvalidOption, match=words):
+            rehearse_training(known, plan, graph)
+    assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
+
+
+class Plain(Noisy):
+    """The same without noise, to be traced."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        answer: Tensor = self.last(self.norm(self.first(image)).relu().mean((2, 3)))
+        return answer

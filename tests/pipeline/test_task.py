@@ -1,0 +1,116 @@
+"""Subject: whatever a loader draws is the same in every call; a loss of the user's is what is minimised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import aacp
+from aacp.pipeline import pruning
+from aacp.pipeline.task import PruningTask
+
+PLAN = aacp.Plan(evaluations=3, recipe=aacp.Recipe(epochs=1, batch_size=64, lr=0.01), calibration_images=48)
+
+
+class Augmented(TensorDataset):
+    """Examples that noise from torch's global generator is added to."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        inputs, label = super().__getitem__(index)
+        return inputs + torch.randn(inputs.shape), label
+
+
+def network() -> nn.Module:
+    widths = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()]
+    return nn.Sequential(*widths, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+
+
+@pytest.fixture(autouse=True)
+def _no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruning, "export_both", lambda *_: None)
+
+
+@pytest.fixture
+def data() -> aacp.Data:
+    examples = torch.arange(96 * 36.0).reshape(96, 1, 6, 6) % 7, torch.arange(96) % 2
+    train = DataLoader(Augmented(*examples), 16, shuffle=True, generator=torch.Generator())
+    return aacp.Data.of(train, TensorDataset(*examples), holdout=0.25)
+
+
+def test_what_a_shuffling_augmenting_loader_draws_is_the_same_in_every_call(data: aacp.Data) -> None:
+    subject = PruningTask(network(), data, "mine", torch.device("cpu"))
+    draws = []
+    for _ in range(2):
+        torch.randn(5)  # whatever happened before
+        state = torch.random.get_rng_state()
+        draws.append([subject.example(), *subject.calibration(PLAN).inputs()])
+        assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(one, other) for one, other in zip(*draws, strict=True))
+
+
+def test_a_run_with_such_a_loader_comes_to_the_same_end_again(data: aacp.Data, tmp_path: Path) -> None:
+    model, files = network(), []
+    for place in ("first", "second"):
+        torch.randn(5)
+        aacp.prune(model, data, {"macs": 0.4}, tmp_path / place, plan=PLAN)
+        files.append((tmp_path / place / "pruned.safetensors").read_bytes())
+    assert files[0] == files[1]
+    assert aacp.RunFolder(tmp_path / "first").read_json("run.json")["recipe"]["batch_size"] == 16  # the loader's
+
+
+def halved(outputs: Tensor, targets: Tensor) -> Tensor:
+    return 0.5 * F.cross_entropy(outputs, targets)
+
+
+@pytest.mark.parametrize("from_scratch", [False, True])
+def test_a_loss_of_the_users_is_minimised_and_written_down(data: aacp.Data, from_scratch: bool, tmp_path: Path) -> None:
+    model, losses = network(), []
+    assert PLAN.recipe is not None
+    plan = replace(PLAN, recipe=replace(PLAN.recipe, lr=0.0), from_scratch=from_scratch)
+    for loss in (None, halved):
+        pruned = aacp.prune(model, data, {"macs": 0.4}, tmp_path / str(loss), plan=plan, loss=loss)
+        (epoch,) = aacp.RunFolder(pruned.folder.path / "training").read_log("log.jsonl")
+        losses.append(epoch["loss"])
+    assert losses[1] == pytest.approx(0.5 * losses[0], rel=1e-4)
+    assert pruned.folder.read_json("run.json")["loss"] == "halved"
+    with pytest.raises(aacp.RunMismatch, match="loss: halved then, cross_entropy now"):
+        aacp.prune(model, data, {"macs": 0.4}, pruned.folder.path, plan=plan)
+
+
+def test_mixed_labels_and_a_loss_of_the_users_are_refused_before_anything_is_done(data, tmp_path: Path) -> None:
+    plan = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=32, lr=0.01, mixing=1.0))
+    with pytest.raises(aacp.InvalidOption, match=r"a loss of your own may not understand\. Use"):
+        aacp.prune(network(), data, {"macs": 0.4}, tmp_path / "run", plan=plan, loss=F.cross_entropy)
+    assert not list((tmp_path / "run").iterdir())
+
+
+class Competing(nn.Module):
+    """A softmax goes over the channels of the first layer: cut, it is another function than masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 16, 3), nn.Conv2d(16, 4, 3)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        shares: Tensor = self.first(pictures).softmax(1)
+        return self.third(self.second(shares).relu()).mean((2, 3))
+
+
+def test_a_structure_that_is_not_the_masked_network_is_not_delivered() -> None:
+    torch.manual_seed(0)
+    model, part = Competing(), (torch.randn(20, 3, 12, 12), torch.randint(0, 4, (20,)))
+    subject = PruningTask(model, aacp.Data.of(part, part), "competing", torch.device("cpu"))
+    traced = aacp.trace(model, subject.example())
+    assert [group.name for group in traced.free] == ["second"]
+    mistaken = replace(
+        traced, groups=tuple(replace(group, frozen=None) for group in traced.groups[:2]) + traced.groups[2:]
+    )
+    subject.require_equal(mistaken, aacp.Structure((8, 9)))
+    with pytest.raises(aacp.UntraceableModel, match=r"cut to \[5, 16\] does not compute .* differ by .*\. Freeze"):
+        subject.require_equal(mistaken, aacp.Structure((5, 16)))

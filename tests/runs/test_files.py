@@ -1,0 +1,98 @@
+"""The small files of a run: what is written is what is read, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from aacp.cost.budget import Limit, cost_of
+from aacp.errors import RunMismatch
+from aacp.pipeline.plan import Plan
+from aacp.runs.files import (
+    BeforeAfter,
+    ChosenStructure,
+    Epoch,
+    Evaluation,
+    OnnxRecord,
+    Latency,
+    NetworkMetrics,
+    LimitResult,
+    Record,
+    Request,
+    Target,
+)
+from aacp.space import SearchSpace
+from aacp.structure import Structure
+
+BEFORE = NetworkMetrics(0.9339, 0.94, 126_000_000, 853_018, 524_288, 3_420_000)
+AFTER = NetworkMetrics(None, 0.941, 63_000_000, 440_000, 262_144, None)
+RECORDS: list[Record] = [
+    Request(
+        "aacp prune resnet56", "resnet56", "cifar10:data", (Target("macs", 0.5), Target("latency", at_most=1.8e-3)),
+        [0.125, 8], "default", 500, {"epochs": 30, "milestones": [10]}, 3, {"aacp": "0.1.0"}, "one H200",
+        "2025-01-01T12:00:00+00:00", "iou",
+    ),
+    ChosenStructure((3, 5), 0.91, (LimitResult("macs", "MACs", 0.5, None, 100.0, 50.0, 49.0),)),
+    Epoch(1, 0.1, 2.3, None, 0.5, 1.5, 100.0),
+    Evaluation(BEFORE, AFTER),
+    OnnxRecord(18, 1e-6, 4000, 2000, (BeforeAfter("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_what_is_written_is_what_is_read(record: Record) -> None:
+    assert type(record).from_json(json.loads(json.dumps(record.to_json()))) == record
+
+
+def test_what_a_newer_version_adds_is_passed_over_and_what_has_a_default_may_be_left_out() -> None:
+    data = {**AFTER.to_json(), "energy_joules": 3}
+    del data["file_bytes"]
+    assert NetworkMetrics.from_json(data) == AFTER
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"before": BEFORE.to_json()}, "after is missing. "),
+        (
+            {"before": {**BEFORE.to_json(), "macs": "many"}, "after": {}},
+            "before.macs should be a whole number, but is ",
+        ),
+        ({"before": {**BEFORE.to_json(), "macs": True}, "after": {}}, "before.macs should be a whole number, but "),
+        (
+            {"before": {**BEFORE.to_json(), "test": float("nan")}, "after": {}},
+            "before.test should be a number, but is ",
+        ),
+        ({"before": 3, "after": {}}, "before should be an object, but is 3. "),
+        ([], r"the file should be an object, but is \[\]. "),
+    ],
+)
+def test_what_is_wrong_is_named(data: Any, message: str) -> None:
+    with pytest.raises(RunMismatch, match=message):
+        Evaluation.from_json(data)
+
+
+def test_a_place_inside_a_list_is_named_by_its_index() -> None:
+    with pytest.raises(RunMismatch, match=r"counts\[1\] should be a whole number, but is 2.5"):
+        ChosenStructure.from_json({"counts": [1, 2.5], "score": 0.5, "limits": []})
+    with pytest.raises(RunMismatch, match=r"counts should be a list, but is 4"):
+        ChosenStructure.from_json({"counts": 4, "score": 0.5, "limits": []})
+
+
+@pytest.mark.parametrize("asked", [{"pruning_rate": 0.5}, {"at_most": 7.0}])
+def test_what_was_reached_says_the_same_as_the_limit_itself(asked: dict[str, float]) -> None:
+    space = SearchSpace.from_widths([8, 8], 1)
+    limit = Limit(cost_of(lambda structure: float(sum(structure)), space, "channels", "channels"), **asked)
+    for counts in ((1, 2), (4, 4), (3, 4), (5, 6)):
+        structure = Structure(counts)
+        reached = LimitResult.of(limit, structure)
+        assert reached.reached == sum(counts)
+        assert reached.holds == bool(limit.holds(limit.cost(structure)))
+        assert reached.slack == pytest.approx(float(limit.slack(structure)))
+
+
+def test_every_part_of_a_plan_is_written_down_and_so_compared() -> None:
+    assert {field.name for field in fields(Plan)} <= {field.name for field in fields(Request)}
