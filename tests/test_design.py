@@ -24,9 +24,8 @@ FLOORS = [
 TORCHLESS = {"report", "errors", "lanes", "correlation", "structure", "channels", "space", "runs", "cost", "search"}
 
 
-BEHIND_NO_DOOR_YET = {"estimate/psae.py"} | {
-    f"train/{name}.py" for name in "checkpoint folding loop session step".split()
-}
+_TRAIN = ("checkpoint", "folding", "loop", "session", "step")
+BEHIND_NO_DOOR_YET = {"estimate/psae.py", *(f"train/{name}.py" for name in _TRAIN)}
 
 
 def room(module: str) -> str:

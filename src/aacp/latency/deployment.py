@@ -44,7 +44,7 @@ class Deployment:
             )
 
 
-HERE = Deployment()
+HERE: Deployment = Deployment()
 
 
 def setting_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
