@@ -44,6 +44,7 @@ def workers(parent: int) -> list[int]:
     return [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
 def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

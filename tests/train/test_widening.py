@@ -28,6 +28,8 @@ from aacp.train.step import Step, sgd
 from aacp.train.widening import examples, growth_for, in_stead_of, multiple_of, repays
 from train.small_data import digits, farthest, in_double, network, odd_resnet, pictures, same, weights
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Recipe(
     epochs=3,
     batch_size=16,
