@@ -170,9 +170,7 @@ def arguments_of(command: str, name: str, folder: Path, file: Path) -> list[str 
     model = "glue.subjects:stopping_too" if name == "model" else MODEL
     limit = check.limit
     always = ("--train",) if command == "sweep" else ()
-    known = {option for parameter in main.commands[command].params for option in parameter.opts}
-    given = [argument for argument in check.given if argument != "--no-export" or argument in known]
-    given = [file if argument == "FILE" else argument for argument in given]
+    given = [file if argument == "FILE" else argument for argument in check.given]
     return [command, model, *DATA, *limit, *always, "--run", folder, *given]
 
 
@@ -213,8 +211,8 @@ def test_every_option_has_an_effect(command: str, name: str, plain, file: Path, 
 def expected(command: str, name: str) -> dict[str, Any]:
     """What an option changes with a command."""
     given = dict(CHECKS[name].changes)
-    if command == "search":  # which neither trains nor exports
-        given = {setting: value for setting, value in given.items() if not setting.startswith(("recipe.", "export"))}
+    if command == "search":  # which does not train
+        given = {setting: value for setting, value in given.items() if not setting.startswith("recipe.")}
     return given
 
 
@@ -263,6 +261,12 @@ def training_is_optional(command: str, folder: Path) -> None:
     assert written["recipe"] is None
 
 
+def runs_on_is_used(command: str, folder: Path) -> None:
+    """A search promises an export for later, whose device has to exist."""
+    result = invoke(command, MODEL, *DATA, *LIMIT, "--runtime", "torch", "--runs-on", "tpu", "--run", folder)
+    assert (result.exit_code, "'tpu'" in result.stderr) == (1, True)
+
+
 def most_latency_is_used(command: str, folder: Path) -> None:
     """A sweep measures before it writes requests down, and rejects what is out of reach."""
     result = invoke(command, MODEL, *DATA, "--max-latency", "1us", "--runtime", "torch", "--run", folder)
@@ -290,6 +294,7 @@ ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     "folder": folder_is_used,
     "as_json": json_is_printed,
     "train": training_is_optional,
+    ("search", "runs_on"): runs_on_is_used,
     ("sweep", "max_latency"): most_latency_is_used,
     ("sweep", "prune_latency"): share_of_latency_is_used,
     ("sweep", "table"): table_is_used,
