@@ -66,5 +66,5 @@ def test_the_exported_network_trains_and_copies() -> None:
 def test_the_exported_form_asks_for_the_example() -> None:
     model, x = Literal(), torch.randn(2, 3, 6, 6)
     graph = aacp.trace(model, x, form="exported")
-    with pytest.raises(aacp.InvalidOption, match="Pass shrink the example"):
+    with pytest.raises(aacp.InvalidOption, match="Pass the example that"):
         aacp.shrink(model, graph, [4, 2, 3])
