@@ -9,16 +9,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelAxis, ChannelGraph
 from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
-from aacp.lanes import Lane
 from aacp.modules import evaluating, named_tensors
 from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 Importance = str | Callable[[nn.Module, ChannelGraph], Mapping[str, ArrayLike]]
-Rows = tuple[torch.Tensor, Lane]  # one row per index of the lane
+Rows = tuple[torch.Tensor, ChannelAxis]  # one row per index of the lane
 CRITERIA = ("l1", "l2", "bn", "random")
 
 
