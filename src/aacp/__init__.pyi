@@ -8,6 +8,7 @@ from aacp.artefact.storage import save as save
 from aacp.channels import ChannelGraph as ChannelGraph
 from aacp.channels import ChannelGroup as ChannelGroup
 from aacp.channels import Layer as Layer
+from aacp.channels import Member as Member
 from aacp.cost.analytic import Cost as Cost
 from aacp.cost.analytic import activation_bytes as activation_bytes
 from aacp.cost.analytic import macs as macs

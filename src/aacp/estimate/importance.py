@@ -11,11 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelAxis, ChannelGraph
 from aacp.data.batches import Batches
 from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
-from aacp.lanes import Lane
 from aacp.modules import evaluating, named_tensors
 from aacp.torch_internals import BatchNorm
 
@@ -24,7 +23,7 @@ GroupScores = Mapping[str, ArrayLike]  # one number per channel, by the name of 
 Importance = (
     str | Callable[[nn.Module, ChannelGraph], GroupScores] | Callable[[nn.Module, ChannelGraph, Batches], GroupScores]
 )
-Rows = tuple[torch.Tensor, Lane]  # one row per index of the lane
+Rows = tuple[torch.Tensor, ChannelAxis]  # one row per index of the lane
 CRITERIA = ("l1", "l2", "bn", "random")
 
 

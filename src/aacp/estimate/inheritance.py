@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
@@ -20,6 +19,7 @@ from aacp.estimate.recalibration import recalibrate
 from aacp.graph.surgery import cut_units
 from aacp.modules import copy_module, detach_hooks, device_of_model
 from aacp.structure import Structure
+from aacp.torch_internals import pytree
 
 KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept channels of each free group, by the group's name
 
