@@ -81,6 +81,7 @@ from aacp.search.history import History as History
 from aacp.search.loop import run_search as run_search
 from aacp.search.methods import searcher as searcher
 from aacp.search.rescaling import rescale as rescale
+from aacp.search.searcher import Searcher as Searcher
 from aacp.space import SearchSpace as SearchSpace
 from aacp.structure import Structure as Structure
 from aacp.train.launching import run_in_processes as run_in_processes

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from aacp.errors import InvalidOption
-from aacp.search.rescaling import Form, Genes
+from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import largest
 
@@ -19,7 +19,7 @@ class RandomSearchSettings:
     """The settings of a search without memory."""
 
     batch: int = 10
-    rescaling: Form = "two-sided"
+    rescaling: SafeForm = "two-sided"
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -31,29 +31,29 @@ class RandomSearch(Searcher[RandomSearchSettings]):
 
     settings_type = RandomSearchSettings
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Nothing is remembered."""
 
-    def _propose(self) -> Genes:
-        genes = np.concatenate([self._start, self._sample(self.settings.batch)])
-        self._start = self._start[:0]
-        return self.rescaling(genes, self._generator, self.settings.rescaling)
+    def propose(self) -> Genes:
+        genes = np.concatenate([self.start, self.sample(self.settings.batch)])
+        self.start = self.start[:0]
+        return self.rescaling(genes, self.generator, self.settings.rescaling)
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
         """Nothing is learnt."""
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         return {}
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         """Nothing was learnt."""
 
 
 class UniformShrinkage(RandomSearch):
     """One structure: every group shrunk by the same factor, the largest that fits, then filled up."""
 
-    def _propose(self) -> Genes:
+    def propose(self) -> Genes:
         if len(self.history):
-            return self._start[:0]
+            return self.start[:0]
         flat = largest(np.ones(len(self.space)), self.rescaling)
-        return self.rescaling(flat[None], self._generator)
+        return self.rescaling(flat[None], self.generator)

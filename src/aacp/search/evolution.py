@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aacp.errors import InvalidOption
 from aacp.search.population import Population
-from aacp.search.rescaling import Form, Genes
+from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
 from aacp.search.variation import nudged
@@ -33,7 +33,7 @@ class EvolutionSettings:
     rounding: Literal["floor", "stochastic"] = "floor"
     force_one_gene: bool = False  # of the mutant into every trial
     protect_best: bool = False  # from reinitialisation: one copy, the lowest index
-    rescaling: Form = "shrink"
+    rescaling: SafeForm = "shrink"
     seeded: bool = False  # begin with analytic shapes beside random vectors
     avoid_known: bool = False  # nudge a trial that was evaluated before
 
@@ -61,19 +61,19 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
 
     settings_type = EvolutionSettings
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._population = Population.empty(len(self.space))
 
-    def _propose(self) -> Genes:
+    def propose(self) -> Genes:
         if not len(self._population):
             return self._initialised()
         # Paper: crossover can break the limits that mutation was rescaled to, so the trial is rescaled as well.
         trials = self._rescaled(self._crossed(self._mutated()))
         if self.settings.avoid_known:
-            trials = nudged(trials, self._unseen, self.rescaling, self._generator)
+            trials = nudged(trials, self.unseen, self.rescaling, self.generator)
         return np.concatenate([trials, self._population.genes[self._population.unscored]])
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
         size = len(self._population)
         if not size:
             self._population = Population.of(genes, scores)
@@ -86,10 +86,10 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
 
     def _initialised(self) -> Genes:
         """X^0, rescaled (Eq. 8 and 9)."""
-        chosen = [self._start]
+        chosen = [self.start]
         if self.settings.seeded:
-            chosen.append(seeds(self.rescaling, self._generator))
-        chosen.append(self._sample(self.settings.population))  # Eq. 8
+            chosen.append(seeds(self.rescaling, self.generator))
+        chosen.append(self.sample(self.settings.population))  # Eq. 8
         return self._rescaled(np.concatenate(chosen)[: self.settings.population])  # Eq. 9
 
     def _mutated(self) -> Genes:
@@ -98,23 +98,23 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
         genes = self._population.genes
         mutants = genes[p] + self.settings.differential_weight * (genes[q] - genes[r])  # Eq. 10
         # Paper: Alg. 1 floors, which biases every mutation downward by half a step on average.
-        offset = self._generator.random(mutants.shape) if self.settings.rounding == "stochastic" else 0.0
+        offset = self.generator.random(mutants.shape) if self.settings.rounding == "stochastic" else 0.0
         return self._rescaled(np.floor(mutants + offset).astype(np.int64))
 
     def _parents(self) -> NDArray[np.int64]:
         """The indices p, q, r of each individual's parents."""
         # Paper: it does not say so, but parents are distinct and other than n, as in every differential evolution.
         size = len(self._population)
-        keys = self._generator.random((size, size))
+        keys = self.generator.random((size, size))
         np.fill_diagonal(keys, 2.0)
         p, q, r = np.argsort(keys, axis=1)[:, :3].T
         return np.stack([np.full(size, self._population.best) if self.settings.base == "best" else p, q, r])
 
     def _crossed(self, mutants: Genes) -> Genes:
         """U: each gene from V where rand < CR, from X otherwise (Eq. 11)."""
-        from_mutant = self._generator.random(mutants.shape) < self.settings.crossover_rate  # Eq. 11
+        from_mutant = self.generator.random(mutants.shape) < self.settings.crossover_rate  # Eq. 11
         if self.settings.force_one_gene:
-            forced = self._generator.integers(mutants.shape[1], size=len(mutants))
+            forced = self.generator.integers(mutants.shape[1], size=len(mutants))
             from_mutant[np.arange(len(mutants)), forced] = True
         return np.where(from_mutant, mutants, self._population.genes)
 
@@ -131,13 +131,13 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
         stale = self._population.ages >= self.settings.reinitialise_after  # Eq. 13
         if self.settings.protect_best:
             stale[self._population.best] = False
-        self._population.replace(stale, self._rescaled(self._sample(int(stale.sum()))))
+        self._population.replace(stale, self._rescaled(self.sample(int(stale.sum()))))
 
     def _rescaled(self, genes: Genes) -> Genes:
-        return self.rescaling(genes, self._generator, self.settings.rescaling)
+        return self.rescaling(genes, self.generator, self.settings.rescaling)
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         return self._population.to_json()
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         self._population = Population.from_json(memory, len(self.space))

@@ -51,16 +51,16 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
 
     settings_type = GuidedEvolutionSettings
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._full = self.space.counts(self.space.levels - 1)
         self._kernel: Kernel | None = None
         self._use_ridge = False
         self._fitted = 0  # observations that both were chosen on
 
-    def _propose(self) -> Genes:
+    def propose(self) -> Genes:
         if not len(self.history):
-            begin = [self._start, seeds(self.rescaling, self._generator), self._sample(self.settings.random)]
-            return self.rescaling(np.concatenate(begin), self._generator)
+            begin = [self.start, seeds(self.rescaling, self.generator), self.sample(self.settings.random)]
+            return self.rescaling(np.concatenate(begin), self.generator)
         if len(self.history) >= GROWTH * self._fitted:
             self._choose_model()
         return self._apart(self._ranked(self._model()))
@@ -73,7 +73,7 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         pool, gains = parents[:0], np.zeros(0)
         for fresh in FRESH:
             offspring = self._bred(parents, int(fresh * self.settings.offspring))
-            offspring = offspring[self._unseen(offspring)]
+            offspring = offspring[self.unseen(offspring)]
             gain = log_expected_improvement(*model.predict(self._widths(offspring)), float(own.max()))
             pool, gains = np.concatenate([pool, offspring]), np.concatenate([gains, gain])
             order = np.argsort(-gains, kind="stable")
@@ -82,11 +82,11 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
 
     def _bred(self, parents: Genes, fresh: int) -> Genes:
         """Offspring of drawn parents, half by moving width, half crossed and mutated, and `fresh` random vectors."""
-        generator, count = self._generator, self.settings.offspring - fresh
+        generator, count = self.generator, self.settings.offspring - fresh
         half = count // 2
         mothers, fathers = parents[generator.integers(len(parents), size=(2, count))]
         mixed = mutated(crossed(mothers[half:], fathers[half:], generator), 1.5 / len(self.space), generator)
-        genes = np.concatenate([transferred(mothers[:half], generator), mixed, self._sample(fresh)])
+        genes = np.concatenate([transferred(mothers[:half], generator), mixed, self.sample(fresh)])
         return self.rescaling(genes, generator)
 
     def _apart(self, genes: Genes) -> Genes:
@@ -114,7 +114,7 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
 
     def _data(self) -> tuple[Matrix, Matrix]:
         """Widths and scores of what the model is to explain."""
-        told = [*self._observed(), *self._lessons]
+        told = [*self._observed(), *self.prior]
         return self._counts_of(told) / self._full, np.array([candidate.score for candidate in told])
 
     def _observed(self) -> list[Candidate]:
@@ -139,14 +139,14 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         ]
         return observed[int(np.argmax(trust))]
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
         """All it learns is in the history."""
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         kernel = asdict(self._kernel) if self._kernel else None
         return {"kernel": kernel, "use_ridge": self._use_ridge, "fitted": self._fitted}
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         self._kernel = Kernel(**memory["kernel"]) if memory["kernel"] else None
         self._use_ridge, self._fitted = memory["use_ridge"], memory["fitted"]
 

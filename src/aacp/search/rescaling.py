@@ -20,6 +20,7 @@ from aacp.structure import Structure
 
 Genes = NDArray[np.int64]
 Form = Literal["two-sided", "shrink", "printed"]
+SafeForm = Literal["two-sided", "shrink"]  # the forms whose result always meets the budget
 _Condition = Callable[[Genes], NDArray[np.bool_]]
 
 
