@@ -16,23 +16,25 @@ from aacp.search.seeds import largest
 
 @dataclass(frozen=True)
 class RandomSearchSettings:
-    """The settings of a search without memory."""
+    """The settings of RandomSearch: structures per generation, and the form of rescaling."""
 
     batch: int = 10
     rescaling: SafeForm = "two-sided"
 
     def __post_init__(self) -> None:
         if self.batch < 1:
-            raise InvalidOption(f"A batch of {self.batch} asks for nothing. Give 1 or more.")
+            raise InvalidOption(
+                f"A random search has a batch of {self.batch}, but needs structures to propose. Give 1 or more."
+            )
 
 
 class RandomSearch(Searcher[RandomSearchSettings]):
-    """Structures drawn evenly and rescaled, each independent of all before."""
+    """Structures drawn uniformly and rescaled, each independent of all before it."""
 
     settings_type = RandomSearchSettings
 
     def begin(self) -> None:
-        """Nothing is remembered."""
+        """There is nothing to set up: every draw is independent."""
 
     def propose(self) -> Genes:
         genes = np.concatenate([self.start, self.sample(self.settings.batch)])
@@ -40,17 +42,17 @@ class RandomSearch(Searcher[RandomSearchSettings]):
         return self.rescaling(genes, self.generator, self.settings.rescaling)
 
     def learn(self, genes: Genes, scores: Sequence[float]) -> None:
-        """Nothing is learnt."""
+        """Scores do not change what is drawn next."""
 
     def memory(self) -> dict[str, Any]:
         return {}
 
     def restore(self, memory: Mapping[str, Any]) -> None:
-        """Nothing was learnt."""
+        """There is nothing to restore: `memory` is empty."""
 
 
 class UniformShrinkage(RandomSearch):
-    """One structure: every group shrunk by the same factor, the largest that fits, then filled up."""
+    """A single structure: every group shrunk by the same factor, the largest that fits, then widened step by step."""
 
     def propose(self) -> Genes:
         if len(self.history):

@@ -1,7 +1,10 @@
-"""Improved Differential Evolution, the paper's search (Sec. 3.3, Algorithm 2, Eq. 7-13), and its presets.
+"""Improved Differential Evolution, the paper's search (Sec. 3.3, Algorithm 2, Eq. 7-13), and three presets.
 
-`PAPER` is the text, corrected where it cannot run; `FIG3` is the one reading we found that gives Fig. 3;
-`IDE_PLUS` is what became of it on pruning problems.
+- `PAPER` follows the text, corrected where it cannot run: limits joined by "or", trials rescaled after crossover.
+- `FIG3` is the one reading that reproduces Fig. 3 (docs/search.md lists the others): the base vector is the best of a
+  population of 50, rounding is stochastic, every trial takes a gene of its mutant, and the best is never reinitialised.
+- `IDE_PLUS` is `FIG3` made fit for pruning problems: a population of 10, analytic seeds, two-sided rescaling, no
+  structure twice, and reinitialisation after 20 generations instead of 4.
 """
 
 from __future__ import annotations
@@ -23,27 +26,33 @@ from aacp.search.variation import nudged
 
 @dataclass(frozen=True)
 class EvolutionSettings:
-    """The settings of a differential evolution; as they stand, the paper's."""
+    """The settings of ImprovedDifferentialEvolution; the defaults are the paper's."""
 
     population: int = 10  # N
     differential_weight: float = 0.5  # F
     crossover_rate: float = 0.8  # CR
     reinitialise_after: int | None = 4  # R; None is plain differential evolution
-    base: Literal["random", "best"] = "random"  # the vector a difference is added to
+    base: Literal["random", "best"] = "random"  # the vector that the difference is added to
     rounding: Literal["floor", "stochastic"] = "floor"
-    force_one_gene: bool = False  # of the mutant into every trial
-    protect_best: bool = False  # from reinitialisation: one copy, the lowest index
+    force_one_gene: bool = False  # whether every trial takes at least one gene of its mutant
+    protect_best: bool = False  # whether the best individual (of equals, the first) is never reinitialised
     rescaling: SafeForm = "shrink"
-    seeded: bool = False  # begin with analytic shapes beside random vectors
-    avoid_known: bool = False  # nudge a trial that was evaluated before
+    seeded: bool = False  # whether the first population holds analytic shapes beside random vectors
+    avoid_known: bool = False  # whether a trial that was evaluated before is changed by a step or two
 
     def __post_init__(self) -> None:
         if self.population < 4:
-            raise InvalidOption(f"A population of {self.population} has no three other parents. Take 4 or more.")
+            raise InvalidOption(
+                f"A population of {self.population} has no three parents for each individual. Give 4 or more."
+            )
         if not 0 <= self.differential_weight <= 2:
-            raise InvalidOption(f"The differential weight lies in [0, 2], but got {self.differential_weight}. Try 0.5.")
+            raise InvalidOption(
+                f"The differential weight lies in [0, 2], but got {self.differential_weight}. Give 0.5, the paper's."
+            )
         if not 0 <= self.crossover_rate <= 1:
-            raise InvalidOption(f"The crossover rate lies in [0, 1], but got {self.crossover_rate}. Try 0.8.")
+            raise InvalidOption(
+                f"The crossover rate lies in [0, 1], but got {self.crossover_rate}. Give 0.8, the paper's."
+            )
         if self.reinitialise_after is not None and self.reinitialise_after < 1:
             raise InvalidOption(f"reinitialise_after is {self.reinitialise_after}. Give 1 or more, or None for never.")
 
@@ -57,7 +66,7 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
     """IDE: mutation, crossover, selection and reinitialisation of a population, a generation at a time (Alg. 2)."""
 
     # Paper: Alg. 2 updates individuals one after another. Here a generation is proposed as a whole, so that it can be
-    # evaluated in any order and by any number of workers; no difference was measurable.
+    # evaluated in any order and by any number of workers. No difference in results was measurable.
 
     settings_type = EvolutionSettings
 
@@ -102,8 +111,8 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
         return self._rescaled(np.floor(mutants + offset).astype(np.int64))
 
     def _parents(self) -> NDArray[np.int64]:
-        """The indices p, q, r of each individual's parents."""
-        # Paper: it does not say so, but parents are distinct and other than n, as in every differential evolution.
+        """The indices p, q, r of each individual's parents, one column per individual."""
+        # Paper: parents are distinct and differ from n, as in every differential evolution; the text does not say so.
         size = len(self._population)
         keys = self.generator.random((size, size))
         np.fill_diagonal(keys, 2.0)
@@ -125,7 +134,7 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
         self._population.replace(fitter, trials[fitter], scores[fitter])
 
     def _reinitialise(self) -> None:
-        """Individuals unchanged for R generations are drawn anew and rescaled (Eq. 13)."""
+        """Replace individuals unchanged for R generations by random ones, rescaled (Eq. 13)."""
         if self.settings.reinitialise_after is None:
             return
         stale = self._population.ages >= self.settings.reinitialise_after  # Eq. 13
