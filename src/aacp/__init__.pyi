@@ -93,7 +93,6 @@ from aacp.train.loop import train_from_scratch as train_from_scratch
 from aacp.train.recipe import Recipe as Recipe
 from aacp.zoo.data import load_data as load_data
 from aacp.zoo.folders import ImageFolder as ImageFolder
-from aacp.zoo.imports import import_torchvision as import_torchvision
 from aacp.zoo.models import build_model as build_model
 from aacp.zoo.models import example_input as example_input
 from aacp.zoo.weights import load_weights as load_weights
