@@ -14,7 +14,7 @@ FLOORS = [
     {"errors", "lanes", "correlation", "acceleration", "version"},
     {"structure", "channels", "space"},
     {"cost", "search", "table", "runs"},
-    {"modules"},
+    {"modules", "torch_internals"},
     {"data"},
     {"graph", "estimate", "train", "zoo", "accelerate"},
     {"artefact", "report", "bench", "latency"},

@@ -21,6 +21,8 @@ from aacp.latency.runtimes import time_networks
 from graph.micro_networks import MICRO
 from graph.oracles import half, tensors
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {micro.name: micro for micro in MICRO}
 
 

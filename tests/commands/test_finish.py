@@ -14,6 +14,8 @@ import aacp
 from aacp.cli import main
 from aacp.pipeline.pruning import PruningRun
 
+pytestmark = pytest.mark.slow
+
 SEARCH = ["--data", "digits", "--prune-macs", "0.5", "--evaluations", "8", "--calibration", "64", "--device", "cpu"]
 
 

@@ -295,6 +295,7 @@ def test_a_network_in_the_exported_form_runs_masked_and_never_sliced(psae, model
         psae(graph=exported, execution="sliced")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", ["sliced", "masked"])
 @pytest.mark.parametrize(
     ("options", "error", "words"),
@@ -331,6 +332,7 @@ def test_the_error_of_a_score_function_keeps_its_cause(psae) -> None:
     assert caught.value.__cause__ is cause
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", ["sliced", "masked"])
 def test_a_batch_of_one_value_per_channel_is_a_clear_error(psae, execution: str) -> None:
     parts = (conv(3, 8), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 5))

@@ -27,6 +27,7 @@ def test_what_comes_before_the_first_layer_belongs_to_it() -> None:
     assert between([0, 4]) == [4]
 
 
+@pytest.mark.timing
 def test_a_piece_is_a_layer_and_what_follows_it() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1), Slow(), nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 1), Slow())
     pieces = TorchPieces(model, torch.randn(1, 3, 4, 4), is_layer, "cpu")

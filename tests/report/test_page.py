@@ -107,6 +107,7 @@ def test_a_partial_folder_shows_what_it_has(
 FILES = "run.json graph.json structure.json evaluation.json export.json history.jsonl training/log.jsonl".split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("content", [b"{\n", b"\xff\xfe\x00\n", b"[]\n", b'{"format": 1}\n', b"3\n", b"null\n"])
 def test_a_broken_file_is_named_and_the_rest_is_shown(made: Made, tmp_path: Path, name: str, content: bytes) -> None:

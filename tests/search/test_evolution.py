@@ -144,6 +144,7 @@ def test_ide_plus_begins_with_seven_shapes_and_never_repeats_itself(problem: Pro
         search.tell([(structure, problem.estimate(structure)) for structure in batch])
 
 
+@pytest.mark.slow
 def test_on_equation_14_reinitialisation_decides_under_the_fig3_preset_and_the_text_fails() -> None:
     problem = equation_14()
 

@@ -14,6 +14,7 @@ from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
 from aacp.lanes import Lane
 from aacp.modules import evaluating, named_tensors
+from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 Importance = str | Callable[[nn.Module, ChannelGraph], Mapping[str, ArrayLike]]
@@ -85,7 +86,7 @@ def _batch_norm_scales(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
     modules, weights = dict(model.named_modules()), dict(named_tensors(model))
     for tensor in graph.tensors:
         path, _, key = tensor.name.rpartition(".")
-        is_scale = key == "weight" and isinstance(modules.get(path), nn.modules.batchnorm._BatchNorm)
+        is_scale = key == "weight" and isinstance(modules.get(path), BatchNorm)
         if is_scale and tensor.lanes[0] is not None:
             yield weights[tensor.name][:, None], graph.lanes[tensor.lanes[0]]
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.accelerate.masked.execution import Masked
 from aacp.channels import ChannelGraph
@@ -30,6 +29,7 @@ from aacp.estimate.sliced import Sliced
 from aacp.graph.surgery import shrink
 from aacp.modules import copy_module, detach_hooks, device_of_model
 from aacp.structure import Structure
+from aacp.torch_internals import pytree
 
 BATCH = {"cpu": 128, "cuda": 8192}
 ALIKE = 0.98  # rank correlation at which one pass is as good as two

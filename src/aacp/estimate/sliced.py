@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.data.batches import Batches
 from aacp.estimate.inheritance import Order
 from aacp.estimate.recalibration import running_norms, settle_statistics
 from aacp.graph.slicing import resize, sliced_tensors
 from aacp.modules import copy_module, detach_hooks, named_tensors
+from aacp.torch_internals import own_buffers, own_parameters, pytree
 
 
 class Sliced:
@@ -61,13 +61,13 @@ def _places(full: nn.Module, skeleton: nn.Module) -> list[tuple[nn.Module, str, 
     return [
         (modules[path], key, value)
         for path, module in full.named_modules()
-        for holder in (module._parameters, module._buffers, vars(module))
+        for holder in (own_parameters(module), own_buffers(module), vars(module))
         for key, value in holder.items()
         if isinstance(value, torch.Tensor) and id(value) in known
     ]
 
 
 def _put(module: nn.Module, key: str, value: torch.Tensor) -> None:
-    for holder in (module._parameters, module._buffers, vars(module)):
+    for holder in (own_parameters(module), own_buffers(module), vars(module)):
         if key in holder:
             holder[key] = value  # type: ignore[assignment]

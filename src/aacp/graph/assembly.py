@@ -18,6 +18,7 @@ from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
 from aacp.lanes import Lane
 from aacp.modules import named_tensors
+from aacp.torch_internals import storage_number
 
 Mask = NDArray[np.bool_]
 
@@ -181,11 +182,13 @@ def _activations(table: LaneTable, p: Propagation, model: nn.Module) -> Iterator
     last: dict[int, int] = {}
     for step, node in enumerate(p.program.graph.nodes):
         for source in node.all_input_nodes:
-            last.update(dict.fromkeys(map(_storage, _values(source)), step))
+            last.update(dict.fromkeys(map(storage_number, _values(source)), step))
         if p.is_activation(node) and node.op != "output":
             labels = p.labels.get(node, [])
             for position, value in enumerate(_values(node)):
-                made.setdefault(_storage(value), (step, value, labels[position] if position < len(labels) else ()))
+                made.setdefault(
+                    storage_number(value), (step, value, labels[position] if position < len(labels) else ())
+                )
     for storage, (born, value, labelled) in made.items():
         if all(isinstance(size, int) for size in value.shape):  # else its size depends on the data
             yield _activation(table, value, labelled, float_bytes, born, max(born, last.get(storage, born)))
@@ -196,11 +199,6 @@ def _values(node: fx.Node) -> list[torch.Tensor]:
     value = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else [value]
     return [item for item in values if isinstance(item, torch.Tensor)]
-
-
-def _storage(value: torch.Tensor) -> int:
-    """What tells whether two traced tensors share their memory."""
-    return int(value.untyped_storage()._cdata)
 
 
 def _activation(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
@@ -22,6 +21,7 @@ from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.graph.unverified import follow
 from aacp.graph.verification import Verifier, enliven, outputs, settle, verified
 from aacp.modules import copy_module, detach_hooks, named_tensors, positional
+from aacp.torch_internals import pytree
 
 SCOPES = ("all", "inner")
 FORMS = ("module", "exported")

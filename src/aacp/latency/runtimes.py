@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from aacp.errors import ExportFailed, InvalidOption, MissingPackage, first_line
 from aacp.graph.signature import with_batch
 from aacp.latency.timing import Timing, interleaved
 from aacp.modules import copy_module, positional
+from aacp.torch_internals import pytree
 
 Network = nn.Module | str | os.PathLike[str]
 

@@ -64,6 +64,7 @@ def agree(
         assert torch.equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro", MICRO, ids=lambda micro: micro.name)
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
     model, example, graph = micro.build().eval(), micro.example(), traced(micro)
@@ -78,6 +79,7 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pixels", "options"),
     [
@@ -161,6 +163,7 @@ WRITTEN = (written_into, written_into_while_others_wait)
 PLAINLY: list[tuple[Any, Any]] = [(run, {}) for run in (sums, *WRITTEN, read_twice, own_inputs, shared_norm)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("run", "options"), [*PLAINLY, (sums, {"eps": 0.0}), (sums, {"affine": False})])
 def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, options: dict[str, Any]) -> None:
     parts = {name: step(8, 8, **options) for name in "abcde"}
@@ -174,6 +177,7 @@ def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, option
     agree(model, graph, Batches.of(images[:6], batch_size=4), images[6:], tried, DOUBLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [[9], [1, 6, 2]], ids=str)
 @pytest.mark.parametrize("one_pass", [False, True], ids=["two passes", "one pass"])
 def test_neither_split_nor_number_of_passes_tells_the_executions_apart(split: list[int], one_pass: bool) -> None:
@@ -201,6 +205,7 @@ def test_one_pass_normalises_by_the_statistics_of_what_is_scored() -> None:
 # -- the exported form ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet_basic", "inverted_residual", "squeeze_excite_conv"])
 def test_the_exported_form_is_masked_as_the_module_is_shrunk(name: str) -> None:
     model, example = BY_NAME[name].build(), BY_NAME[name].example()
