@@ -72,6 +72,7 @@ from aacp.pipeline.pruning import prune as prune
 from aacp.pipeline.sweep import Sweep as Sweep
 from aacp.pipeline.sweep import sweep as sweep
 from aacp.report.page import write_report as write_report
+from aacp.report.sections import register_section as register_section
 from aacp.runs.folder import RunFolder as RunFolder
 from aacp.search.evolution import EvolutionSettings as EvolutionSettings
 from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
@@ -82,6 +83,7 @@ from aacp.search.history import History as History
 from aacp.search.loop import run_search as run_search
 from aacp.search.methods import searcher as searcher
 from aacp.search.rescaling import rescale as rescale
+from aacp.search.searcher import Searcher as Searcher
 from aacp.space import SearchSpace as SearchSpace
 from aacp.structure import Structure as Structure
 from aacp.train.launching import run_in_processes as run_in_processes
@@ -92,7 +94,6 @@ from aacp.train.loop import train_from_scratch as train_from_scratch
 from aacp.train.recipe import Recipe as Recipe
 from aacp.zoo.data import load_data as load_data
 from aacp.zoo.folders import ImageFolder as ImageFolder
-from aacp.zoo.imports import import_torchvision as import_torchvision
 from aacp.zoo.models import build_model as build_model
 from aacp.zoo.models import example_input as example_input
 from aacp.zoo.weights import load_weights as load_weights

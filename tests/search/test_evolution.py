@@ -36,7 +36,7 @@ def test_the_defaults_are_the_papers() -> None:
 def test_the_first_population_is_drawn_evenly_from_the_space() -> None:
     """Eq. 8."""
     search = ImprovedDifferentialEvolution(SPACE, Budget(), settings=replace(PAPER, population=3000))
-    genes = search._propose()
+    genes = search.propose()
     assert genes.shape == (3000, 6)
     assert genes.min() == 0
     assert genes.max() == 39

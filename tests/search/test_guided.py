@@ -61,8 +61,8 @@ def test_the_recommendation_is_a_quarter_score_and_three_quarters_model(problem:
 
 @pytest.mark.slow
 def test_with_many_groups_and_evaluations_the_likelier_model_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guided, "RIDGE_GROUPS", 5)
-    monkeypatch.setattr(guided, "RIDGE_EVALUATIONS", 20)
+    monkeypatch.setattr(guided, "RIDGE_MIN_GROUPS", 5)
+    monkeypatch.setattr(guided, "RIDGE_MIN_EVALUATIONS", 20)
     problem = pruning_problem("additive", "resnet20", seed=2)
     search = GuidedEvolution(problem.space, problem.budget)
     choices = set()

@@ -54,8 +54,8 @@ def test_seconds_end_a_search(problem: Problem) -> None:
     assert result.stopped == "seconds"
 
 
-def test_a_search_needs_an_end(problem: Problem) -> None:
-    with pytest.raises(InvalidOption, match="needs an end"):
+def test_a_search_without_a_bound_is_rejected(problem: Problem) -> None:
+    with pytest.raises(InvalidOption, match="has no end"):
         run_search(fresh(problem), problem.estimate)
     with pytest.raises(InvalidOption, match="evaluations is 0"):
         run_search(fresh(problem), problem.estimate, evaluations=0)
