@@ -29,7 +29,7 @@ import torch
 
 import aacp
 from aacp.latency.calibration import PredictionError
-from aacp.latency.timers import NetworkBench
+from aacp.latency.timers import NetworkTimer
 from aacp.runs.provenance import Provenance
 
 NETWORKS = {"resnet20": (1, 3, 32, 32), "torchvision:mobilenet_v2": (1, 3, 224, 224), "vgg16": (1, 3, 32, 32)}
@@ -64,7 +64,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
         verbose=options.verbose,
     )  # fmt: skip
     measured_after = time.perf_counter() - start
-    bench = NetworkBench(model, graph, example, where, options.seconds)
+    bench = NetworkTimer(model, graph, example, where, options.seconds)
     runs = [bench(structure) for structure in drawn(graph, space, options)]
     predicted = table.seconds([run.structure for run in runs]) / table.reference
     measured = np.array([run.whole / run.reference for run in runs])

@@ -24,7 +24,7 @@ import aacp
 )
 def test_what_cannot_be_measured_here_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
-        aacp.setting_here(nn.Conv2d(1, 1, 1), replace(aacp.Deployment("torch"), **options))
+        aacp.conditions_here(nn.Conv2d(1, 1, 1), replace(aacp.Deployment("torch"), **options))
 
 
 def test_a_runtime_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,4 +37,4 @@ def test_a_runtime_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(aacp.MissingPackage, match="onnxruntime is not installed"):
-        aacp.setting_here(nn.Conv2d(1, 1, 1), aacp.Deployment("onnxruntime"))
+        aacp.conditions_here(nn.Conv2d(1, 1, 1), aacp.Deployment("onnxruntime"))

@@ -38,6 +38,6 @@ def test_steps_are_found_on_the_gpu() -> None:
     model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3))
     example = torch.randn(1, 3, 32, 32)
     graph = aacp.trace(model, example)
-    steps = aacp.discovered_steps(model, graph, ON_GPU, example=example, seconds_per_structure=0.1)
+    steps = aacp.discover_steps(model, graph, ON_GPU, example=example, seconds_per_structure=0.1)
     assert set(steps) == {group.name for group in graph.free}
     aacp.SearchSpace(graph, steps)

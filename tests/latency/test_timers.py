@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import aacp
-from aacp.latency.timers import WARMUP, in_turns
+from aacp.latency.timers import WARMUP, time_in_turns
 
 
 class LatencyStage:
@@ -40,7 +40,7 @@ class TimedNetwork:
 def test_disturbed_turns_do_not_count() -> None:
     clock = LatencyStage()
     full, structure = TimedNetwork(clock, [0.04, 0.06]), TimedNetwork(clock, [0.01, 0.04])
-    found = in_turns(aacp.Structure([3]), structure, full, 3.0, clock)
+    found = time_in_turns(aacp.Structure([3]), structure, full, 3.0, clock)
     assert found.structure == (3,)
     assert found.whole == pytest.approx(0.05)
     assert found.reference == pytest.approx(0.1)

@@ -47,7 +47,7 @@ class Deployment:
 HERE: Deployment = Deployment()
 
 
-def setting_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
+def conditions_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
     """What a latency measured here and now depends on; refuses what cannot be measured."""
     where.require_device()
     version = torch.__version__ if where.runtime == "torch" else require_package("onnxruntime").__version__

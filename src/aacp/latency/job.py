@@ -11,9 +11,9 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.errors import RunMismatch
 from aacp.graph.tracing import trace
-from aacp.latency.deployment import HERE, Deployment, setting_here
-from aacp.latency.measuring import STRUCTURES, measure_latency
-from aacp.latency.steps import discovered_steps
+from aacp.latency.deployment import HERE, Deployment, conditions_here
+from aacp.latency.measure import STRUCTURES, measure_latency
+from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
 from aacp.space import PruningStep, SearchSpace
@@ -37,7 +37,7 @@ class MeasuringJob:
 
     def run(self) -> LatencyTable:
         network = build_model(self.model).eval()
-        setting = asdict(setting_here(network, self.where))
+        setting = asdict(conditions_here(network, self.where))
         example = example_input(network, self.shape, self.where.batch)
         graph = trace(network, example, frozen=self.frozen, scope=self.scope)
         return measure_latency(
@@ -62,7 +62,7 @@ class MeasuringJob:
         if known is not None and (known["setting"] != setting or list(known["steps"]) != names):
             raise RunMismatch(f"{name} holds steps of another network or setting. Remove it, or choose another file.")
         if known is None:
-            steps = discovered_steps(network, graph, self.where, example=example, verbose=self.verbose)
+            steps = discover_steps(network, graph, self.where, example=example, verbose=self.verbose)
             known = {"setting": setting, "steps": steps}
             folder.write_json(name, known)
         found: dict[str, int] = known["steps"]

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from aacp.errors import ExportFailed, InvalidOption, MissingPackage, first_line
 from aacp.graph.signature import with_batch
-from aacp.latency.timing import Timing, interleaved
+from aacp.latency.timing import Timing, time_interleaved
 from aacp.modules import copy_module, positional
 
 Network = nn.Module | str | os.PathLike[str]
@@ -50,7 +50,7 @@ def time_networks(
     arguments = example if batch is None else with_batch(example, batch)
     calls = {name: _call(network, arguments, threads, device) for name, network in networks.items()}
     with torch_threads(threads):
-        return interleaved(calls, turns=turns)
+        return time_interleaved(calls, turns=turns)
 
 
 def torch_call(model: nn.Module, example: Any, device: str = "cpu") -> Callable[[], object]:

@@ -48,7 +48,7 @@ class StructureTimer(Protocol):
     def __call__(self, structure: Structure) -> TimedStructure: ...
 
 
-class NetworkBench:
+class NetworkTimer:
     """Structures of a network, in torch or in ONNX Runtime."""
 
     def __init__(
@@ -74,7 +74,7 @@ class NetworkBench:
     def __call__(self, structure: Structure) -> TimedStructure:
         with torch_threads(self._threads), tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
             subject = self._subject(structure, Path(folder) / "structure.onnx")
-            return in_turns(structure, subject, self._reference(Path(folder) / "full.onnx"), self._seconds)
+            return time_in_turns(structure, subject, self._reference(Path(folder) / "full.onnx"), self._seconds)
 
     def _subject(self, structure: Structure, path: Path) -> TimedNetwork:
         network = shrink(self._model, self._graph, structure, example=self._example)
@@ -100,7 +100,7 @@ class NetworkBench:
         return OnnxPieces(path, self._example, self._layers, widths, self._threads, session)
 
 
-def in_turns(
+def time_in_turns(
     structure: Structure,
     subject: TimedNetwork,
     reference: TimedNetwork,

@@ -14,7 +14,7 @@ from torch import nn
 from aacp.artefact.onnx import export_onnx
 from aacp.channels import ChannelGraph
 from aacp.graph.surgery import shrink
-from aacp.latency.deployment import HERE, Deployment, setting_here
+from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.runtimes import Network, time_networks
 from aacp.latency.timing import Quartiles, Timing
 from aacp.structure import Structure
@@ -49,7 +49,7 @@ def check_latency(
     turns: int = 20,
 ) -> list[LatencyCheck]:
     """Measure structures end to end: modules in torch, exported files in ONNX Runtime. The model is not touched."""
-    setting_here(model, where)
+    conditions_here(model, where)
     chosen = list(structures)
     networks = {str(i): shrink(model, graph, structure, example=example) for i, structure in enumerate(chosen)}
     timed = time_delivered({ORIGINAL: model, **networks}, example, where, turns)

@@ -19,11 +19,11 @@ from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.errors import RunMismatch
-from aacp.latency.deployment import HERE, Deployment, setting_here
+from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
 from aacp.latency.progress import Progress
 from aacp.latency.table import LatencyTable
-from aacp.latency.timers import NetworkBench, StructureTimer
+from aacp.latency.timers import NetworkTimer, StructureTimer
 from aacp.runs.folder import RunFolder
 from aacp.space import SearchSpace
 from aacp.structure import Structure
@@ -50,10 +50,10 @@ def measure_latency(
     With a `file`, the table is saved there, and a call that was interrupted goes on where it was. The model is not
     touched.
     """
-    setting = setting_here(model, where)
-    bench = NetworkBench(model, graph, example, where, seconds_per_structure)
+    setting = conditions_here(model, where)
+    bench = NetworkTimer(model, graph, example, where, seconds_per_structure)
     plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
-    return measured_table(bench, graph, space, setting, plan, None if file is None else Path(file), verbose)
+    return measure_table(bench, graph, space, setting, plan, None if file is None else Path(file), verbose)
 
 
 def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
@@ -76,7 +76,7 @@ def _evenly(levels: int, count: int, generator: np.random.Generator) -> Any:
     return generator.permutation(drawn[:count])
 
 
-def measured_table(
+def measure_table(
     bench: StructureTimer,
     graph: ChannelGraph,
     space: SearchSpace,
