@@ -61,7 +61,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     )
     return {
         "network": name,
-        "setting": asdict(where),
+        "setting": where.to_json(),
         "steps": steps,
         "macs": share,
         "checked": [

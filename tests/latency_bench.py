@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from aacp.channels import ChannelGraph, ChannelGroup, Layer
+from aacp.latency.layers import pieces_of_graph
 from aacp.latency.measure import measure_table, spread_structures
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure, Width
 from aacp.latency.table import LatencyTable
-from aacp.latency.timers import pieces_of_graph
 from aacp.runs.provenance import machine
 from aacp.space import SearchSpace
 from aacp.structure import Structure

@@ -54,11 +54,15 @@ from aacp.graph.tracing import trace as trace
 from aacp.graph.tracing import verify as verify
 from aacp.latency.check import LatencyCheck as LatencyCheck
 from aacp.latency.check import check_latency as check_latency
+from aacp.latency.check import time_networks as time_networks
 from aacp.latency.deployment import Deployment as Deployment
 from aacp.latency.deployment import conditions_here as conditions_here
 from aacp.latency.measure import measure_latency as measure_latency
 from aacp.latency.pieces import MeasurementConditions as MeasurementConditions
-from aacp.latency.runtimes import time_networks as time_networks
+from aacp.latency.runtimes.registry import register_runtime as register_runtime
+from aacp.latency.runtimes.runtime import PieceTimer as PieceTimer
+from aacp.latency.runtimes.runtime import Runtime as Runtime
+from aacp.latency.runtimes.runtime import TimedLayer as TimedLayer
 from aacp.latency.steps import discover_steps as discover_steps
 from aacp.latency.table import LatencyTable as LatencyTable
 from aacp.latency.timing import Quartiles as Quartiles

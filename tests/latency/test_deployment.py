@@ -18,8 +18,9 @@ import aacp
         ({"runtime": "tflite"}, "no runtime 'tflite'"),
         ({"batch": 0}, "A batch of 0 on 2 threads"),
         ({"threads": 0}, "A batch of 1 on 0 threads"),
-        ({"device": "tpu"}, "no device 'tpu'"),
-        ({"runtime": "onnxruntime", "device": "cuda"}, "timed on the CPU, not on 'cuda'"),
+        ({"device": "tpu"}, "torch has no device 'tpu'"),
+        ({"device": "cuda:99"}, "no device 'cuda:99'"),
+        ({"runtime": "onnxruntime", "device": "cuda"}, "onnxruntime has no device 'cuda'. Use cpu"),
     ],
 )
 def test_what_cannot_be_measured_here_is_refused(options: dict[str, Any], words: str) -> None:

@@ -129,7 +129,7 @@ def test_a_real_network_is_measured_and_left_alone(runtime: str, tmp_path: Path)
     assert torch.get_num_threads() == threads
     assert model.training
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert table.setting == aacp.conditions_here(model, where)
+    assert table.conditions == aacp.conditions_here(model, where)
     assert [piece.layer for piece in table.pieces] == [layer.name for layer in graph.layers]
     assert all(second > 0 for run in table.measured for second in run.pieces)
     assert 0 < float(table.cost(graph)(np.asarray(graph.full))) < 1

@@ -167,7 +167,7 @@ def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth
 
 def test_a_table_that_was_measured_before_is_taken_or_refused(model, data, tmp_path: Path, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(LatencyTable, "load", lambda path, setting: asked.append((path, setting)) or Table())
+    monkeypatch.setattr(LatencyTable, "load", lambda path, conditions: asked.append((path, conditions)) or Table())
     plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
     clock = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))

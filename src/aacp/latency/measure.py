@@ -1,7 +1,7 @@
-"""measure_latency: a LatencyTable of a network on this machine, from structures spread over a space.
+"""measure_latency: a LatencyTable of a network on this machine, from structures spread over a search space.
 
-Every structure that was measured is a line in a log beside the table: whatever ends the measurement, the same call goes
-on with the structure that was in hand.
+Every measured structure is a line in a log beside the table. If a measurement is stopped, the same call resumes it and
+loses only the structure that was being measured.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
-from aacp.latency.progress import Progress
 from aacp.latency.table import LatencyTable
-from aacp.latency.timers import NetworkTimer, StructureTimer
+from aacp.latency.timers import NetworkTimer, Progress, StructureTimer
 from aacp.runs.folder import RunFolder
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
-STRUCTURES, HELD_OUT = 48, 10
+STRUCTURES = 48  # that a table is fitted to
+HELD_OUT = 10  # structures that only serve to measure the table's error
+
+# The structures that a table is fitted to, and those that its error is measured on.
+MeasurementPlan = tuple[Sequence[Structure], Sequence[Structure]]
 
 
 def measure_latency(
@@ -45,21 +49,38 @@ def measure_latency(
     seed: int = 0,
     verbose: bool = False,
 ) -> LatencyTable:
-    """Time `structures` structures of the space piece by piece, and some more to judge the table by.
+    """Time structures of a search space piece by piece, and make a table that predicts the seconds of all others.
 
-    With a `file`, the table is saved there, and a call that was interrupted goes on where it was. The model is not
-    touched.
+    Args:
+        model: the unpruned network, which is not changed.
+        graph: its channel graph.
+        space: the search space that the structures are drawn from.
+        where: runtime, device, batch and threads.
+        example: an input of the model.
+        file: where to save the table; with a file, an interrupted measurement can be resumed.
+        structures: how many structures the table is fitted to.
+        held_out: how many more structures are measured to state the table's error.
+        seconds_per_structure: how long to measure each structure, about; longer if the machine is busy.
+        seed: the seed of the random structures.
+        verbose: whether to print progress to standard error.
     """
-    setting = conditions_here(model, where)
-    bench = NetworkTimer(model, graph, example, where, seconds_per_structure)
+    conditions = conditions_here(model, where)
+    timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
     plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
-    return measure_table(bench, graph, space, setting, plan, None if file is None else Path(file), verbose)
+    return measure_table(timer, graph, space, conditions, plan, None if file is None else Path(file), verbose)
 
 
 def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
-    """Structures in which each choice of each group occurs about equally often; with both ends of the space.
+    """Draw structures in which each choice of each group occurs about equally often.
 
-    Every other one is drawn from the upper half: that is where searches look, and an even draw hardly ever is.
+    Every other structure is drawn from the upper half of the choices: searches look there, and an even draw seldom
+    does.
+
+    Args:
+        space: the search space.
+        count: how many structures to draw.
+        seed: the seed of the draw.
+        ends: whether to begin with the largest and the smallest structure of the space.
     """
     generator = np.random.default_rng(seed)
     first = [space.full, space.smallest][: count if ends else 0]
@@ -69,56 +90,74 @@ def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = Tr
     return [*first, *(space.structure(row) for row in genes)]
 
 
-def _evenly(levels: int, count: int, generator: np.random.Generator) -> Any:
-    """So many numbers below `levels`, each about equally often, in any order."""
+def _evenly(levels: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return `count` numbers below `levels` in random order, each about equally often."""
     rounds = math.ceil(count / levels)
     drawn = np.concatenate([generator.permutation(levels) for _ in range(rounds)] or [np.zeros(0, dtype=np.int64)])
     return generator.permutation(drawn[:count])
 
 
 def measure_table(
-    bench: StructureTimer,
+    timer: StructureTimer,
     graph: ChannelGraph,
     space: SearchSpace,
-    setting: MeasurementConditions,
-    plan: tuple[Sequence[Structure], Sequence[Structure]],
+    conditions: MeasurementConditions,
+    plan: MeasurementPlan,
     file: Path | None = None,
     verbose: bool = False,
 ) -> LatencyTable:
-    """A table from a bench: the structures of a plan that the log does not hold yet are measured, in order."""
-    asked = json.loads(
-        json.dumps([asdict(setting), space.names, space.choices, [list(map(list, part)) for part in plan]])
-    )
-    log = _Log(file, asked)
-    structures = [*plan[0], *plan[1]]
-    progress = Progress("structures", len(structures), len(log.found), verbose)
-    for structure in structures[len(log.found) :]:
-        log.add(bench(structure))
+    """Measure the structures of a plan that the log does not hold yet, and make a table of all.
+
+    Args:
+        timer: what measures a structure.
+        graph: the channel graph of the network.
+        space: the search space that the plan was drawn from.
+        conditions: what the measurements depend on besides the network.
+        plan: the structures to fit the table to, and those to measure its error on.
+        file: where to save the table, with the log beside it; None keeps everything in memory.
+        verbose: whether to print progress to standard error.
+    """
+    fitted, held_out = plan
+    counts = [[list(structure) for structure in part] for part in plan]
+    request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts]))
+    log = _MeasurementLog(file, request)
+    structures = [*fitted, *held_out]
+    progress = Progress("structures", len(structures), len(log.measured), verbose)
+    for structure in structures[len(log.measured) :]:
+        log.add(timer(structure))
         progress.step()
-    used, kept_out = tuple(log.found[: len(plan[0])]), tuple(log.found[len(plan[0]) :])
-    table = LatencyTable(graph.model, setting, space.names, space.choices, bench.pieces, used, kept_out)
+    table = LatencyTable(
+        model=graph.model,
+        conditions=conditions,
+        names=space.names,
+        choices=space.choices,
+        pieces=timer.pieces,
+        measured=tuple(log.measured[: len(fitted)]),
+        held_out=tuple(log.measured[len(fitted) :]),
+    )
     if file is not None:
         table.save(file)
     return table
 
 
-class _Log:
-    """The measurements so far, on disk if there is a file: `table.json` has `table.json.log` beside it."""
+class _MeasurementLog:
+    """The measurements so far, in memory and, if there is a file, in a log beside it: `table.json.log`."""
 
-    def __init__(self, file: Path | None, asked: Any) -> None:
+    def __init__(self, file: Path | None, request: Any) -> None:
         self._folder = None if file is None else RunFolder(file.parent)
         self._name = "" if file is None else f"{file.name}.log"
-        records = self._folder.read_log(self._name) if self._folder else []
-        if records and records[0] != asked:
+        lines = self._folder.read_log(self._name) if self._folder else []
+        if lines and lines[0] != request:
             raise RunMismatch(
                 f"{self._name} holds measurements of another network, space or setting. Remove it, or choose another "
                 "file for the table."
             )
-        if self._folder and not records:
-            self._folder.append(self._name, asked)
-        self.found = [TimedStructure.from_json(record) for record in records[1:]]
+        if self._folder and not lines:
+            self._folder.append(self._name, request)
+        self.measured = [TimedStructure.from_json(line) for line in lines[1:]]
 
     def add(self, measured: TimedStructure) -> None:
-        self.found.append(measured)
+        """Append a measurement to the log."""
+        self.measured.append(measured)
         if self._folder:
             self._folder.append(self._name, asdict(measured))

@@ -16,8 +16,7 @@ from torch import nn
 from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure
-from aacp.latency.progress import Progress
-from aacp.latency.timers import NetworkTimer, StructureTimer
+from aacp.latency.timers import NetworkTimer, Progress, StructureTimer
 from aacp.structure import Structure
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)

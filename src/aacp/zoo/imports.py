@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aacp.errors import AACPError, UnknownModel
+from aacp.errors import AACPError, MissingPackage, UnknownModel
 
 MISFIT = "operator torchvision::nms does not exist"
 
@@ -39,6 +39,23 @@ def function_of(source: str, entry: str, returned: str, error: type[AACPError]) 
     if not callable(function):
         raise error(f"{source} has no function {entry!r}. Name a function or class that returns {returned}.")
     return lambda: result_of(f"{source}:{entry}", function, error)
+
+
+def named_object(name: str, error: type[AACPError]) -> Any:
+    """Import an object that a user names as `package.module:NAME`."""
+    source, _, entry = name.partition(":")
+    found = _found(source, entry, error) if source and entry else None
+    if found is None:
+        raise error(f"There is no {name}. Name an object of your own as package.module:NAME.")
+    return found
+
+
+def require_package(name: str, install: str) -> types.ModuleType:
+    """Import an optional package; `install` is the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise MissingPackage(f"{name} is not installed. Install it with: {install}.") from missing
 
 
 def named_function(name: str, arguments: str, error: type[AACPError]) -> Callable[..., Any]:
