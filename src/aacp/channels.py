@@ -222,6 +222,12 @@ class ChannelGraph:
 
     def lane_sizes(self, structures: ArrayLike) -> NDArray[np.int64]:
         """The kept size of every lane, for one structure (a vector) or many (a matrix with one structure per row)."""
+        matrix, offset = self.lane_size_map
+        sizes: NDArray[np.int64] = self.valid_counts(structures) @ matrix.T + offset
+        return sizes
+
+    def valid_counts(self, structures: ArrayLike) -> NDArray[np.int64]:
+        """One structure (a vector) or many (a matrix, one structure a row) as an array; rejects impossible counts."""
         counts = np.asarray(structures, dtype=np.int64)
         if counts.shape[-1:] != (len(self.free),):
             raise self._wrong_length(counts.shape[-1] if counts.ndim else 1)
@@ -230,9 +236,7 @@ class ChannelGraph:
                 "A structure keeps at least 1 channel of each group and at most all of them, but got "
                 f"{_short(counts)}. graph.full holds the largest counts."
             )
-        matrix, offset = self.lane_size_map
-        sizes: NDArray[np.int64] = counts @ matrix.T + offset
-        return sizes
+        return counts
 
     def kept_units(self, kept: Structure | Mapping[str, Any] | Iterable[Any]) -> NDArray[np.bool_]:
         """A mask over all units (True: the unit stays).

@@ -1,6 +1,7 @@
 """Analytic shapes to begin with."""
 
 import numpy as np
+import pytest
 
 from aacp import trace
 from aacp.bench.networks import resnet
@@ -53,6 +54,7 @@ def test_nearest_is_the_nearest_count() -> None:
         assert genes[1] == 0
 
 
+@pytest.mark.slow
 def test_groups_that_several_layers_make_begin_wide() -> None:
     model = build_model("resnet20")
     graph = trace(model, example_input(model))

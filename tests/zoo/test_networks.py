@@ -11,6 +11,7 @@ from aacp.zoo.networks import NETWORKS, ResNet, resnet
 from graph.oracles import counted_macs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "macs", "params"),
     [
@@ -27,6 +28,7 @@ def test_networks_cost_what_is_published(name: str, macs: float, params: float) 
     assert sum(parameter.numel() for parameter in network.parameters()) == pytest.approx(params, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_traces_with_all_convolution_channels_free(name: str) -> None:
     network = build_model(name).eval()

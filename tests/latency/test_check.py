@@ -14,6 +14,7 @@ def wide() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 256, 3, padding=1), nn.ReLU(), nn.Conv2d(256, 256, 3, padding=1))
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
 def test_a_much_smaller_structure_is_faster_and_the_ratio_says_so(runtime: str) -> None:
     if runtime == "onnxruntime":
