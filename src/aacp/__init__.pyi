@@ -50,6 +50,8 @@ from aacp.estimate.psae import PSAE as PSAE
 from aacp.estimate.ranking import Ranking as Ranking
 from aacp.estimate.ranking import ranking as ranking
 from aacp.estimate.recalibration import recalibrate as recalibrate
+from aacp.graph.program import UnsupportedUse as UnsupportedUse
+from aacp.graph.rules import register_rule as register_rule
 from aacp.graph.surgery import shrink as shrink
 from aacp.graph.tracing import trace as trace
 from aacp.graph.tracing import verify as verify
