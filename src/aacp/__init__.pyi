@@ -8,6 +8,7 @@ from aacp.artefact.storage import save as save
 from aacp.channels import ChannelGraph as ChannelGraph
 from aacp.channels import ChannelGroup as ChannelGroup
 from aacp.channels import Layer as Layer
+from aacp.channels import Member as Member
 from aacp.cost.analytic import Cost as Cost
 from aacp.cost.analytic import activation_bytes as activation_bytes
 from aacp.cost.analytic import macs as macs
@@ -44,11 +45,13 @@ from aacp.errors import UnknownModel as UnknownModel
 from aacp.errors import UntraceableModel as UntraceableModel
 from aacp.errors import WorkerFailed as WorkerFailed
 from aacp.estimate.distributed import search_on as search_on
-from aacp.estimate.inheritance import inherit as inherit
+from aacp.estimate.inheritance import Inheritance as Inheritance
 from aacp.estimate.psae import PSAE as PSAE
 from aacp.estimate.ranking import Ranking as Ranking
 from aacp.estimate.ranking import ranking as ranking
 from aacp.estimate.recalibration import recalibrate as recalibrate
+from aacp.graph.program import UnsupportedUse as UnsupportedUse
+from aacp.graph.rules import register_rule as register_rule
 from aacp.graph.surgery import shrink as shrink
 from aacp.graph.tracing import trace as trace
 from aacp.graph.tracing import verify as verify
@@ -75,6 +78,7 @@ from aacp.pipeline.pruning import prune as prune
 from aacp.pipeline.sweep import Sweep as Sweep
 from aacp.pipeline.sweep import sweep as sweep
 from aacp.report.page import write_report as write_report
+from aacp.report.sections import register_section as register_section
 from aacp.runs.folder import RunFolder as RunFolder
 from aacp.search.evolution import EvolutionSettings as EvolutionSettings
 from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
@@ -85,6 +89,7 @@ from aacp.search.history import History as History
 from aacp.search.loop import run_search as run_search
 from aacp.search.methods import searcher as searcher
 from aacp.search.rescaling import rescale as rescale
+from aacp.search.searcher import Searcher as Searcher
 from aacp.space import SearchSpace as SearchSpace
 from aacp.structure import Structure as Structure
 from aacp.train.launching import run_in_processes as run_in_processes
@@ -95,7 +100,6 @@ from aacp.train.loop import train_from_scratch as train_from_scratch
 from aacp.train.recipe import Recipe as Recipe
 from aacp.zoo.data import load_data as load_data
 from aacp.zoo.folders import ImageFolder as ImageFolder
-from aacp.zoo.imports import import_torchvision as import_torchvision
 from aacp.zoo.models import build_model as build_model
 from aacp.zoo.models import example_input as example_input
 from aacp.zoo.weights import load_weights as load_weights

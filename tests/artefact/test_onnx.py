@@ -22,6 +22,8 @@ from aacp.latency.check import time_networks
 from graph.micro_networks import MICRO
 from graph.oracles import half, tensors
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {micro.name: micro for micro in MICRO}
 
 

@@ -16,6 +16,7 @@ from aacp.latency.job import MeasurementJob
 SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1"]
 
 
+@pytest.mark.slow
 def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = MeasurementJob.__init__
 

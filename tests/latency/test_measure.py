@@ -64,6 +64,7 @@ def test_an_interrupted_measurement_loses_the_structure_in_hand_and_no_more(tmp_
     assert json.loads(json.dumps(again.to_json())) == json.loads(file.read_text())
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; sys.path.insert(0, 'tests'); from pathlib import Path\n"

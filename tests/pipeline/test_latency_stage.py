@@ -24,7 +24,7 @@ from aacp.runs.files import ChosenStructure
 
 PLAN = Plan(evaluations=12, calibration_images=128, recipe=None)
 FULL = 10e-3  # seconds of the unpruned network
-pytestmark = pytest.mark.usefixtures("traced_before")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
 
 
 @dataclass(frozen=True)

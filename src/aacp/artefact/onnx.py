@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from aacp.artefact.header import Artefact, artefact_path
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
@@ -23,6 +22,7 @@ from aacp.errors import ExportFailed, InvalidOption, first_line
 from aacp.graph.flat import FlatNetwork, tensors_in
 from aacp.graph.signature import batch_of, from_plain, with_batch
 from aacp.modules import copy_module, positional
+from aacp.torch_internals import pytree
 from aacp.zoo.imports import require_package
 
 OPSET = 18  # the first that torch's exporter writes, and so the one that most runtimes read
