@@ -68,10 +68,10 @@ def main() -> None:
         recalibrated.append(seconds_of(lambda twin=twin: aacp.recalibrate(twin, batches), device))
     passes = [seconds_of(lambda: forward(network, batches), device) for _ in range(options.repeats + 1)]
     first, *others = recalibrated
-    median = statistics.median(others)
     print(
-        f"{options.network}, {options.images} images of {options.pixels} px: recalibrated in {median:.3f} s (first call "
-        f"{first:.3f} s); a plain forward pass takes {statistics.median(passes[1:]):.3f} s"
+        f"{options.network}, {options.images} images of {options.pixels} px: recalibrated in "
+        f"{statistics.median(others):.3f} s (first call {first:.3f} s); a plain forward pass takes "
+        f"{statistics.median(passes[1:]):.3f} s"
     )
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     result |= {"torch": torch.__version__, "network": options.network}
