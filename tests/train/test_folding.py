@@ -21,6 +21,7 @@ def norms(model: nn.Module) -> int:
     return sum(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "left"), [("digits_resnet", 0), ("resnet20-projection", 0)])
 def test_every_batch_norm_of_a_resnet_goes_and_answers_stay(name: str, left: int) -> None:
     torch.manual_seed(0)

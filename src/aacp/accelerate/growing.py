@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelAxis, ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.slicing import set_sizes
-from aacp.lanes import Lane
 from aacp.modules import copy_module, named_tensors
 
 
@@ -85,7 +84,7 @@ def rounded_widths(graph: ChannelGraph, multiple: int) -> tuple[int, ...]:
 
     Where several groups lie side by side (a stream that a padded shortcut widened), one of them takes what is missing.
     """
-    counts, offset = graph.counting
+    counts, offset = graph.lane_size_map
     widths = np.asarray(graph.full, dtype=np.int64)
     is_settled = np.zeros(len(widths), dtype=bool)
     read = {lane for layer in graph.layers for lane in (layer.output, layer.input) if lane is not None}
@@ -116,7 +115,7 @@ def _new_units(graph: ChannelGraph, widths: Sequence[int]) -> NDArray[np.int64]:
     return more
 
 
-def _placed(lane: Lane, graph: ChannelGraph, more: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def _placed(lane: ChannelAxis, graph: ChannelGraph, more: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """The new index of every old one, and the new length.
 
     A unit that occurs several times in a row (a flattened picture) is a run, and new ones follow it as runs as long.

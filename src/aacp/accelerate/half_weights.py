@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from aacp.torch_internals import copy_each
 from aacp.train.teaching import CONVERTIBLE
 
 
@@ -34,7 +35,7 @@ class Halves:
     def __call__(self, inputs: Any) -> Any:
         """What the network says of its inputs, with copies made now; gradients will gather in these."""
         with torch.no_grad():
-            torch._foreach_copy_(self.copies, self.weights)
+            copy_each(self.copies, self.weights)
         for copy in self.copies:
             copy.grad = None
         arguments = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
@@ -49,6 +50,6 @@ class Halves:
         """Give every weight the gradient of its copy, beside what it may have got itself."""
         reached = [(w, c.grad) for w, c in zip(self.weights, self.copies, strict=True) if c.grad is not None]
         gradients = [torch.empty_like(weight) for weight, _ in reached]
-        torch._foreach_copy_(gradients, [gradient for _, gradient in reached])
+        copy_each(gradients, [gradient for _, gradient in reached])
         for (weight, _), gradient in zip(reached, gradients, strict=True):
             weight.grad = gradient if weight.grad is None else weight.grad + gradient

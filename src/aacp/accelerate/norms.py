@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from aacp.accelerate.kernels.loading import tried
-from aacp.modules import is_compiled
+from aacp.torch_internals import is_compiled
 from aacp.train.session import half_type
 
 

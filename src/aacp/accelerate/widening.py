@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, rounded_widths
@@ -23,6 +22,7 @@ from aacp.data.batches import batch_size_of, moved
 from aacp.errors import InvalidOption, first_line
 from aacp.graph.tracing import followed
 from aacp.modules import copy_module, has_external_references
+from aacp.torch_internals import Convolution, pytree
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.loader_batches import LoaderBatches
 from aacp.train.recipe import Recipe
@@ -75,9 +75,7 @@ def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int, verbos
 
 def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = True) -> Growth | str:
     """The growth that makes as many widths as can be multiples of a number, or in words why there is none."""
-    if not any(
-        layer.out_channels % multiple for layer in model.modules() if isinstance(layer, nn.modules.conv._ConvNd)
-    ):
+    if not any(layer.out_channels % multiple for layer in model.modules() if isinstance(layer, Convolution)):
         return f"they are multiples of {multiple}"
     if any(map(has_external_references, model.modules())):
         return "it is compiled or has hooks, which might know it"

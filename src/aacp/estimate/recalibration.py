@@ -16,15 +16,14 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
 from aacp.data.batches import Batches, batch_size_of, call, free_memory
 from aacp.errors import AACPError, InvalidData, first_line
 from aacp.estimate.moments import Moments
 from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.modules import evaluating
+from aacp.torch_internals import BatchNorm, pytree
 
-BatchNorm = nn.modules.batchnorm._BatchNorm
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
 CPU_BATCH_SIZE = 128  # images that go through the network at once on a CPU
 LIVE_ACTIVATIONS = 40  # upper bound on live activations, as a multiple of the input bytes (MobileNetV2: 20)

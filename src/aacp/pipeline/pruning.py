@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
@@ -22,7 +23,7 @@ from aacp.errors import ExportFailed, InvalidExample, InvalidOption
 from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE
 from aacp.graph.tracing import trace
-from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
+from aacp.pipeline.delivery import export_both, file_bytes, save_network
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan

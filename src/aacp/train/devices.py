@@ -12,6 +12,7 @@ from lightning_fabric import Fabric
 
 from aacp.data.devices import device_of
 from aacp.errors import WorkerFailed
+from aacp.torch_internals import is_lost_connection
 from aacp.train.recipe import Precision
 
 
@@ -36,8 +37,7 @@ def collective_errors(fabric: Fabric, folder: str | os.PathLike[str] | None) -> 
     try:
         yield
     except RuntimeError as error:
-        lost = any(sign in str(error) for sign in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset"))
-        if fabric.world_size == 1 or not lost:
+        if fabric.world_size == 1 or not is_lost_connection(error):
             raise
         raise WorkerFailed(lost_message(f"Process {fabric.global_rank} lost the others", folder)) from error
 

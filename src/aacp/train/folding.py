@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
-from torch.utils import _pytree as pytree
 
 from aacp.accelerate.growing import Growth
 from aacp.accelerate.widening import MULTIPLE, growth_for
@@ -17,6 +16,7 @@ from aacp.graph.program import Call, Program, export
 from aacp.graph.tracing import lively_twin
 from aacp.graph.verification import compare, outputs
 from aacp.modules import copy_module, has_external_references, positional
+from aacp.torch_internals import pytree
 
 TOLERANCE = 1e-9  # in double precision
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

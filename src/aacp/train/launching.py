@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from aacp.errors import AACPError, InvalidOption, WorkerFailed
+from aacp.torch_internals import STRIDES_WARNING
 from aacp.train.devices import lost_message, make_fabric
 from aacp.train.recipe import Precision
 
@@ -60,7 +61,7 @@ def run_in_processes(
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
     """What the function returns, or the error of ours that it raised: the first process speaks for all."""
     # Of a convolution on one channel, whose gradient has two equally good layouts.
-    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+    warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:
         return function(fabric, *arguments)
     except AACPError as error:

@@ -17,6 +17,7 @@ from aacp.data.scores import Score
 from aacp.errors import Diverged, InvalidData, InvalidOption
 from aacp.modules import evaluating, has_external_references
 from aacp.runs.files import Epoch
+from aacp.torch_internals import BatchNorm
 from aacp.train.averaging import Average
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.loader_batches import LoaderBatches, check_labels
@@ -196,7 +197,7 @@ def _kind(value: Any) -> str:
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    return any(isinstance(module, BatchNorm) for module in model.modules())
 
 
 def half_type(fabric: Fabric) -> torch.dtype | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from aacp.accelerate.half_weights import Halves
 from aacp.data.batches import call
 from aacp.errors import InvalidOption
+from aacp.torch_internals import is_synchronisation
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.teaching import Objective, Teacher
@@ -119,7 +120,7 @@ class CapturedStep:
                 outcome = self._as_written(inputs, targets)
             finally:
                 torch.cuda.set_sync_debug_mode(before)
-        if any("called a synchronizing CUDA operation" in str(warning.message) for warning in caught):
+        if any(map(is_synchronisation, caught)):
             self._give_up("the network waits for the device")
         return outcome
 
