@@ -27,7 +27,6 @@ from aacp.accelerate.widening import MULTIPLE, examples, widened
 from aacp.data.images import Images
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.devices import make_fabric
-from aacp.train.folding import quickened
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.session import Session
 from aacp.train.sources import source_of
@@ -40,8 +39,6 @@ WAYS = (
     "captured",
     "plain",
     "captured, not widened",
-    "captured, teacher not folded",
-    "captured, neither widened nor folded",
     "captured, autocast weights",
     "captured, torch's norms",
     "captured, teacher not beside",
@@ -64,10 +61,8 @@ def seconds_of(
     if way == "plain":
         return plain(student, teacher, source, recipe, fabric.device, epochs)
     shown = examples(source, fabric)
-    is_single = way == "captured, single precision"  # for which nothing is widened or folded
-    if not (is_single or way.endswith("folded")):
-        (teacher,) = quickened(teacher, shown)
-    multiple = 1 if is_single or "widened" in way else MULTIPLE
+    is_narrow = way in ("captured, single precision", "captured, not widened")
+    multiple = 1 if is_narrow else MULTIPLE
     with widened(student, shown, fabric, multiple, verbose=True) as stand_in:
         if way == "captured, compiled":
             stand_in.trained.compile()

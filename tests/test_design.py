@@ -24,7 +24,7 @@ FLOORS = [
 TORCHLESS = {"report", "errors", "lanes", "correlation", "structure", "channels", "space", "runs", "cost", "search"}
 
 
-_TRAIN = ("checkpoint", "folding", "loop", "session", "step")
+_TRAIN = ("checkpoint", "loop", "session", "step")
 BEHIND_NO_DOOR_YET = {"estimate/psae.py", *(f"train/{name}.py" for name in _TRAIN)}
 
 

@@ -20,7 +20,6 @@ from aacp.accelerate.widening import examples, growth_for, is_worthwhile, multip
 from aacp.errors import InvalidOption
 from aacp.train.checkpoint import STATE, WEIGHTS
 from aacp.train.devices import make_fabric
-from aacp.train.folding import quickened
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
@@ -168,7 +167,7 @@ def test_in_half_precision_and_captured_what_is_new_stays_zero_too() -> None:
     source = source_of(digits(), recipe, fabric)
     with widened(model, examples(source, fabric), fabric, 8) as stand_in:
         assert stand_in.growth is not None
-        session = Session(stand_in.trained, source, recipe, fabric, quickened(odd_resnet(), examples(source, fabric)))
+        session = Session(stand_in.trained, source, recipe, fabric, odd_resnet())
         epochs = [session.run_epoch(number) for number in range(5)]
         for name, value in stand_in.trained.named_parameters():
             own = stand_in.growth.narrowed(name, value.detach())

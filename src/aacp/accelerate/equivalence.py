@@ -25,35 +25,29 @@ SHIFTS = (0.0, -8.0, 8.0)
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
-def difference(
-    model: nn.Module, growth: Growth, arguments: tuple[Any, ...], *, learns: bool = True, seed: int = 0
-) -> str | None:
+def difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], seed: int = 0) -> str | None:
     """How a grown network differs from the model on an example in double precision, None if it does not.
 
-    With `learns=False` only what it computes in evaluation mode is compared. Dropout is left out of the comparison: a
-    wider network draws other masks, of the same kind.
+    Dropout is left out of the comparison: a wider network draws other masks, of the same kind.
     """
     with torch.random.fork_rng(devices=[]):
         try:
-            found = (_difference(model, growth, arguments, learns, seed, shift) for shift in SHIFTS)
+            found = (_difference(model, growth, arguments, seed, shift) for shift in SHIFTS)
             return next((trouble for trouble in found if trouble is not None), None)
         except Exception as error:  # whatever the network's own code raises on sizes it does not expect
             return first_line(error)
 
 
-def _difference(
-    model: nn.Module, growth: Growth, arguments: tuple[Any, ...], learns: bool, seed: int, shift: float
-) -> str | None:
-    narrow = lively_twin(model, arguments, seed, torch.float64).requires_grad_(learns)
+def _difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], seed: int, shift: float) -> str | None:
+    narrow = lively_twin(model, arguments, seed, torch.float64).requires_grad_()
     for name, value in narrow.named_parameters():
         if name.rpartition(".")[2] == "bias":
             value.data += shift
     wide = growth.grown(narrow)
-    for training in (False, True) if learns else (False,):
+    for training in (False, True):
         expected, found = (_ran(network, arguments, training, seed) for network in (narrow, wide))
         troubles = [_verdict("outputs", expected, found)]
-        if learns:
-            troubles += [_gradients_differ(narrow, wide, growth), _statistics_differ(narrow, wide, growth)]
+        troubles += [_gradients_differ(narrow, wide, growth), _statistics_differ(narrow, wide, growth)]
         for trouble in filter(None, troubles):
             return f"{trouble} in {'training' if training else 'evaluation'} mode"
     return None

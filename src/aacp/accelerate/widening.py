@@ -73,7 +73,7 @@ def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int, verbos
         growth.write_back(stand_in.trained, model)
 
 
-def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = True) -> Growth | str:
+def growth_for(model: nn.Module, inputs: Any, multiple: int) -> Growth | str:
     """The growth that makes as many widths as can be multiples of a number, or in words why there is none."""
     if not any(
         layer.out_channels % multiple for layer in model.modules() if isinstance(layer, nn.modules.conv._ConvNd)
@@ -90,7 +90,7 @@ def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = T
             return first_line(error)
         if growth.widths == tuple(assembled.graph.full):
             return "none of them can be widened"
-        return difference(twin, growth, arguments, learns=learns) or growth
+        return difference(twin, growth, arguments) or growth
 
 
 def examples(source: DeviceBatches | LoaderBatches, fabric: Fabric) -> Any:

@@ -23,7 +23,6 @@ from aacp.runs.files import Epoch
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_question, question
 from aacp.train.devices import collective_errors, make_fabric
-from aacp.train.folding import quickened
 from aacp.train.mixing import check_mixing
 from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
@@ -91,11 +90,10 @@ def fit(
         )  # then it is finished
         # A loss or a score of the user's might know the network, and find it unchanged while another is trained.
         multiple = multiple_of(widen, pays and loss is None and score is accuracy)
-        shown = examples(source, fabric) if pays or multiple > 1 else None
+        shown = examples(source, fabric) if multiple > 1 else None
         stand_in = cleaning.enter_context(widened(model, shown, fabric, multiple, verbose))
-        answering = quickened(teacher, shown) if pays and teacher is not None else teacher
         cleaning.enter_context(quick_norms(stand_in.trained, fabric))
-        session = Session(stand_in.trained, source, recipe, fabric, answering, loss, capture)
+        session = Session(stand_in.trained, source, recipe, fabric, teacher, loss, capture)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
         log = cleaning.enter_context(report(recipe, has_own_batches(train), place, fabric, verbose, tensorboard))
         checkpoint = None if place is None else Checkpoint(place, *session.state, stand_in.growth)
