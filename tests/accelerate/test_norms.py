@@ -91,6 +91,7 @@ def test_copies_and_pickles_are_torchs_own() -> None:
         assert same(norm.state_dict(), model[0].state_dict())
 
 
+@pytest.mark.slow
 def test_a_run_must_be_in_bf16_on_one_gpu_and_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def fabric(device: object = GPU, world_size: int = 1) -> object:
         return SimpleNamespace(device=device, world_size=world_size)

@@ -27,6 +27,8 @@ from aacp.train.sources import source_of
 from aacp.train.update import PlainUpdate, sgd
 from train.small_data import digits, farthest, in_double, network, odd_resnet, pictures, same, weights
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Recipe(
     epochs=3,
     batch_size=16,

@@ -54,6 +54,7 @@ def test_what_a_shuffling_augmenting_loader_draws_is_the_same_in_every_call(data
     assert all(torch.equal(one, other) for one, other in zip(*draws, strict=True))
 
 
+@pytest.mark.slow
 def test_a_run_with_such_a_loader_comes_to_the_same_end_again(data: aacp.Data, tmp_path: Path) -> None:
     model, files = network(), []
     for place in ("first", "second"):
@@ -68,6 +69,7 @@ def halved(outputs: Tensor, targets: Tensor) -> Tensor:
     return 0.5 * F.cross_entropy(outputs, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("from_scratch", [False, True])
 def test_a_loss_of_the_users_is_minimised_and_written_down(data: aacp.Data, from_scratch: bool, tmp_path: Path) -> None:
     model, losses = network(), []

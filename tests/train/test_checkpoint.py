@@ -57,6 +57,7 @@ def killed_at_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(PlainUpdate, "__call__", step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(1, 4 * STEPS, 3))
 def test_killed_in_the_middle_of_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     whole, expected = train(None)
@@ -70,6 +71,7 @@ def test_killed_in_the_middle_of_an_epoch(tmp_path: Path, monkeypatch: pytest.Mo
     assert [epoch.holdout for epoch in trained.epochs] == [epoch.holdout for epoch in expected.epochs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before the state", "after the state", "while the state is written"])
 def test_killed_between_log_and_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     whole, _ = train(None)
@@ -94,6 +96,7 @@ def test_killed_between_log_and_state(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [record["epoch"] for record in RunFolder(tmp_path).read_log(LOG)] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dataset", "loader", "loader with a generator"])
 def test_data_sets_and_shuffling_loaders_go_on_in_the_same_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -171,6 +174,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         train(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"\x00" * 40, b"not a state at all, but long enough to be read as one"])
 def test_a_state_that_cannot_be_read_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     train(tmp_path)

@@ -18,7 +18,7 @@ import torch
 import aacp
 for name in aacp.__all__:
     getattr(aacp, name)
-import aacp.cli, aacp.commands.prune, aacp.pipeline.job, aacp.train.job, aacp.accelerate.update, aacp.accelerate.widening
+import aacp.cli, aacp.commands.prune, aacp.pipeline.job, aacp.train.job
 model = aacp.build_model("digits_resnet")
 print(len(aacp.trace(model, torch.randn(2, 1, 8, 8)).free) > 0)
 try:

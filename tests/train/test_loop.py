@@ -31,6 +31,7 @@ def tensors(count: int = 96) -> TensorDataset:
     return TensorDataset(images.normalised(images.pixels), images.labels)
 
 
+@pytest.mark.slow
 def test_training_learns_and_the_holdout_of_the_data_is_scored() -> None:
     data = SimpleNamespace(train=pictures(), holdout=pictures(40, seed=1))
     trained = fit(network(), data, replace(RECIPE, epochs=8), device="cpu")

@@ -62,6 +62,7 @@ def test_a_patch_is_one_rectangle_of_the_one_before_and_labels_count_its_pixels(
     assert len(areas) > 20
 
 
+@pytest.mark.slow
 def test_patches_that_lie_inside_have_the_area_that_was_drawn() -> None:
     torch.manual_seed(3)
     inputs = torch.zeros(4000, 1, 64, 64)
@@ -82,6 +83,7 @@ def test_the_memory_layout_is_kept(mixture: Mixture) -> None:
     assert found.stride() == inputs.stride()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixture", ["blends", "patches"])
 def test_training_on_mixtures_learns_and_repeats(mixture: Mixture) -> None:
     models = [network() for _ in range(2)]

@@ -12,10 +12,21 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from torch import nn
 
+    from aacp.estimate.execution import Execution
+    from aacp.estimate.inheritance import Inheritance
     from aacp.train.device_batches import DeviceBatches
     from aacp.train.loader_batches import LoaderBatches
     from aacp.train.trained_as import TrainedAs
     from aacp.train.update import PlainUpdate, Update
+
+
+def execution_for(inheritance: Inheritance, is_requested: bool) -> Execution | None:
+    """Masked execution where it is the faster way to score structures, or where it is requested; None elsewhere."""
+    from aacp.accelerate.masked.execution import Masked
+
+    is_needed = inheritance.graph.form == "exported"  # the exported form cannot be recalibrated once it is cut
+    is_faster = inheritance.device.type == "cuda"
+    return Masked(inheritance) if is_requested or is_needed or is_faster else None
 
 
 def update_for(plain: PlainUpdate, model: nn.Module) -> Update | None:

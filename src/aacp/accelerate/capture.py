@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aacp.torch_internals import is_synchronisation
 from aacp.train.update import PlainUpdate
 
 WARM_UP_STEPS = 3  # before a capture: libraries allocate memory and choose their algorithms in these
-SYNCHRONISATION_WARNING = "called a synchronizing CUDA operation"  # torch's text in the debug mode
 
 
 class CapturedUpdate:
@@ -66,7 +66,7 @@ class CapturedUpdate:
                 outcome = self._run(inputs, targets)
             finally:
                 torch.cuda.set_sync_debug_mode(before)
-        if any(SYNCHRONISATION_WARNING in str(warning.message) for warning in caught):
+        if any(map(is_synchronisation, caught)):
             self._give_up("the network waits for the device")
         return outcome
 

@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelAxis, ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.slicing import set_sizes
-from aacp.lanes import Lane
 from aacp.modules import copy_module, named_tensors
 
 
@@ -89,7 +88,7 @@ def rounded_widths(graph: ChannelGraph, multiple: int) -> tuple[int, ...]:
 
     Where a layer's channels belong to several groups (as after a padded shortcut), one of them is widened for all.
     """
-    counts, offset = graph.counting
+    counts, offset = graph.lane_size_map
     widths = np.asarray(graph.full, dtype=np.int64)
     is_decided = np.zeros(len(widths), dtype=bool)
     read = {lane for layer in graph.layers for lane in (layer.output, layer.input) if lane is not None}
@@ -121,7 +120,7 @@ def _new_units(graph: ChannelGraph, widths: Sequence[int]) -> NDArray[np.int64]:
     return more
 
 
-def _placed(lane: Lane, graph: ChannelGraph, more: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def _placed(lane: ChannelAxis, graph: ChannelGraph, more: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """The new index of every old index, and the new length.
 
     A unit may occur several times in a row, as in a flattened image; each new unit then occurs as often.

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from aacp.torch_internals import copy_each
 from aacp.train.teaching import CONVERTIBLE
 
 
@@ -28,7 +29,7 @@ class HalfWeights:
     def __call__(self, inputs: Any) -> Any:
         """The network's outputs, with copies made now. Gradients will accumulate in the copies."""
         with torch.no_grad():
-            torch._foreach_copy_(self.copies, self.weights)
+            copy_each(self.copies, self.weights)
         for copy in self.copies:
             copy.grad = None
         arguments = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
@@ -43,7 +44,7 @@ class HalfWeights:
         """Add the gradient of every copy to that of its weight."""
         reached = [(w, c.grad) for w, c in zip(self.weights, self.copies, strict=True) if c.grad is not None]
         gradients = [torch.empty_like(weight) for weight, _ in reached]
-        torch._foreach_copy_(gradients, [gradient for _, gradient in reached])
+        copy_each(gradients, [gradient for _, gradient in reached])
         for (weight, _), gradient in zip(reached, gradients, strict=True):
             weight.grad = gradient if weight.grad is None else weight.grad + gradient
 

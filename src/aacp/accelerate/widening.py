@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, rounded_widths
@@ -23,6 +22,7 @@ from aacp.data.batches import batch_size_of, moved
 from aacp.errors import first_line
 from aacp.graph.tracing import followed
 from aacp.modules import copy_module, has_external_references
+from aacp.torch_internals import Convolution, pytree
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches
@@ -110,7 +110,7 @@ def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int, verbos
 
 def growth_for(model: nn.Module, inputs: Any, multiple: int) -> Growth | str:
     """The growth that makes as many widths as possible multiples of a number, or the reason why there is none."""
-    convolutions = [layer for layer in model.modules() if isinstance(layer, nn.modules.conv._ConvNd)]
+    convolutions = [layer for layer in model.modules() if isinstance(layer, Convolution)]
     if not any(layer.out_channels % multiple for layer in convolutions):
         return f"they are multiples of {multiple}"
     if any(map(has_external_references, model.modules())):

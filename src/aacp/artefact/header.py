@@ -22,7 +22,7 @@ from aacp.version import __version__
 
 FORMAT = 1  # of the header; raise it when a field changes its meaning
 KEY = "aacp"  # one entry holds all: safetensors does not promise to keep several in order, and equal means equal bytes
-FILE = "pruned.safetensors"  # in a run folder
+ARTEFACT = "pruned.safetensors"  # the name of the file in a run folder
 Channels = tuple[tuple[int, ...], ...]
 
 
@@ -111,7 +111,7 @@ class Artefact:
 def artefact_path(path: str | os.PathLike[str]) -> Path:
     """The file itself, also of a run folder."""
     path = Path(path)
-    return path / FILE if path.is_dir() else path
+    return path / ARTEFACT if path.is_dir() else path
 
 
 def _text_in(path: Path) -> str:

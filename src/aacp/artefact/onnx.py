@@ -14,15 +14,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from aacp.artefact.header import Artefact, artefact_path
+from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.artefact.storage import load
 from aacp.errors import ExportFailed, InvalidOption, first_line
 from aacp.graph.flat import FlatNetwork, tensors_in
 from aacp.graph.signature import batch_of, from_plain, with_batch
-from aacp.latency.runtimes import feeds, onnx_session, require_package
 from aacp.modules import copy_module, positional
+from aacp.torch_internals import pytree
+from aacp.zoo.imports import require_package
 
 OPSET = 18  # the first that torch's exporter writes, and so the one that most runtimes read
 BATCHES = (1, 2, 5)  # that an export with a free batch size is tried on
@@ -72,7 +73,7 @@ def export_onnx(
     largest value is an error, and not written.
     """
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
-        require_package(package)
+        require_package(package, INSTALL)
     _require_opset(opset)
     arguments = pytree.tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf, example)
     arguments = positional(model, arguments)
@@ -160,7 +161,7 @@ def _silent(name: str) -> Iterator[None]:
 
 def _compared(flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, batches: Sequence[int]) -> tuple[float, float]:
     """The largest difference between ONNX Runtime and torch, and the largest output; an error if that is too much."""
-    session = onnx_session(path, torch.get_num_threads())
+    session = open_session(path, torch.get_num_threads())
     difference = largest = 0.0
     for batch in batches:
         inputs = _like(with_batch(arguments, batch))
@@ -180,7 +181,7 @@ def _compared(flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, batches
 
 def _run(session: Any, inputs: tuple[Any, ...], path: Path, batch: int) -> list[Tensor]:
     try:
-        return [torch.from_numpy(value) for value in session.run(None, feeds(session, inputs))]
+        return [torch.from_numpy(value) for value in session.run(None, session_inputs(session, inputs))]
     except Exception as error:  # ONNX Runtime has a dozen kinds, all of its own
         raise ExportFailed(
             f"ONNX Runtime cannot run {path.name} on a batch of {batch}: {first_line(error)}. "
@@ -235,6 +236,6 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _require_opset(opset: int) -> None:
-    newest = require_package("onnx").defs.onnx_opset_version()
+    newest = require_package("onnx", INSTALL).defs.onnx_opset_version()
     if not OPSET <= opset <= newest:
         raise InvalidOption(f"Opset {opset} cannot be written here. Choose one from {OPSET} to {newest}.")

@@ -20,8 +20,8 @@ from aacp.errors import InvalidData
 from aacp.estimate.moments import Moments
 from aacp.estimate.synchronised_forward import Lockstep, run
 from aacp.modules import evaluating
+from aacp.torch_internals import BatchNorm
 
-BatchNorm = nn.modules.batchnorm._BatchNorm
 LIVE_ACTIVATIONS = 40  # at most so many times the bytes of its inputs a network holds at once (MobileNetV2: 20)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.data.batches import Batches, call
 from aacp.errors import AACPError, InvalidData, first_line
 from aacp.estimate.moments import Moments
+from aacp.torch_internals import pytree
 
 Meeting = tuple[str, Moments]  # the batch norm that was reached, and what all batches bring there
 

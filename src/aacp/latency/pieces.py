@@ -47,7 +47,7 @@ class Width:
 
     @classmethod
     def of(cls, graph: ChannelGraph, lane: int) -> Width:
-        matrix, offset = graph.counting
+        matrix, offset = graph.lane_size_map
         times = {group.name: int(n) for group, n in zip(graph.free, matrix[lane], strict=True) if n}
         return cls(int(offset[lane]), tuple(times.items()))
 

@@ -1,4 +1,4 @@
-"""discovered_steps: for each group the multiple of channels at which the device's kernels step.
+"""discover_steps: for each group the multiple of channels at which the device's kernels step.
 
 A group's width is set just below a multiple of 32 (64 channels, or a quarter of the group) by 1, 2, 4, 8 and 16
 channels, so that each power of two is the largest that divides it once. If 8 channels less save no time, widths
@@ -14,10 +14,9 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph, ChannelGroup
-from aacp.latency.deployment import HERE, Deployment, setting_here
+from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure
-from aacp.latency.progress import Progress
-from aacp.latency.timers import NetworkBench, StructureTimer
+from aacp.latency.timers import NetworkTimer, Progress, StructureTimer
 from aacp.structure import Structure
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)
@@ -28,7 +27,7 @@ WORTH = 0.5  # of what proportional work would save: less is no saving
 LEAST_NOISE = 0.005
 
 
-def discovered_steps(
+def discover_steps(
     model: nn.Module,
     graph: ChannelGraph,
     where: Deployment = HERE,
@@ -38,12 +37,12 @@ def discovered_steps(
     verbose: bool = False,
 ) -> dict[str, int]:
     """A pruning step for every free group, found by timing; `SearchSpace(graph, steps)` takes it."""
-    setting_here(model, where)
-    bench = NetworkBench(model, graph, example, where, seconds_per_structure)
-    return steps_on(bench, graph, verbose)
+    conditions_here(model, where)
+    bench = NetworkTimer(model, graph, example, where, seconds_per_structure)
+    return find_steps(bench, graph, verbose)
 
 
-def steps_on(bench: StructureTimer, graph: ChannelGraph, verbose: bool = False) -> dict[str, int]:
+def find_steps(bench: StructureTimer, graph: ChannelGraph, verbose: bool = False) -> dict[str, int]:
     """The steps that a bench shows; groups that no piece has in common are probed in the same structure."""
     groups = graph.free
     colours = coloured([group.name for group in groups], bench.pieces)

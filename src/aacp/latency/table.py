@@ -37,7 +37,7 @@ class LatencyTable:
     """Seconds of one network's pieces, and what is predicted from them."""
 
     model: str
-    setting: MeasurementConditions
+    conditions: MeasurementConditions
     names: tuple[str, ...]  # of the groups
     choices: tuple[tuple[int, ...], ...]  # of the space that was measured
     pieces: tuple[Piece, ...]
@@ -47,7 +47,7 @@ class LatencyTable:
 
     def __str__(self) -> str:
         return (
-            f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.setting}; {len(self.pieces)} pieces in "
+            f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.conditions}; {len(self.pieces)} pieces in "
             f"{len(self.measured)} structures; {self.error}"
         )
 
@@ -55,9 +55,9 @@ class LatencyTable:
 
     def cost(self, graph: ChannelGraph, *, elsewhere: bool = False) -> Cost:
         """The seconds of structures of a graph; on another machine than the table's only if `elsewhere`."""
-        if not elsewhere and machine() != self.setting.machine:
+        if not elsewhere and machine() != self.conditions.machine:
             raise DeviceMismatch(
-                f"The latency table was measured on {self.setting.machine!r}, but this is {machine()!r}. Measure "
+                f"The latency table was measured on {self.conditions.machine!r}, but this is {machine()!r}. Measure "
                 "here, or pass elsewhere=True to prune here for that machine."
             )
         columns = self._columns(graph)
@@ -198,7 +198,9 @@ class LatencyTable:
     # -- JSON ---------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self), "error": asdict(self.error)}
+        data = asdict(self)
+        data["setting"] = data.pop("conditions")  # the name of this field in the file format
+        return {"format": FORMAT, **data, "error": asdict(self.error)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LatencyTable:
@@ -207,22 +209,23 @@ class LatencyTable:
         pieces = tuple(map(Piece.from_json, data["pieces"]))
         runs = {part: tuple(map(TimedStructure.from_json, data[part])) for part in ("measured", "held_out")}
         corrections = tuple((tuple(counts), float(seconds)) for counts, seconds in data["corrections"])
-        setting, choices = MeasurementConditions(**data["setting"]), tuple(map(tuple, data["choices"]))
-        return cls(data["model"], setting, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
+        conditions = MeasurementConditions(**data["setting"])
+        choices = tuple(map(tuple, data["choices"]))
+        return cls(data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table, as a whole or not at all."""
         RunFolder(Path(path).parent).write_json(Path(path).name, self.to_json())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], setting: MeasurementConditions | None = None) -> LatencyTable:
+    def load(cls, path: str | os.PathLike[str], conditions: MeasurementConditions | None = None) -> LatencyTable:
         """The table in a file, refused if it was not measured in the given setting."""
         try:
             table = cls.from_json(json.loads(Path(path).read_text()))
         except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
             raise GraphMismatch(f"{path} does not hold a latency table: {error}. Measure again.") from error
-        if setting is not None:
-            table.setting.require(setting)
+        if conditions is not None:
+            table.conditions.require(conditions)
         return table
 
 

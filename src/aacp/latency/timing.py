@@ -48,7 +48,7 @@ class Timing:
         return Quartiles.of(self.seconds)
 
 
-def interleaved(
+def time_interleaved(
     calls: Mapping[str, Callable[[], object]],
     *,
     turns: int = 20,
@@ -81,7 +81,7 @@ def speedup(before: Timing, after: Timing) -> Quartiles:
     if len(before.seconds) != len(after.seconds):
         raise InvalidOption(
             f"{before.name} was timed in {len(before.seconds)} turns, {after.name} in {len(after.seconds)}. "
-            "Time them together, in one call of interleaved."
+            "Time them together, in one call of time_interleaved."
         )
     return Quartiles.of(np.asarray(before.seconds) / np.asarray(after.seconds))
 

@@ -1,224 +1,91 @@
-"""Sections: the parts of a page about one run; what a folder does not tell is left out."""
+"""Sections: the parts of a page about one run, and how to add your own. A section without content is left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from aacp.report.channels import channels_figure, kept_counts, layers_of
+from aacp.errors import InvalidOption, first_line
+from aacp.report.channels import channels_figure
 from aacp.report.curves import cost_figures, search_figure, training_figure
-from aacp.report.headline import asked, cost_name
-from aacp.report.html import Figure, Markup, definitions, details, joined, section, table, tag
-from aacp.report.numbers import (
-    DASH,
-    NBSP,
-    change,
-    count,
-    difference,
-    duration,
-    gain,
-    percent,
-    plain,
-    quantity,
-    score,
-    signed,
-    size,
-)
+from aacp.report.html import Figure, Grid, Markup, joined, section, tag
 from aacp.report.run import Run
-from aacp.runs.files import Latency, LimitResult, Request
+from aacp.report.tables import before_and_after, channel_table, frozen_table, limits_table, reproduction, tracing_notes
 
-Row = tuple[object, object, object, object]
+# What a section shows: text, HTML, a figure, several of these, or None for nothing.
+Content: TypeAlias = "str | Markup | Figure | Grid | Sequence[Content] | None"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a name to place others after it, and functions from the run to its heading and content."""
+
+    name: str
+    heading: Callable[[Run], str]
+    content: Callable[[Run], Content]
+    is_built_in: bool = True
+
+    def markup(self, run: Run, prefix: str) -> Markup:
+        """The section as HTML; `prefix` keeps the names of its figures distinct from those of other runs."""
+        if self.is_built_in:
+            return section(self.heading(run), *_rendered(self.content(run), prefix))
+        try:
+            content = self.content(run)
+        except Exception as error:  # a report of a long run must not be lost to a mistake in one section
+            content = f"This section could not be drawn. Its function raised {first_line(error)}."
+        return section(self.heading(run), *_rendered(content, f"{prefix}{'-'.join(self.name.split())}-"))
+
+
+def _costs_heading(run: Run) -> str:
+    return "Before and after" if run.after or run.exported else "Costs"
+
+
+SECTIONS = [
+    Section("costs", _costs_heading, before_and_after),
+    Section("limits", lambda _: "Limits", limits_table),
+    Section("channels", lambda _: "Channels", lambda run: [channels_figure(run), channel_table(run)]),
+    Section("search", lambda _: "Search", search_figure),
+    Section("trade-off", lambda run: f"{run.metric.capitalize()} against cost", lambda run: Grid(cost_figures(run))),
+    Section("training", lambda _: "Training", training_figure),
+    Section("frozen", lambda _: "Channels that are not pruned", lambda run: [frozen_table(run), tracing_notes(run)]),
+    Section("reproduction", lambda _: "How to reproduce", reproduction),
+]
+
+
+def register_section(heading: str, content: Callable[[Run], Content], *, after: str = "reproduction") -> None:
+    """Add a section of your own to every report that this process writes from now on.
+
+    `content` receives an `aacp.report.run.Run`, the folder as the report has read it, and returns what to show:
+    text, which is escaped; HTML, as a `Markup` made with the functions of `aacp.report.html` (`tag`, `table`, ...); a
+    `Figure` of plotly traces; a list of these; or None, and the section is left out. If it raises an exception, the
+    report shows the exception in place of the section.
+
+    Args:
+        heading: the heading of the section, which is also its name. A section of the same name is replaced.
+        content: a function from the run to what the section shows.
+        after: the name of the section to follow: "costs", "limits", "channels", "search", "trade-off", "training",
+            "frozen", "reproduction", or the heading of a registered section.
+    """
+    names = [known.name for known in SECTIONS if known.name != heading]
+    if after not in names:
+        raise InvalidOption(f"The report has no section {after!r} to follow. Choose from {', '.join(names)}.")
+    SECTIONS[:] = [known for known in SECTIONS if known.name != heading]
+    SECTIONS.insert(names.index(after) + 1, Section(heading, lambda _: heading, content, is_built_in=False))
 
 
 def sections(run: Run, prefix: str) -> Markup:
-    """Everything about one run; `prefix` keeps the names of its figures apart from other runs'."""
-    return joined(
-        [
-            section("Before and after" if run.after or run.exported else "What it costs", _before_and_after(run)),
-            section("Limits", _limits(run)),
-            section("Channels", _drawn(channels_figure(run), prefix), _channel_table(run)),
-            section("Search", _drawn(search_figure(run), prefix)),
-            section(f"{run.metric.capitalize()} against cost", _grid(cost_figures(run), prefix)),
-            section("Training", _drawn(training_figure(run), prefix)),
-            section("Left alone, and why", _frozen(run), _notes(run)),
-            section("How to reproduce", _reproduction(run)),
-        ]
-    )
+    """All sections about one run; `prefix` keeps the names of its figures distinct from those of other runs."""
+    return joined(known.markup(run, prefix) for known in SECTIONS)
 
 
-def _drawn(figure: Figure | None, prefix: str) -> Markup:
-    return Markup() if figure is None else figure.markup(prefix)
-
-
-def _grid(figures: list[Figure], prefix: str) -> Markup:
-    drawn = [figure.markup(prefix) for figure in figures]
-    return tag("div", *drawn, attributes={"class": "grid"}) if drawn else Markup()
-
-
-# -- before and after -------------------------------------------------------------------------------------------------
-
-
-def _before_and_after(run: Run) -> Markup:
-    rows = [*_scores(run), *_costs(run), *_exports(run)]
-    if not rows:
-        return Markup()
-    if run.after is None and run.exported is None:
-        return table("The unpruned network.", ("", "unpruned"), [row[:2] for row in rows])
-    spread = " Times are medians of one batch, with quartiles." if run.exported and run.exported.timings else ""
-    caption = f"The unpruned network and the pruned one.{spread}"
-    return table(caption, ("", "before", "after", "change"), rows)
-
-
-def _scores(run: Run) -> Iterator[Row]:
-    if run.evaluation is None:
-        return
-    before, after = run.evaluation.before, run.evaluation.after
-    for name, old, new in (("test", before.test, after.test), ("held-out", before.holdout, after.holdout)):
-        if old is not None or new is not None:
-            difference = DASH if old is None or new is None else _under(*gain(old, new, run.metric).split(NBSP))
-            yield f"{run.metric.capitalize()}, {name}", _score(old, run), _score(new, run), difference
-
-
-def _score(value: float | None, run: Run) -> str:
-    return DASH if value is None else score(value, run.metric)
-
-
-def _costs(run: Run) -> Iterator[Row]:
-    before, after = run.before, run.after
-    if before is None:
-        return
-    for name, field, form in (
-        ("MACs", "macs", count),
-        ("Parameters", "params", count),
-        ("Activations at their peak", "activation_bytes", size),
-        ("Weights as a file", "file_bytes", size),
-    ):
-        old = getattr(before, field)
-        new = None if after is None else getattr(after, field)
-        if old is not None or new is not None:
-            shown = [DASH if value is None else form(value) for value in (old, new)]
-            yield name, shown[0], shown[1], DASH if old is None or new is None else change(old, new)
-
-
-def _exports(run: Run) -> Iterator[Row]:
-    if run.exported is None:
-        return
-    old, new = run.exported.before_bytes, run.exported.after_bytes
-    yield "ONNX file", size(old), size(new), change(old, new)
-    for timing in run.exported.timings:
-        name = f"{timing.runtime} on {timing.device}, batch {timing.batch_size}"
-        before, after = timing.before, timing.after
-        yield name, _latency(before), _latency(after), change(before.seconds, after.seconds)
-
-
-def _latency(time: Latency) -> Markup:
-    return _under(duration(time.seconds), f"{_bare(time.low_seconds, time)}{DASH}{_bare(time.high_seconds, time)}")
-
-
-def _under(value: str, remark: str = "") -> Markup:
-    """A number with a smaller one below it, so that tables stay narrow."""
-    return joined([value, " ", tag("small", remark)]) if remark else joined([value])
-
-
-def _bare(seconds: float, beside: Latency) -> str:
-    """A quartile in the unit of the median, which is named once."""
-    unit = next((unit for unit in (60.0, 1.0, 1e-3, 1e-6) if beside.seconds >= unit), 1e-9)
-    value = seconds / unit
-    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
-
-
-# -- limits, channels -------------------------------------------------------------------------------------------------
-
-
-def _limits(run: Run) -> Markup:
-    limits = run.choice.limits if run.choice else ()
-    if not limits:
-        return Markup()
-    heads = ("limit", "unpruned", "at most", "reached", "to spare", "")
-    caption = (
-        "What was asked for and what the chosen structure makes of it. To spare: points of the unpruned cost; "
-        "for an absolute limit, of the limit."
-    )
-    return table(caption, heads, [_limit(limit) for limit in limits])
-
-
-def _limit(limit: LimitResult) -> tuple[object, ...]:
-    full, bound, reached = (quantity(value, limit.unit) for value in (limit.full, limit.bound, limit.reached))
-    name = cost_name(limit.cost)
-    name = name[:1].upper() + name[1:]
-    asked = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} fewer"
-    shown = _under(reached, signed(percent(limit.reached / limit.full - 1, 2))) if limit.full else reached
-    verdict = tag("span", "met" if limit.holds else "missed", attributes={"class": "good" if limit.holds else "bad"})
-    return f"{name}: {asked}", full, bound, shown, percent(limit.slack, 2), verdict
-
-
-def _channel_table(run: Run) -> Markup:
-    """The same as the figure, for those who read numbers or hear them."""
-    graph = run.graph
-    if graph is None or not graph.groups:
-        return Markup()
-    rows = []
-    kept = kept_counts(graph, run.choice.counts if run.choice else None)
-    for group, left in zip(graph.groups, kept, strict=True):
-        unit, state = group.unit_channels, "free" if group.frozen is None else f"frozen: {group.frozen}"
-        layers = ", ".join(layers_of(group, graph))
-        rows.append((group.name, layers, state, left * unit, group.width * unit, percent(left / group.width)))
-    heads = ("group", "layers", "state", "kept", "of", "share")
-    return details("The same as a table", table("Channels of each group.", heads, rows, numeric=3))
-
-
-def _frozen(run: Run) -> Markup:
-    frozen = [] if run.graph is None else [group for group in run.graph.groups if group.frozen is not None]
-    if not frozen or run.graph is None:
-        return Markup()
-    rows = [(group.name, group.frozen, group.width * group.unit_channels) for group in frozen]
-    caption = f"{percent(run.graph.free_share)} of all convolution channels may be pruned; these groups may not."
-    return table(caption, ("group", "reason", "channels"), rows, numeric=2)
-
-
-def _notes(run: Run) -> Markup:
-    notes = () if run.graph is None else run.graph.notes
-    words = tag("p", "What tracing could not follow:")
-    return joined([words, tag("ul", *(tag("li", note) for note in notes))]) if notes else Markup()
-
-
-# -- how to reproduce -------------------------------------------------------------------------------------------------
-
-
-def _reproduction(run: Run) -> Markup:
-    request = run.request
-    if request is None:
-        return Markup()
-    pairs: list[tuple[str, object]] = [
-        ("Network and data", f"{request.model}, {request.data}"),
-        ("Limits", _asked(request)),
-        ("Pruning step", _step(request.pruning_step)),
-        ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
-        ("Training", _settings(request.recipe)),
-        ("Seed", request.seed),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in request.versions.items()) or DASH),
-        ("Hardware", request.hardware),
-        ("Begun", request.started),
-    ]
-    if run.exported is not None:
-        words = f"opset {run.exported.opset}, outputs within {run.exported.largest_difference:.2g} of torch's"
-        pairs.append(("ONNX", words))
-    command = tag("pre", tag("code", request.command), attributes={"tabindex": "0"})
-    return joined([command, definitions(pairs)])
-
-
-def _asked(request: Request) -> str:
-    if request.max_drop is None:
-        return asked(request.limits)
-    drop = f"as few {cost_name(request.shrink)} as a drop of {difference(0.0, request.max_drop, request.metric)} allows"
-    return f"{drop}; {asked(request.limits)}" if request.limits else drop
-
-
-def _step(step: Any) -> str:
-    if isinstance(step, float) and 0 < step < 1 and (1 / step).is_integer():
-        return f"1/{1 / step:.0f} of each group"
-    return f"multiples of {plain(step, 0)}" if isinstance(step, int) else str(step)
-
-
-def _settings(recipe: dict[str, Any] | None) -> str:
-    return "none" if recipe is None else ", ".join(f"{name} {value}" for name, value in recipe.items())
+def _rendered(content: Content, prefix: str) -> list[Markup]:
+    if content is None:
+        return []
+    if isinstance(content, (Figure, Grid)):
+        return [content.markup(prefix)]
+    if isinstance(content, Markup):
+        return [content]
+    if isinstance(content, str):
+        return [tag("p", content)]
+    return [markup for part in content for markup in _rendered(part, prefix)]

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from aacp.torch_internals import interpolate_each
+
 
 class Average:
     """The exponential moving average of every floating-point parameter and statistic of a network."""
@@ -22,7 +24,7 @@ class Average:
     def update(self) -> None:
         """Move the average towards the present weights."""
         with torch.no_grad():
-            torch._foreach_lerp_(self._kept, self._live, 1 - self.decay)
+            interpolate_each(self._kept, self._live, 1 - self.decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -12,13 +12,11 @@ import torch
 
 from aacp.data.devices import device_of
 from aacp.errors import InvalidOption, MissingPackage, WorkerFailed
+from aacp.torch_internals import is_lost_connection
 from aacp.train.recipe import Precision
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-# Texts in the errors that torch raises if the connection to another process breaks.
-CONNECTION_ERRORS = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset")
 
 # Fabric logs its choice of device and precision. New processes do so before they call a function of this package.
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
@@ -71,8 +69,7 @@ def collective_errors(fabric: Fabric, folder: str | os.PathLike[str] | None) -> 
     try:
         yield
     except RuntimeError as error:
-        is_lost = any(sign in str(error) for sign in CONNECTION_ERRORS)
-        if fabric.world_size == 1 or not is_lost:
+        if fabric.world_size == 1 or not is_lost_connection(error):
             raise
         raise WorkerFailed(lost_message(f"Process {fabric.global_rank} lost the others", folder)) from error
 

@@ -13,6 +13,7 @@ import torch
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from aacp.errors import AACPError, InvalidOption, WorkerFailed
+from aacp.torch_internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
 
@@ -63,7 +64,7 @@ def run_in_processes(
 def _result(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
     """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
-    warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+    warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:
         return function(fabric, *arguments)
     except AACPError as error:

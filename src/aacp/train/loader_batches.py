@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.batches import batch_size_of, inputs_of, moved, targets_of
 from aacp.data.devices import usable_cores
 from aacp.errors import AACPError, InvalidData
+from aacp.torch_internals import pytree
 from aacp.train.seeding import generator, seed_loader
 
 IGNORED = -100  # the label that torch's losses ignore

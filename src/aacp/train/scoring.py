@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.batches import Batches, moved
 from aacp.data.images import Images
+from aacp.torch_internals import pytree
 from aacp.train.loader_batches import worker_count
 
 BATCH = 500  # examples in a batch

@@ -16,6 +16,7 @@ from aacp.data.scores import Score
 from aacp.errors import Diverged, InvalidData
 from aacp.modules import evaluating
 from aacp.runs.files import Epoch
+from aacp.torch_internals import BatchNorm
 from aacp.train.averaging import Average
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type
@@ -193,7 +194,7 @@ def fastest_convolutions(same_shapes: bool) -> Iterator[None]:
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    return any(isinstance(module, BatchNorm) for module in model.modules())
 
 
 def _kind(value: Any) -> str:

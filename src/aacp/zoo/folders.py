@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from aacp.data.devices import usable_cores
 from aacp.data.splits import Data, split
 from aacp.errors import CorruptPicture, InvalidData, InvalidOption
-from aacp.zoo.imports import import_torchvision
+from aacp.zoo._torchvision import import_torchvision
 
 ENDINGS = {".jpg", ".jpeg", ".png"}
 TRAINING, TEST = ("train",), ("val", "validation", "test")

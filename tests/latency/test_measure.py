@@ -1,4 +1,4 @@
-"""Measuring goes on where it was stopped, measures what the space can reach, and refuses what cannot be timed."""
+"""A stopped measurement is resumed, and every choice of the space is measured."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import aacp
-from aacp.latency.measuring import measured_table, spread_structures
+from aacp.latency.measure import measure_table, spread_structures
 from latency_bench import SETTING, FakeBench, blocked, chain
 
 GRAPH = chain(16, 32)
@@ -50,88 +47,51 @@ def test_every_choice_of_every_group_is_measured_and_both_ends() -> None:
 def test_an_interrupted_measurement_loses_the_structure_in_hand_and_no_more(tmp_path: Path) -> None:
     file, first = tmp_path / "table.json", Stops(5)
     with pytest.raises(KeyboardInterrupt):
-        measured_table(first, GRAPH, SPACE, SETTING, PLAN, file)
+        measure_table(first, GRAPH, SPACE, SETTING, PLAN, file)
     assert not file.exists()
     with (tmp_path / "table.json.log").open("a") as log:
         log.write('{"structure": [16')  # torn by a crash
     second = FakeBench(GRAPH, blocked)
-    table = measured_table(second, GRAPH, SPACE, SETTING, PLAN, file)
+    table = measure_table(second, GRAPH, SPACE, SETTING, PLAN, file)
     assert first.asked + second.asked == [*PLAN[0], *PLAN[1]]
     assert [run.structure for run in table.measured] == list(map(tuple, PLAN[0]))
     assert [run.structure for run in table.held_out] == list(map(tuple, PLAN[1]))
     table.corrected(GRAPH, [SPACE.full], [1e-3]).save(file)  # as a run does; taken up again, it begins from what it was
     third = FakeBench(GRAPH, blocked)
-    again = measured_table(third, GRAPH, SPACE, SETTING, PLAN, file)
+    again = measure_table(third, GRAPH, SPACE, SETTING, PLAN, file)
     assert third.asked == []
     assert again.to_json() == table.to_json()
     assert json.loads(json.dumps(again.to_json())) == json.loads(file.read_text())
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; sys.path.insert(0, 'tests'); from pathlib import Path\n"
-        "from latency.test_measuring import *\n"
+        "from latency.test_measure import *\n"
         "class Killed(FakeBench):\n"
         "    def __call__(self, structure):\n"
         "        if len(self.asked) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return super().__call__(structure)\n"
-        f"measured_table(Killed(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, Path({str(tmp_path / 'table.json')!r}))"
+        f"measure_table(Killed(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, Path({str(tmp_path / 'table.json')!r}))"
     )
     ended = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], env=os.environ)
     assert ended.returncode == -signal.SIGKILL
     bench = FakeBench(GRAPH, blocked)
-    measured_table(bench, GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
+    measure_table(bench, GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
     assert len(bench.asked) == 12 - 3
 
 
 def test_a_log_of_another_question_is_refused(tmp_path: Path) -> None:
-    measured_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
+    measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
     other = spread_structures(SPACE, 8, 3), PLAN[1]
     with pytest.raises(aacp.RunMismatch, match=r"table.json.log holds measurements of another"):
-        measured_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, other, tmp_path / "table.json")
+        measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, other, tmp_path / "table.json")
 
 
 def test_progress_says_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    measured_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, verbose=True)
+    measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, verbose=True)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("1/12 structures, ")
     assert lines[-1].startswith("12/12 structures, ")
     assert lines[-1].endswith("about 0 s left")
-
-
-def small_network() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.Flatten(), nn.Linear(32 * 16, 4)
-    )
-
-
-@pytest.mark.parametrize("runtime", ["torch", "onnxruntime"])
-def test_a_real_network_is_measured_and_left_alone(runtime: str, tmp_path: Path) -> None:
-    if runtime == "onnxruntime":
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("onnx")
-    model, example = small_network(), torch.randn(1, 3, 8, 8)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    graph = aacp.trace(model, example)
-    threads = torch.get_num_threads()
-    where = aacp.Deployment(runtime, threads=1)
-    table = aacp.measure_latency(
-        model,
-        graph,
-        aacp.SearchSpace(graph, 1 / 4),
-        where,
-        example=example,
-        file=tmp_path / "table.json",
-        structures=4,
-        held_out=2,
-        seconds_per_structure=0.01,
-    )
-    assert torch.get_num_threads() == threads
-    assert model.training
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert table.setting == aacp.setting_here(model, where)
-    assert [piece.layer for piece in table.pieces] == [layer.name for layer in graph.layers]
-    assert all(second > 0 for run in table.measured for second in run.pieces)
-    assert 0 < float(table.cost(graph)(np.asarray(graph.full))) < 1
-    loaded = aacp.LatencyTable.load(tmp_path / "table.json")
-    assert json.dumps(loaded.to_json()) == json.dumps(table.to_json())
