@@ -89,12 +89,16 @@ class Machine:
     def median(self, structure: Any) -> float:
         return float(self.cost(np.asarray(structure)))
 
-    def measure(self, _: nn.Module, __: aacp.ChannelGraph, structures, *where: Any, example: Any) -> list[aacp.LatencyCheck]:
+    def measure(
+        self, _: nn.Module, __: aacp.ChannelGraph, structures, *where: Any, example: Any
+    ) -> list[aacp.LatencyCheck]:
         """What stands in for `aacp.check_latency`."""
         assert watermarks(example) == {("holdout", 0)}
         medians = [(structure, self.median(structure)) for structure in structures]
         return [
-            aacp.LatencyCheck(structure, spread(self.seconds * median), spread(self.ratio * median / self.table.reference))
+            aacp.LatencyCheck(
+                structure, spread(self.seconds * median), spread(self.ratio * median / self.table.reference)
+            )
             for structure, median in medians
         ]
 
