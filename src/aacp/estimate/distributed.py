@@ -190,9 +190,7 @@ def _described(error: BaseException, rank: int) -> tuple[str, str]:
         return KeyboardInterrupt.__name__, ""
     if isinstance(error, AACPError):
         return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__), str(error)
-    message = (
-        f"Rank {rank} failed: {first_line(error)}. Correct it; with a run folder, the same call resumes."
-    )
+    message = f"Rank {rank} failed: {first_line(error)}. Correct it; with a run folder, the same call resumes."
     return WorkerFailed.__name__, message
 
 

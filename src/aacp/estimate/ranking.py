@@ -60,7 +60,7 @@ def ranking(
         structures: at least 3, better 12.
         data: training data that contains neither the held-out images nor `outcome`.
         outcome: data to score the fine-tuned networks on; None uses the held-out images of the estimate.
-        recipe: how to fine-tune; None is the default recipe with two epochs.
+        recipe: how to fine-tune; None is FINETUNE with two epochs, which needs a teacher.
         teacher: a network to distil from.
         loss: a function of (outputs, targets); None is cross-entropy.
         verbose: print each result to stderr.
