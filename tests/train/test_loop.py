@@ -189,6 +189,8 @@ def test_labels_without_an_output_are_named(wrong: int) -> None:
     assert f"There is a label {wrong} in the training data, but the network has 4 classes" in said
     loader = DataLoader(TensorDataset(images.normalised(images.pixels), labels), batch_size=16)
     assert f"There is a label {wrong}" in refused(loader)
+    labels[:16] = wrong  # the first batch, from which the number of classes is known
+    assert f"There is a label {wrong}" in refused(loader)
 
 
 def test_a_batch_of_one_with_batch_norm_is_refused_but_a_last_one_is_passed_over() -> None:
