@@ -178,12 +178,14 @@ FINETUNE = replace(BASE, lr=0.05, distillation=0.9)
 # For classifiers that soon memorise their training images, such as those of CIFAR-10.
 FINETUNE_MIXED = replace(FINETUNE, mixing=1.0, mixture="patches", distillation=0.5)
 DIGITS = replace(BASE, epochs=40, batch_size=32, warmup_epochs=1, label_smoothing=0.1)
+DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
 
 RECIPES = {
     "base": BASE,
     "finetune": FINETUNE,
     "finetune-mixed": FINETUNE_MIXED,
     "digits": DIGITS,
+    "digits-finetune": DIGITS_FINETUNE,
     "cifar10-base": CIFAR10_BASE,
     "cifar10-finetune": CIFAR10_FINETUNE,
     "cifar10-scratch": CIFAR10_SCRATCH,

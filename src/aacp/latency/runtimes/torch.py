@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from aacp.errors import InvalidOption
 from aacp.latency.layers import is_convolution, is_layer
 from aacp.latency.runtimes.runtime import Runtime, TimedLayer
 from aacp.modules import copy_module, positional
+from aacp.torch_internals import pytree
 
 
 class TorchRuntime(Runtime):
