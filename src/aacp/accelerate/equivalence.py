@@ -14,8 +14,8 @@ from torch import nn
 
 from aacp.accelerate.growing import Growth
 from aacp.errors import first_line
-from aacp.graph.tracing import lively_twin
-from aacp.graph.verification import compare, outputs
+from aacp.graph.examples import tensors_in
+from aacp.graph.verification import compare, randomised_copy
 from aacp.modules import named_tensors
 
 TOLERANCE = 1e-7  # rounding grows on its way through batch norms, from 1e-16; a channel that is noticed shows at once
@@ -44,7 +44,7 @@ def difference(
 def _difference(
     model: nn.Module, growth: Growth, arguments: tuple[Any, ...], learns: bool, seed: int, shift: float
 ) -> str | None:
-    narrow = lively_twin(model, arguments, seed, torch.float64).requires_grad_(learns)
+    narrow = randomised_copy(model, arguments, seed, torch.float64).requires_grad_(learns)
     for name, value in narrow.named_parameters():
         if name.rpartition(".")[2] == "bias":
             value.data += shift
@@ -67,7 +67,7 @@ def _ran(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: i
             module.eval()
     network.zero_grad()
     torch.default_generator.manual_seed(seed)  # which `torch.manual_seed` would do to every GPU as well
-    found = outputs(network(*copy.deepcopy(arguments)))
+    found = tensors_in(network(*copy.deepcopy(arguments)))
     generator = torch.Generator().manual_seed(seed)
     drawn = [(value, torch.randn(value.shape, generator=generator, dtype=torch.float64)) for value in found]
     sums = [(value * weight).sum() for value, weight in drawn if value.requires_grad]

@@ -20,7 +20,7 @@ from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, rounded_widths
 from aacp.data.batches import batch_size_of, moved
 from aacp.errors import InvalidOption, first_line
-from aacp.graph.tracing import followed
+from aacp.graph.unverified import trace_unverified
 from aacp.modules import copy_module, has_external_references
 from aacp.torch_internals import Convolution, pytree
 from aacp.train.device_batches import DeviceBatches
@@ -82,7 +82,7 @@ def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = T
     with torch.random.fork_rng(devices=[]):
         try:
             twin = copy_module(model).cpu()
-            _, assembled, arguments = followed(twin, inputs, dtype=torch.float64)
+            _, assembled, arguments = trace_unverified(twin, inputs, dtype=torch.float64)
             growth = Growth(twin, assembled.graph, rounded_widths(assembled.graph, multiple))
         except Exception as error:  # whatever the network or the tracer raises: if it matters, training will tell
             return first_line(error)

@@ -12,9 +12,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from aacp.accelerate.growing import Growth
 from aacp.accelerate.widening import MULTIPLE, growth_for
-from aacp.graph.program import Call, Program, export
-from aacp.graph.tracing import lively_twin
-from aacp.graph.verification import compare, outputs
+from aacp.graph.examples import tensors_in
+from aacp.graph.program import Call, Program, to_program
+from aacp.graph.verification import compare, randomised_copy
 from aacp.modules import copy_module, has_external_references, positional
 from aacp.torch_internals import pytree
 
@@ -39,11 +39,11 @@ def folded(network: nn.Module, inputs: Any) -> nn.Module:
     try:
         arguments = _in_double(positional(network, inputs))
         with torch.random.fork_rng(devices=[]):
-            twin = lively_twin(copy_module(network).cpu(), arguments, 0, torch.float64)
-            pairs = list(_pairs(export(copy_module(twin), arguments), twin))
+            twin = randomised_copy(copy_module(network).cpu(), arguments, 0, torch.float64)
+            pairs = list(_pairs(to_program(copy_module(twin), arguments), twin))
             with torch.no_grad():
-                expected = outputs(twin(*copy.deepcopy(arguments)))
-                found = outputs(_fold(twin, pairs)(*copy.deepcopy(arguments)))
+                expected = tensors_in(twin(*copy.deepcopy(arguments)))
+                found = tensors_in(_fold(twin, pairs)(*copy.deepcopy(arguments)))
     except Exception:  # whatever the network or the exporter raises: a teacher need not be quick
         return network
     trouble = compare(expected, found)
