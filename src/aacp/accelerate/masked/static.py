@@ -25,9 +25,9 @@ from aacp.estimate.moments import Moments
 from aacp.estimate.recalibration import running_norms
 from aacp.graph.labels import core, ids_of, varying
 from aacp.graph.masking import MaskedRun
-from aacp.graph.program import Call, export
+from aacp.graph.program import Call, to_program
 from aacp.graph.propagation import Propagation
-from aacp.graph.unverified import follow
+from aacp.graph.unverified import analyse
 from aacp.modules import copy_module
 from aacp.torch_internals import is_mutable, pytree
 
@@ -86,9 +86,9 @@ class StaticProgram:
 
     def __init__(self, model: nn.Module, graph: ChannelGraph, arguments: tuple[Any, ...]) -> None:
         device = next(model.parameters()).device
-        program = export(copy_module(model).eval(), arguments)
+        program = to_program(copy_module(model).eval(), arguments)
         self.uses = Counter(call["running_mean"] for call in program.calls() if call.operator == "batch_norm")
-        self.propagation, _ = follow(program, None, model, graph.form)
+        self.propagation, _ = analyse(program, None, model, graph.form)
         self._units = torch.from_numpy(_units_of_ids(self.propagation, graph))
         self._masks: dict[fx.Node, list[torch.Tensor]] = {}
         self._device = device
