@@ -16,6 +16,7 @@ from aacp.cost.analytic import weight_bytes as weight_bytes
 from aacp.cost.budget import Budget as Budget
 from aacp.cost.budget import Limit as Limit
 from aacp.cost.budget import cost_of as cost_of
+from aacp.cost.kinds import CostKind as CostKind
 from aacp.data.batches import Batches as Batches
 from aacp.data.images import Images as Images
 from aacp.data.scores import accuracy as accuracy
@@ -81,6 +82,7 @@ from aacp.search.history import History as History
 from aacp.search.loop import run_search as run_search
 from aacp.search.methods import searcher as searcher
 from aacp.search.rescaling import rescale as rescale
+from aacp.search.searcher import Searcher as Searcher
 from aacp.space import SearchSpace as SearchSpace
 from aacp.structure import Structure as Structure
 from aacp.train.launching import run_in_processes as run_in_processes

@@ -24,7 +24,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
 
 @pytest.fixture(autouse=True)
 def _without_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # tests/pipeline sees to that
+    monkeypatch.setattr(PruningRun, "export", lambda *_: (None, ""))  # tests/pipeline sees to that
 
 
 @pytest.fixture(scope="module")

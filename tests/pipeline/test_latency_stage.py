@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import aacp
+from aacp.cost.budget import Budget
 from aacp.cost.analytic import Cost
 from aacp.latency.checking import LatencyCheck
 from aacp.latency.table import LatencyTable
@@ -18,7 +19,6 @@ from aacp.latency.timing import Quartiles
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.targets import targets
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
 
@@ -72,7 +72,7 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 def found(model, data, budget, folder: Path, plan: Plan = PLAN) -> ChosenStructure:
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
-    return PruningRun(subject, targets(budget), plan, aacp.RunFolder(folder)).found()[1]
+    return PruningRun(subject, Budget.of(budget), plan, aacp.RunFolder(folder)).find()[1]
 
 
 @pytest.mark.parametrize("budget", [{"latency": 0.4}, {"latency": "6ms"}, {"latency": 0.4, "params": 0.5}])
@@ -171,6 +171,6 @@ def test_a_table_that_was_measured_before_is_taken_or_refused(model, data, tmp_p
     plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
     clock = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
-    assert clock.table_for(targets({"latency": 0.3})) == Table()
+    assert clock.table_for(Budget.of({"latency": 0.3})) == Table()
     assert asked == [("table.json", aacp.setting_here(model, plan.deployment))]
-    assert clock.table_for(targets({"macs": 0.3})) is None
+    assert clock.table_for(Budget.of({"macs": 0.3})) is None

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import aacp
+from aacp.cost.budget import Budget
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.max_drop import FINENESS
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.targets import targets
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
 from aacp.search.loop import recorded
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("traced_before")
 
 def found(model, data, budget, folder: Path, plan: Plan) -> ChosenStructure:
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
-    return PruningRun(subject, targets(budget), plan, aacp.RunFolder(folder)).found()[1]
+    return PruningRun(subject, Budget.of(budget), plan, aacp.RunFolder(folder)).find()[1]
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def whole(model: torch.nn.Module, data: aacp.Data, tmp_path_factory: pytest.Temp
 @pytest.fixture
 def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exporting takes most of the time of so short a run; `whole` has it."""
-    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)
+    monkeypatch.setattr(PruningRun, "export", lambda *_: (None, ""))
 
 
 def weights(folder: RunFolder) -> bytes:
@@ -86,7 +86,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.usefixtures("no_onnx", "traced_before")
-@pytest.mark.parametrize("stage", ["searched", "trained", "saved", "evaluated", "reported"])
+@pytest.mark.parametrize("stage", ["search", "train", "save", "evaluate", "report"])
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +144,7 @@ def lines_of(log: Path) -> int:
 
 
 def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypatch) -> None:
-    for place, stage in ((pruning, "trace"), (pruning, "Search"), (PruningTask, "measured")):
+    for place, stage in ((pruning, "trace"), (pruning, "Search"), (PruningTask, "measure")):
         monkeypatch.setattr(place, stage, None)
     again = prune(model, data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
     assert again.choice == whole.choice

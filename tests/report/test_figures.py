@@ -73,7 +73,7 @@ def test_the_search_curve_has_every_candidate_and_the_best_so_far(made: Made, fi
     assert shown["chosen"]["x"] == [chosen]
 
 
-@pytest.mark.parametrize("cost", ["macs", "params", "activation_bytes"])
+@pytest.mark.parametrize("cost", ["macs", "params", "weight_bytes", "activation_bytes"])
 def test_nothing_that_was_tried_is_above_the_front(figures: dict[str, Any], cost: str) -> None:
     shown = traces(figures[f"run0-cost-{cost}"])
     dots = list(zip(shown["tried"]["x"], shown["tried"]["y"], strict=True))

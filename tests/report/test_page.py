@@ -194,7 +194,7 @@ def test_the_command_prints_where_the_page_is(made: Made, tmp_path: Path) -> Non
     assert json.loads(result.stdout) == {"report": str(tmp_path / "p.html")}
     (tmp_path / "empty").mkdir()
     result = CliRunner().invoke(main, ["report", str(made.path), str(tmp_path / "empty"), "--out", str(tmp_path)])
-    assert (result.exit_code, result.stderr) == (0, f"{tmp_path / 'empty'} holds nothing that could be shown.\n")
+    assert (result.exit_code, result.stderr) == (0, f"{tmp_path / 'empty'} holds nothing to show.\n")
     result = CliRunner().invoke(main, ["report", str(tmp_path / "nowhere")])
     assert result.exit_code == 1
     assert result.stderr.startswith("NothingToReport: There is no folder")

@@ -1,12 +1,15 @@
-"""Delivery: the pruned network as files, and how it compares as such with the original: size, exactness, time."""
+"""Delivery: the pruned network as files, and how these compare with the original in size, outputs and time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
@@ -20,25 +23,36 @@ from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
 from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord
 from aacp.runs.folder import RunFolder
-from aacp.structure import Structure
+
+KeptChannels = Mapping[str, NDArray[np.int64]]  # the kept channels of each free group, by the name of the group
 
 ARTEFACT = "pruned.safetensors"
-ONNX = {"original": "original.onnx", "pruned": "pruned.onnx"}
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+ORIGINAL_ONNX = "original.onnx"
+PRUNED_ONNX = "pruned.onnx"
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # what an export needs
 
 
 def save_network(
-    folder: RunFolder, network: nn.Module, graph: ChannelGraph, structure: Structure, model: str, example: Any
+    folder: RunFolder, network: nn.Module, graph: ChannelGraph, kept: KeptChannels, name: str | None, example: Any
 ) -> Path:
-    """The pruned network as safetensors, unless it is there; a file that was cut short is written anew."""
+    """Write the pruned network as safetensors, unless the file is there and complete.
+
+    Args:
+        folder: the run folder.
+        network: the pruned network; it is not changed.
+        graph: the channel graph that it was cut along.
+        kept: the channels that each group keeps.
+        name: the name that `build_model` builds the original by, or None.
+        example: an input, recorded by its shape.
+    """
     path = folder.path / ARTEFACT
-    if not _is_whole(path):
-        name = model if ":" in model or model.islower() else None  # a class is no name that builds a network
-        save(network.cpu(), graph, path, model=name, example=example, metadata={"structure": list(structure)})
+    if not _is_complete(path):
+        structure = [len(channels) for channels in kept.values()]
+        save(network, graph, path, kept=kept, model=name, example=example, metadata={"structure": structure})
     return path
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     try:
         with safe_open(path, "pt"):  # which compares the length of the file with its header
             return True
@@ -47,7 +61,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def file_bytes(network: nn.Module) -> int:
-    """What the weights of a network take as safetensors."""
+    """The size of a network's weights as safetensors."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network)}
     return len(serialised(tensors))
 
@@ -55,34 +69,36 @@ def file_bytes(network: nn.Module) -> int:
 def export_both(
     folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any, where: Deployment
 ) -> OnnxRecord | None:
-    """Both networks as ONNX, compared with torch and timed in turns in both runtimes; None where ONNX is missing."""
+    """Write both networks as ONNX, compare them with torch, and time them in both runtimes.
+
+    Returns None if the packages for ONNX are not installed.
+    """
     known = folder.read_json(EXPORT)
     if known is not None:
         return OnnxRecord.from_json(known)
     if not all(map(find_spec, PACKAGES)):
         return None
+    before = export_onnx(original, folder.path / ORIGINAL_ONNX, example)
+    after = export_onnx(pruned, folder.path / PRUNED_ONNX, example)
     networks = {"original": original, "pruned": pruned}
-    files = {name: export_onnx(networks[name], folder.path / ONNX[name], example) for name in networks}
+    files = {"original": before.path, "pruned": after.path}
     in_torch = time_networks(networks, example, threads=where.threads, batch=where.batch, device=where.device)
-    paths = {name: found.path for name, found in files.items()}
-    in_onnx = time_networks(paths, example, threads=where.threads, batch=where.batch)
+    in_onnx = time_networks(files, example, threads=where.threads, batch=where.batch)
     timings = (
         _compared(f"torch {torch.__version__}", in_torch, where, where.device),
         _compared("ONNX Runtime", in_onnx, where, "cpu"),
     )
-    differences = [found.largest_difference or 0.0 for found in files.values()]
-    before, after = files["original"], files["pruned"]
-    exported = OnnxRecord(before.opset, max(differences), before.file_bytes, after.file_bytes, timings)
+    difference = max(before.largest_difference or 0.0, after.largest_difference or 0.0)
+    exported = OnnxRecord(before.opset, difference, before.file_bytes, after.file_bytes, timings)
     folder.write_json(EXPORT, exported.to_json())
     return exported
 
 
 def _compared(runtime: str, timed: dict[str, Timing], where: Deployment, device: str) -> BeforeAfter:
-    before, after = (_latency(timed[name]) for name in ("original", "pruned"))
-    repeats = len(timed["pruned"].seconds)
     words = f"{runtime}, {where.threads} threads" if device == "cpu" else runtime
     name = "CPU" if device == "cpu" else torch.cuda.get_device_name(device)
-    return BeforeAfter(words, name, where.batch, repeats, before, after)
+    repeats = len(timed["pruned"].seconds)
+    return BeforeAfter(words, name, where.batch, repeats, _latency(timed["original"]), _latency(timed["pruned"]))
 
 
 def _latency(timed: Timing) -> Latency:

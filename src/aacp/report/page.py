@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from aacp.errors import NothingToReport
+from aacp.errors import MissingPackage, NothingToReport
 from aacp.report.headline import headline, headline_of, remarks
 from aacp.report.html import Markup, details, escaped, joined, tag
 from aacp.report.run import Run, read_run
@@ -95,8 +95,10 @@ def _folded(run: Run, identity: str) -> Markup:
 
 
 def _document(title: str, body: Markup) -> str:
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
-
+    try:
+        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingPackage("plotly is not installed. Install it with: pip install 'aacp[report]'.") from error
     here = Path(__file__).parent
     style, script = ((here / name).read_text() for name in ("page.css", "page.js"))
     # The page itself forbids the network: whatever asked for it would end as an error in the console.
