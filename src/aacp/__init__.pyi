@@ -45,7 +45,7 @@ from aacp.errors import UnknownModel as UnknownModel
 from aacp.errors import UntraceableModel as UntraceableModel
 from aacp.errors import WorkerFailed as WorkerFailed
 from aacp.estimate.distributed import search_on as search_on
-from aacp.estimate.inheritance import inherit as inherit
+from aacp.estimate.inheritance import Inheritance as Inheritance
 from aacp.estimate.psae import PSAE as PSAE
 from aacp.estimate.ranking import Ranking as Ranking
 from aacp.estimate.ranking import ranking as ranking

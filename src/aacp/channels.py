@@ -156,6 +156,12 @@ class ChannelGraph:
 
     def lane_sizes(self, structures: ArrayLike) -> NDArray[np.int64]:
         """Kept indices of every lane, for one structure (a vector) or many (a matrix, one structure a row)."""
+        matrix, offset = self.counting
+        sizes: NDArray[np.int64] = self.valid_counts(structures) @ matrix.T + offset
+        return sizes
+
+    def valid_counts(self, structures: ArrayLike) -> NDArray[np.int64]:
+        """One structure (a vector) or many (a matrix, one structure a row) as an array; rejects impossible counts."""
         kept = np.asarray(structures, dtype=np.int64)
         if kept.shape[-1:] != (len(self.free),):
             raise InvalidStructure(
@@ -167,9 +173,7 @@ class ChannelGraph:
                 "A structure keeps at least 1 channel of each group, and no more than there are, but got "
                 f"{_short(kept)}. graph.full is the most."
             )
-        matrix, offset = self.counting
-        sizes: NDArray[np.int64] = kept @ matrix.T + offset
-        return sizes
+        return kept
 
     def kept_units(self, kept: Structure | Mapping[str, Any] | Iterable[Any]) -> NDArray[np.bool_]:
         """A mask over all units from counts (the first ones stay) or indices, per free group in order or by name."""

@@ -10,8 +10,7 @@ import torch
 import aacp
 from aacp.graph.tracing import prepare
 from aacp.graph.verification import Verifier
-from aacp.pipeline import pruning
-from aacp.pipeline import task
+from aacp.pipeline import pruning, task
 from aacp.train.recipe import DIGITS
 
 

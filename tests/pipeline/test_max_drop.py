@@ -33,11 +33,11 @@ def found(model, data, budget, folder: Path, plan: Plan) -> ChosenStructure:
 def linear(monkeypatch: pytest.MonkeyPatch) -> None:
     """A score that falls with the share of the channels that is removed."""
 
-    def scored(self: PSAE, network: object, incumbent: object) -> float:
+    def scored(self: PSAE, network: object) -> float:
         return sum(p.numel() for p in network.parameters()) / full  # type: ignore[attr-defined]
 
     full = sum(p.numel() for p in aacp.build_model("digits_resnet").parameters())
-    monkeypatch.setattr(PSAE, "_scored_until_lost", scored)
+    monkeypatch.setattr(PSAE, "_scored", scored)
 
 
 @pytest.mark.usefixtures("linear")
@@ -90,7 +90,7 @@ def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> Non
         ({"max_drop": -0.1}, "must not be negative"),
         ({"shrink": "flops"}, "no cost 'flops' to shrink"),
         ({"probe_epochs": 2}, "recipe of None"),
-        ({"probe_epochs": -1}, "-1 epochs"),
+        ({"probe_epochs": -1}, "probe_epochs is -1"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(change: dict, words: str) -> None:

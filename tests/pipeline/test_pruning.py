@@ -155,14 +155,14 @@ def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypat
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"evaluations": 20, "seed": 1}, r"otherwise: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Ask for"),
+        ({"evaluations": 20, "seed": 1}, r"other settings: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Repeat"),
         ({"recipe": None}, r"recipe: epochs 2, batch_size 32, .*\.\.\. then, none now"),
         (
             {"recipe": replace(RECIPE, lr=0.2, nesterov=False)},
             "recipe lr: 0.1 then, 0.2 now; recipe nesterov: yes then, no now",
         ),
         ({"pruning_step": 2, "frozen": ("a", "b")}, "step: 0.125 then, 2 now; frozen: none then, a, b now"),
-        ({"deployment": aacp.Deployment(threads=1)}, "otherwise: deployment threads: 2 then, 1 now"),
+        ({"deployment": aacp.Deployment(threads=1)}, "other settings: deployment threads: 2 then, 1 now"),
     ],
 )
 def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, change, words) -> None:
@@ -204,7 +204,7 @@ def test_a_network_that_cannot_be_exported_is_delivered_all_the_same(model, data
 
 @pytest.mark.parametrize("budget", [{"macs": 0.0}, {"macs": "1G", "params": "10M"}])
 def test_limits_that_ask_for_nothing_are_refused(model, data, tmp_path: Path, budget) -> None:
-    with pytest.raises(aacp.InvalidOption, match=r"The unpruned network keeps to macs .* nothing to remove"):
+    with pytest.raises(aacp.InvalidOption, match=r"The unpruned network already meets macs .* nothing to remove"):
         prune(model, data, budget, tmp_path, plan=PLAN)
     assert not (tmp_path / "history.jsonl").exists()
 
@@ -219,9 +219,9 @@ def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
     [
         ({}, "without limits"),
         ({"flops": 0.5}, "no cost 'flops'"),
-        ({"macs": 60_000_000}, "60000000 is no share"),
-        ({"macs": "60 mega"}, "'60 mega' is no quantity"),
-        ({"weight_bytes": "2MB", "macs": 1.0}, "1.0 is no share"),
+        ({"macs": 60_000_000}, "60000000 is not a share"),
+        ({"macs": "60 mega"}, "'60 mega' is not a quantity"),
+        ({"weight_bytes": "2MB", "macs": 1.0}, "1.0 is not a share"),
         ({"params": 0.99}, "pruning rate of 0.99"),
     ],
 )

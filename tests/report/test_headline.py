@@ -56,7 +56,11 @@ def test_one_sentence_says_what_was_achieved() -> None:
         (replace(AFTER, test=None), "93.0 % instead of 94.0 % right", "Accuracy lost: 1.00 points on held-out data."),
         (replace(AFTER, test=None, holdout=None), "not scored yet", None),
         (replace(AFTER, costs={**AFTER.costs, "macs": 1000}), "no fewer MACs", None),
-        (replace(AFTER, costs={**AFTER.costs, "params": 600}), "20 % more parameters", "Not smaller: 20 % more parameters than before."),
+        (
+            replace(AFTER, costs={**AFTER.costs, "params": 600}),
+            "20 % more parameters",
+            "Not smaller: 20 % more parameters than before.",
+        ),
     ],
 )
 def test_what_is_not_better_is_said_as_plainly(after: NetworkMetrics, sentence: str, remark: str | None) -> None:

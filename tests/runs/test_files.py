@@ -16,10 +16,10 @@ from aacp.runs.files import (
     ChosenStructure,
     Epoch,
     Evaluation,
-    OnnxRecord,
     Latency,
-    NetworkMetrics,
     LimitResult,
+    NetworkMetrics,
+    OnnxRecord,
     Record,
     Request,
 )
@@ -37,7 +37,9 @@ RECORDS: list[Record] = [
     ChosenStructure((3, 5), 0.91, (LimitResult("macs", "MACs", 0.5, None, 100.0, 50.0, 49.0),)),
     Epoch(1, 0.1, 2.3, None, 0.5, 1.5, 100.0),
     Evaluation(BEFORE, AFTER),
-    OnnxRecord(18, 1e-6, 4000, 2000, (BeforeAfter("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),)),
+    OnnxRecord(
+        18, 1e-6, 4000, 2000, (BeforeAfter("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),),
+    ),
 ]  # fmt: skip
 
 

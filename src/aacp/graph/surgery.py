@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
@@ -26,7 +28,13 @@ def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = 
     or by name; groups that are not named stay whole. The result is a module of the same class, or an exported graph
     if the network was traced with `form="exported"`; that one needs the `example` again.
     """
-    units = graph.kept_units(kept)
+    return shrink_to_units(model, graph, graph.kept_units(kept), example=example)
+
+
+def shrink_to_units(
+    model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *, example: Any = None
+) -> nn.Module:
+    """The same as `shrink`, from a mask of the units that are kept."""
     if graph.form == "module":
         return cut(model, graph, units)
     if example is None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
@@ -17,14 +14,13 @@ from torch import nn
 from aacp.artefact.onnx import export_onnx
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.estimate.inheritance import KeptChannels
 from aacp.latency.deployment import Deployment
 from aacp.latency.runtimes import time_networks
 from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
 from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord
 from aacp.runs.folder import RunFolder
-
-KeptChannels = Mapping[str, NDArray[np.int64]]  # the kept channels of each free group, by the name of the group
 
 ARTEFACT = "pruned.safetensors"
 ORIGINAL_ONNX = "original.onnx"

@@ -17,7 +17,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import plan_of, read_request
-from aacp.pipeline.sweep import Sweep, SweepRun
+from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
@@ -101,7 +101,7 @@ class SweepJob:
     known_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self.plan.check_budgets(self.budgets)
+        check_sweep(self.plan, self.budgets)
 
     def sweep(self) -> Sweep:
         task = self.names.load(self.plan.seed)

@@ -11,7 +11,6 @@ from aacp.cost.budget import Budget, Limit
 from aacp.errors import InfeasibleBudget
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.searching import Search
-from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.runs.files import TRAINING, ChosenStructure
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
@@ -29,13 +28,11 @@ class MaxDropSearch:
 
     Args:
         search: the search to repeat for each share; its budget holds the limits on other costs.
-        shared: how a structure becomes a network, for probes that train.
-        estimate: the estimated score of a structure.
+        estimate: the estimated score of a structure; probes that train take their networks from its inheritance.
     """
 
-    def __init__(self, search: Search, shared: SharedEstimate, estimate: PSAE) -> None:
+    def __init__(self, search: Search, estimate: PSAE) -> None:
         self.search = search
-        self.shared = shared
         self.estimate = estimate
         self.plan = search.plan
         self.known = search.known
@@ -88,7 +85,7 @@ class MaxDropSearch:
         task = self.search.task
         recipe = self.plan.recipe
         assert recipe is not None
-        network = self.shared.network(self.search.graph, choice.structure)
+        network = self.estimate.inheritance.network(choice.structure)
         finetune(
             network, task.data.train, recipe.scaled(self.plan.probe_epochs), teacher=task.teacher(recipe),
             loss=task.loss, folder=folder.path / TRAINING, device=task.device, verbose=self.search.verbose,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
-from aacp.estimate.importance import require_criterion
+from aacp.estimate.importance import Importance, require_criterion
+from aacp.estimate.inheritance import Reconstruction
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
 from aacp.search.methods import Method, require_method
@@ -31,7 +32,8 @@ class Plan:
         recipe: how to train the structure that is found; None does not train it.
         from_scratch: train it from new weights instead of fine-tuning inherited ones.
         train_on_holdout: train it on the hold-out too; its score on the hold-out is then not reported.
-        importance: which channels are kept first: a name, or a function; see `aacp.inherit`.
+        importance: which channels are kept first: a name, or a function of (model, graph) or of (model,
+            graph, calibration) that returns one number per channel for each group; see `aacp.Inheritance`.
         reconstruction: a function that corrects the weights of a cut network before its batch norms are recalibrated;
             None keeps the weights of the unpruned network.
         calibration_images: the number of training images that batch norms are recalibrated on.
@@ -53,8 +55,8 @@ class Plan:
     recipe: Recipe | None = FINETUNE
     from_scratch: bool = False
     train_on_holdout: bool = False
-    importance: str | Callable[..., Any] = defaults.IMPORTANCE
-    reconstruction: Callable[..., Any] | None = None
+    importance: Importance = defaults.IMPORTANCE
+    reconstruction: Reconstruction | None = None
     calibration_images: int = defaults.CALIBRATION_IMAGES
     frozen: tuple[str, ...] = ()
     scope: str = defaults.SCOPE

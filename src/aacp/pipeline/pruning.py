@@ -96,7 +96,7 @@ class PruningRun:
         folder: where the run is kept.
         teacher: the network that a recipe with distillation learns from; None is the unpruned network.
         known_from: folders of earlier runs whose evaluations are reused.
-        shared: the estimate, if several runs share one.
+        shared: the inheritance and the estimate, if several runs share them.
         measurements: the folder of latency measurements, if several runs share one.
         accepts_met_budget: accept a budget that the unpruned network already meets, as a sweep may contain one.
         verbose: report progress on the standard error output.
@@ -188,14 +188,14 @@ class PruningRun:
         if self.plan.max_drop is None:
             choice, _ = search.run(estimate)
         else:
-            choice = MaxDropSearch(search, self.shared, estimate).run()
+            choice = MaxDropSearch(search, estimate).run()
         self.task.require_equal(graph, choice.structure)
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 
     def train(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The network with the structure that was found, trained by the recipe, in evaluation mode."""
-        network = self.shared.network(graph, choice.structure)
+        network = self.shared.inheritance(graph).network(choice.structure)
         if self.plan.recipe is None:
             return network.eval()
         self._report_progress("training")
@@ -217,7 +217,7 @@ class PruningRun:
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
         """Write the network as safetensors."""
-        kept = self.shared.kept(graph, choice.structure)
+        kept = self.shared.inheritance(graph).kept(choice.structure)
         save_network(self.folder, network, graph, kept, self.task.name, self.task.example())
 
     def evaluate(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:

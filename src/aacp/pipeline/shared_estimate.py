@@ -1,26 +1,20 @@
-"""SharedEstimate: the estimate of one network, made once and used by all searches of a run or sweep."""
+"""SharedEstimate: the inheritance and the estimate of one network, each made once for all stages of a run or sweep."""
 
 from __future__ import annotations
 
-from torch import nn
-
 from aacp.channels import ChannelGraph
-from aacp.estimate.importance import unit_importance
-from aacp.estimate.inheritance import Order, inherit
+from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE
-from aacp.estimate.recalibration import recalibrate
-from aacp.pipeline.delivery import KeptChannels
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
-from aacp.structure import Structure
 
 
 class SharedEstimate:
-    """What the runs of a sweep share: how structures become networks, and their estimated scores.
+    """How structures become networks, and their estimated scores.
 
-    Both are made when they are first needed. Every run of a sweep prunes the same network along the same graph, so
-    that one of each is enough.
+    Both are made when they are first needed: a finished run needs no estimate. All runs of a sweep prune the same
+    network along the same graph, so that they share one of each.
 
     Args:
         task: the network and its data.
@@ -30,27 +24,27 @@ class SharedEstimate:
     def __init__(self, task: PruningTask, plan: Plan) -> None:
         self.task = task
         self.plan = plan
+        self._inheritance: Inheritance | None = None
         self._estimate: PSAE | None = None
 
-    def kept(self, graph: ChannelGraph, structure: Structure) -> KeptChannels:
-        """The channels that a structure keeps."""
-        scores = unit_importance(self.task.model, graph, self.plan.importance, self.plan.seed)
-        return Order.of(graph, scores).kept(structure)
-
-    def network(self, graph: ChannelGraph, structure: Structure) -> nn.Module:
-        """The network with a structure, with inherited weights, recalibrated."""
-        plan = self.plan
-        network = inherit(self.task.model, graph, structure, importance=plan.importance, seed=plan.seed)
-        recalibrate(network.to(self.task.device), self.task.calibration(plan))
-        return network
+    def inheritance(self, graph: ChannelGraph) -> Inheritance:
+        """How structures become networks: the same for the estimate, for probes and for the delivered network."""
+        if self._inheritance is None:
+            self._inheritance = Inheritance(
+                self.task.model,
+                graph,
+                self.task.calibration(self.plan),
+                importance=self.plan.importance,
+                seed=self.plan.seed,
+                reconstruction=self.plan.reconstruction,
+                device=self.task.device,
+            )
+        return self._inheritance
 
     def estimate(self, graph: ChannelGraph, known: History) -> PSAE:
         """The estimate, with the scores that are known from earlier runs."""
         if self._estimate is None:
-            task, plan = self.task, self.plan
-            self._estimate = PSAE(
-                task.model, graph, calibration=task.calibration(plan), holdout=task.read(task.data.holdout),
-                score=task.score, importance=plan.importance, seed=plan.seed, device=task.device,
-            )  # fmt: skip
+            holdout = self.task.read(self.task.data.holdout)
+            self._estimate = PSAE(self.inheritance(graph), holdout, score=self.task.score)
         self._estimate.scores.update({candidate.structure.counts: candidate.score for candidate in known})
         return self._estimate

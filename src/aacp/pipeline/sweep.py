@@ -96,8 +96,15 @@ def sweep(
     """
     task = PruningTask(model, data, name, device_of(device), score, loss=loss)
     limits = tuple(Budget.of(budget) for budget in budgets)
-    plan.check_budgets(limits)
+    check_sweep(plan, limits)
     return SweepRun(task, limits, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
+
+
+def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
+    """Reject a plan with a max_drop, which is for one run, and budgets that do not fit the plan."""
+    if plan.max_drop is not None:
+        raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
+    plan.check_budgets(budgets)
 
 
 class SweepRun:
@@ -105,7 +112,7 @@ class SweepRun:
 
     Args:
         task: the network and its data.
-        budgets: one for each run, already compared with the plan (`Plan.check_budgets`).
+        budgets: one for each run, already compared with the plan (`check_sweep`).
         plan: how to search and train.
         folder: holds a run folder for each budget.
         train: train every network, not only search.
@@ -123,8 +130,6 @@ class SweepRun:
         known_from: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> None:
-        if plan.max_drop is not None:
-            raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
         self.task = task
         self.budgets = list(dict.fromkeys(budgets))
         self.plan = plan if train else replace(plan, recipe=None, from_scratch=False, train_on_holdout=False)

@@ -213,7 +213,8 @@ def _reproduction(run: Run) -> Markup:
 def _asked(request: Request) -> str:
     if request.max_drop is None:
         return asked(request.limits)
-    drop = f"as few {cost_words(request.shrink or '')} as a drop of {difference(0.0, request.max_drop, request.metric)} allows"
+    allowed = difference(0.0, request.max_drop, request.metric)
+    drop = f"as few {cost_words(request.shrink or '')} as a drop of {allowed} allows"
     return f"{drop}; {asked(request.limits)}" if request.limits else drop
 
 
