@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -280,3 +281,32 @@ def test_what_is_not_here_is_refused_before_anything_is_asked(model, data, tmp_p
     with pytest.raises(aacp.InvalidOption, match=words):
         prune(model, data, {"latency": 0.4}, tmp_path, plan=replace(PLAN, **change))
     assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.usefixtures("traced_before")
+def test_without_plotly_a_run_ends_without_a_report_and_says_so_once(model, data, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED, verbose=True)
+    assert (
+        capsys.readouterr().err.count("no report. plotly is not installed. Install it with: pip install 'aacp[report]'")
+        == 1
+    )
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_file_records_which_channels_were_kept(model, whole: Pruned) -> None:
+    (cut,) = aacp.Artefact.read(whole.file).cuts
+    weights = dict(model.named_parameters())
+    assert cut.channels is not None
+    assert [len(channels) for channels in cut.channels] == list(whole.choice.counts)
+    names = [group.name for group in whole.graph.free]
+    inner = names.index("layer1.0.conv1")  # produced by one layer: l1 keeps its largest filters
+    norms = weights["layer1.0.conv1.weight"].abs().sum((1, 2, 3))
+    assert sorted(cut.channels[inner]) == sorted(norms.argsort(descending=True)[: len(cut.channels[inner])].tolist())
+
+
+def test_only_a_network_with_a_name_is_loaded_without_a_fresh_one(model, data, whole: Pruned, tmp_path: Path) -> None:
+    assert aacp.Artefact.read(whole.file).model == "digits_resnet"
+    unnamed = prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
+    assert aacp.Artefact.read(unnamed.file).model is None
+    assert aacp.RunFolder(tmp_path).read_json("run.json")["model"] == type(model).__name__

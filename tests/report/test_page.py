@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,3 +200,10 @@ def test_the_command_prints_where_the_page_is(made: Made, tmp_path: Path) -> Non
     assert result.exit_code == 1
     assert result.stderr.startswith("NothingToReport: There is no folder")
     assert CliRunner().invoke(main, ["report"]).exit_code == 2
+
+
+def test_without_plotly_the_command_says_how_to_install_it(made: Made, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    result = CliRunner().invoke(main, ["report", str(made.path), "--out", str(tmp_path / "p.html")])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "MissingPackage: plotly is not installed. Install it with: pip install 'aacp[report]'.\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from aacp.errors import InvalidOption, RunMismatch
@@ -25,12 +25,21 @@ def recorded_name(value: str | Callable[..., Any] | None) -> str | None:
     return value if value is None or isinstance(value, str) else source_of(value)
 
 
-def restored(name: str | None, what: str, arguments: str) -> Any:
-    """What run.json names, imported again; `what` is the field of the plan, for the message if that is impossible."""
-    if name is not None and not is_importable(name):
-        source = name.partition("#")[0]
+def restored(name: str, what: str, arguments: str, known: Container[str]) -> Any:
+    """What run.json names, imported again.
+
+    Args:
+        name: the recorded name.
+        what: the field of the plan, for the message if the function cannot be imported.
+        arguments: what the function is called with, for the same message.
+        known: names that stand for built-in choices, such as "l1".
+    """
+    if name in known:
+        return name
+    if ":" not in name or not is_importable(name):
         raise RunMismatch(
-            f"The {what} of this run is {source}, which cannot be imported: it is a lambda, a local function, or "
-            f"defined in a script. Call aacp.prune again with it, or search again with a {what} that a module defines."
+            f"The {what} of this run is {name.partition('#')[0]}, which cannot be imported: it is a lambda, a local "
+            "function, defined in a script, or recorded by an older version. Call aacp.prune again with it, or search "
+            f"again with a {what} that a module defines."
         )
     return imported(name, arguments)

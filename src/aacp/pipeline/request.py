@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.errors import RunMismatch
+from aacp.estimate.importance import CRITERIA
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
 from aacp.pipeline.delivery import ARTEFACT
@@ -28,6 +29,7 @@ from aacp.runs.files import GRAPH, RUN, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import processor
 from aacp.runs.sources import is_importable, short_name, source_of
+from aacp.search.methods import METHODS
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 from aacp.version import __version__
@@ -53,6 +55,7 @@ FUNCTIONS = {
     "importance": "(model, graph, calibration)",
     "reconstruction": "(network, original, graph, kept, calibration)",
 }
+BUILT_IN: dict[str, Container[str]] = {"method": METHODS, "importance": CRITERIA, "reconstruction": ()}
 
 
 def register_request(
@@ -150,7 +153,7 @@ def plan_of(request: Request, **changes: Any) -> Plan:
     found = {name: value for name, value in recorded.items() if value is not None}
     for name, arguments in FUNCTIONS.items():
         if name in found:
-            found[name] = restored(found[name], name, arguments)
+            found[name] = restored(found[name], name, arguments, BUILT_IN[name])
     if isinstance(request.pruning_step, list):
         found["pruning_step"] = tuple(request.pruning_step)
     if request.deployment is not None:
