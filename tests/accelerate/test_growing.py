@@ -157,7 +157,7 @@ def test_of_groups_side_by_side_one_takes_what_is_missing() -> None:
     )
 
 
-def test_widths_that_do_not_fit_are_refused() -> None:
+def test_widths_that_do_not_fit_are_rejected() -> None:
     model = nn.Sequential(unit(3, 11), conv(11, 5, 1))
     graph = traced(model, torch.randn(2, 3, 8, 8))
     for widths in ((10,), (16, 16)):

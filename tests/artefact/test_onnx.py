@@ -93,7 +93,7 @@ def test_the_model_is_not_touched_and_equal_models_give_equal_files(tmp_path: Pa
 
 def test_a_network_for_one_batch_size_is_exported_for_that_one(tmp_path: Path) -> None:
     x = torch.randn(2, 3, 8, 8)
-    with pytest.raises(aacp.ExportFailed, match=r"cannot be turned into ONNX.*dynamic_batch=False"):
+    with pytest.raises(aacp.ExportFailed, match=r"cannot be converted to ONNX.*dynamic_batch=False"):
         aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", x)
     assert list(tmp_path.iterdir()) == []
     found = aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", {"x": x}, dynamic_batch=False)

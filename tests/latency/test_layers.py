@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -40,7 +42,7 @@ def test_functions_count_as_layers_and_depthwise_convolutions_are_distinguished(
 
 
 class Scaled(nn.Module):
-    """Calls a product that its graph does not list: two constants are multiplied."""
+    """Calls a product between its convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +55,10 @@ class Scaled(nn.Module):
 
 def test_a_product_that_the_graph_does_not_list_begins_no_piece() -> None:
     model, example = Scaled(), torch.randn(1, 3, 8, 8)
-    layers, _ = describe_pieces(model, example, aacp.trace(model, example))
+    graph = aacp.trace(model, example)
+    assert len(describe_pieces(model, example, graph)[0]) == 3
+    convolutions = tuple(layer for layer in graph.layers if layer.is_convolution)
+    layers, _ = describe_pieces(model, example, replace(graph, layers=convolutions))
     assert [layer.name for layer in layers] == ["conv", "last"]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from aacp.errors import ExportFailed, InvalidOption, first_line
+from aacp.torch_internals import pytree
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[onnx]'"

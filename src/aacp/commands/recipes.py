@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import click
 
 from aacp.commands.options import gathered
-from aacp.train.recipe import DIGITS, FINETUNE, FINETUNE_MIXED, RECIPES, Recipe
-
-# The digits are few: they need less time, and their teacher knows little more than the labels.
-DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
+from aacp.train.recipe import FINETUNE, RECIPES, Recipe
+from aacp.zoo.catalogue import named_data
 
 
 @dataclass(frozen=True)
@@ -35,11 +33,10 @@ class Training:
     def _named(self, data: str, scratch: bool, loss: str | None) -> Recipe:
         if self.recipe is not None:
             return RECIPES[self.recipe]
-        if data == "digits":
-            return DIGITS if scratch else DIGITS_FINETUNE
-        if scratch:
-            return RECIPES["base"]
-        return FINETUNE_MIXED if data.startswith("cifar10:") and loss is None else FINETUNE
+        known = named_data(data)
+        recipe = RECIPES[known.recipe if scratch else known.finetune_recipe]
+        # The user's own loss may not accept the mixed labels of a recipe that mixes images.
+        return FINETUNE if recipe.mixing and loss is not None else recipe
 
 
 TRAINING_OPTIONS = tuple(field.name for field in fields(Training))

@@ -77,7 +77,7 @@ class NetworkTimer:
 
     def _prepare(self, structure: Structure) -> PieceTimer:
         return self._where.resolved_runtime.prepare_pieces(
-            shrink(self._model, self._graph, structure, example=self._example),
+            shrink(self._model, self._graph, structure, example=self._example).eval().cpu(),
             self._example,
             timed_layers(self._graph, self._layers, structure),
             device=self._where.device,
