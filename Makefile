@@ -1,37 +1,78 @@
 # Two commands for a fresh machine: `make demo` and `make test`. Each sets up .venv by itself.
+# CONTRIBUTING.md says what the other targets are for.
 PYTHON ?= python3
 BIN := .venv/bin
+SOURCES := src tests benchmarks examples docs
 
-.PHONY: demo test check format clean
+.PHONY: demo test quick timing test-plain check format docs wheel-demo clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
+# The gate: everything except the tests that compare times.
 test: check
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal -m "not timing"
+
+# The contributor's tier, under a minute on two cores.
+QUICK := -n 2 --dist worksteal -m "not slow and not timing and not gpu"
+
+quick: .venv/complete
+	$(BIN)/pytest $(QUICK)
+
+# One process: a second one would disturb the clock.
+timing: .venv/complete
+	$(BIN)/pytest -m timing
+
+# The core must work without the code that only makes it faster.
+test-plain: .venv/complete
+	rm -rf build/plain && mkdir -p build/plain
+	tar --exclude ./build --exclude ./.venv --exclude ./.git --exclude ./runs -cf - . | tar -xf - -C build/plain
+	rm -rf build/plain/src/aacp/accelerate build/plain/tests/accelerate
+	cd build/plain && PYTHONPATH=src "$(CURDIR)/$(BIN)/python" -m pytest -n 2 --dist worksteal -m "not timing"
 
 check: .venv/complete
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
 format: .venv/complete
-	$(BIN)/ruff check --fix src tests benchmarks examples
-	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
 
-# Compiling all that torch brings takes longer than compiling what is used of it, when it is; and that is kept, whatever
-# the environment says, or every process would compile it again.
+# The site in build/site. Its pages are copied so that their relative links hold; a broken link fails the build.
+docs: .venv/docs
+	rm -rf build/pages && mkdir -p build/pages/src/aacp/zoo
+	cp -R *.md docs examples benchmarks build/pages
+	cp src/aacp/zoo/DIGITS.md build/pages/src/aacp/zoo
+	$(BIN)/python docs/generate_api.py build/pages/docs/api.md
+	$(BIN)/zensical build --clean --strict
+
+# The demo with the installed wheel alone, from an empty folder.
+wheel-demo:
+	rm -rf build/wheel && mkdir -p build/wheel/empty
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	build/wheel/venv/bin/pip install --quiet --no-compile --constraint constraints.txt \
+		"$$(echo build/wheel/aacp-*.whl)[onnx,train,report]"
+	cd build/wheel/empty && env -u PYTHONPATH ../venv/bin/python "$(CURDIR)/examples/demo.py"
+
+# Bytecode is compiled when a module is first imported and then kept: compiling all of torch at installation takes longer,
+# and an environment that sets PYTHONDONTWRITEBYTECODE would compile again in every process.
 export PYTHONDONTWRITEBYTECODE =
 PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) '.[onnx]'
+	$(PIP) '.[onnx,train,report]'
 	touch $@
 
 .venv/complete: .venv/ready
-	$(PIP) '.[vision,onnx,dev]'
+	$(PIP) '.[all,dev]'
+	touch $@
+
+.venv/docs: .venv/ready
+	$(PIP) '.[all,docs]'
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv build

@@ -1,6 +1,8 @@
 """The tracer on many networks: which pass, how much of them is free to prune, how long it takes.
 
-    python benchmarks/zoo.py ../shared/zoo.txt [--out benchmarks/results/zoo.json] [--only NAME ...]
+    python benchmarks/zoo.py [--out benchmarks/results/zoo.json] [--only NAME ...]
+
+The names of the networks are in benchmarks/zoo.txt.
 
 A network passes if every free group is cut to about half and the smaller network runs, keeps its output shape, and
 equals the masked original: within 1e-5 of the output's scale in float32 or, where rounding leaves that open, within
@@ -26,6 +28,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import aacp
 from aacp.graph.tracing import prepare
 from aacp.zoo.models import build_model, example_input
+
+NAMES = Path(__file__).with_name("zoo.txt")
 
 
 def half_of(graph: aacp.ChannelGraph, generator: np.random.Generator) -> dict[str, Any]:
@@ -74,11 +78,10 @@ def examine(name: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("list", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
-    names = [name for name in options.list.read_text().split() if not options.only or name in options.only]
+    names = [name for name in NAMES.read_text().split() if not options.only or name in options.only]
     results: dict[str, dict[str, Any]] = {}
     for name in names:
         try:

@@ -1,12 +1,13 @@
-"""What every test needs: torchvision importable beside a CPU-only torch, one thread per worker."""
+"""What every test needs: torchvision importable beside a CPU-only torch, and one thread per worker."""
 
 import os
 
 import pytest
 import torch
 
-from aacp.zoo.imports import import_torchvision
+from aacp.zoo._torchvision import import_torchvision
 
+os.environ["AACP_STRICT_RULES"] = "1"  # a rule that fails is a bug: it must fail a test, not freeze channels
 torch.set_num_threads(1 if os.environ.get("PYTEST_XDIST_WORKER") else 2)
 import_torchvision()
 

@@ -19,6 +19,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_trace_prints_groups_and_costs() -> None:
     code, out, _ = run("trace", "timm:test_resnet", "--input", "1x3x32x32", "--frozen", "layer4", "--scope", "inner")
     assert code == 0
@@ -57,6 +58,7 @@ def test_mistakes_end_in_one_line_and_a_code(arguments: tuple[str, ...], code: i
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_export_writes_a_checked_file_and_says_so(tmp_path: Path) -> None:
     model, x = aacp.build_model("digits_resnet"), torch.randn(1, 1, 8, 8)
     graph = aacp.trace(model, x)
@@ -79,6 +81,7 @@ def test_help_does_not_pay_for_torch() -> None:
     assert result.stdout.rstrip().endswith("False")
 
 
+@pytest.mark.slow
 def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

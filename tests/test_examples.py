@@ -47,6 +47,7 @@ def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "export_both", lambda *_: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "no_onnx")
 @pytest.mark.parametrize(("name", "rate"), [("own_model", 0.5), ("segmentation", 0.5), ("torchvision_network", 0.33)])
 def test_an_example_prunes_to_its_budget(
@@ -66,6 +67,7 @@ def test_mean_iou_of_known_answers() -> None:
     assert score == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
 
 
+@pytest.mark.slow
 def test_an_example_runs_by_its_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -19,6 +19,7 @@ from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
+from aacp.zoo.catalogue import named_data
 
 
 class Commands(click.Group):
@@ -117,9 +118,7 @@ def train(
     """Train MODEL and keep its weights in a run folder; the same command again resumes an interrupted training."""
     from aacp.train.job import TrainingJob
 
-    recipe = RECIPES[name or ("digits" if data == "digits" else "base")].changed(
-        epochs, batch_size, lr, precision, seed
-    )
+    recipe = RECIPES[name or named_data(data).recipe].changed(epochs, batch_size, lr, precision, seed)
     if teacher is not None and teacher_weights is None:
         raise click.UsageError(
             "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both."

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from aacp.errors import UntraceableModel, first_line
+from aacp.torch_internals import forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -20,7 +21,7 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     seen: set[int] = set()
     for path, module in model.named_modules():
         plain = {key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)}
-        for key, value in [*module._parameters.items(), *module._buffers.items(), *plain.items()]:
+        for key, value in [*own_parameters(module).items(), *own_buffers(module).items(), *plain.items()]:
             if value is not None and id(value) not in seen:
                 seen.add(id(value))
                 yield (f"{path}.{key}" if path else key), value
@@ -61,15 +62,7 @@ def positional(model: nn.Module, example: Any) -> tuple[Any, ...]:
 
 def has_external_references(module: nn.Module) -> bool:
     """Whether something from outside would not be there in a copy, or would not know it."""
-    hooks = [module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks]
-    for parameter in module.parameters(recurse=False):
-        hooks += [parameter._backward_hooks or {}, getattr(parameter, "_post_accumulate_grad_hooks", None) or {}]
-    return any(hooks) or is_compiled(module)
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Whether torch.compile has made something of a module, which would be made anew for another."""
-    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+    return has_hooks(module) or is_compiled(module)
 
 
 def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = None) -> nn.Module:
@@ -86,7 +79,7 @@ def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = 
             f"{type(model).__name__} cannot be copied: {first_line(error)}. Move what cannot be copied out of it."
         ) from error
     for module in twin.modules():
-        for functions in (vars(module), module._forward_hooks, module._forward_pre_hooks):
+        for functions in (vars(module), *forward_hooks(module)):
             _rebind_closures(functions, memo)
     return twin
 
@@ -105,7 +98,7 @@ def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any
 def detach_hooks(model: nn.Module) -> None:
     """Let the hooks of a copy write to copies of what their functions have closed over, not to the caller's lists."""
     for module in model.modules():
-        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+        for hooks in forward_hooks(module):
             for key, function in list(hooks.items()):
                 if isinstance(function, types.FunctionType):
                     held = closure_of(function).items()

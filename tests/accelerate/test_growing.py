@@ -17,6 +17,8 @@ from aacp.graph.tracing import followed
 from graph.micro_networks import MICRO, conv, unit
 from graph.oracles import in_double, tensors
 
+pytestmark = pytest.mark.slow
+
 # Of the 149 micro networks 127 can be grown (all were tried by hand; these hold every way in which lanes are laid out).
 GROWABLE = """flatten_by_attribute grouped_conv_transpose padded_shortcut stochastic_depth inception_concat
     chunk_gate shufflenet_v1 squeeze_excite_linear batch_norm_without_affine tied_convolutions""".split()

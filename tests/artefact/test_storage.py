@@ -71,6 +71,7 @@ def assert_same(one: nn.Module, other: nn.Module, arguments: tuple[Any, ...]) ->
         assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_constructs_of_every_kind_come_back_bit_for_bit(name: str, tmp_path: Path) -> None:
     micro = BY_NAME[name]
@@ -83,6 +84,7 @@ def test_constructs_of_every_kind_come_back_bit_for_bit(name: str, tmp_path: Pat
         assert len(list(loaded.parameters())) == len(list(network.parameters()))  # shared weights are still shared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"), [("resnet20", 32), ("torchvision:mobilenet_v2", 32), ("timm:test_resnet", 32)]
 )
@@ -111,6 +113,7 @@ def test_a_function_of_the_users_is_called_by_its_name(tmp_path: Path, monkeypat
         aacp.load("b")
 
 
+@pytest.mark.slow
 def test_a_fresh_process_loads_without_search_or_report_and_writes_the_same_bytes(tmp_path: Path) -> None:
     x = torch.randn(2, 3, 8, 8)
     network, graph, kept = pruned(aacp.build_model("digits_resnet"), x[:, :1])
@@ -136,7 +139,8 @@ aacp.save(network, found.graph, {str(again)!r}, kept=found.cuts[0].kept, model=f
     result = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     rooms = {name.split(".")[1] for name in json.loads(result.stdout.replace("'", '"')) if name.startswith("aacp.")}
-    assert rooms <= {"artefact", "channels", "lanes", "structure", "errors", "runs", "modules", "graph", "zoo"}
+    plain = {"channels", "structure", "errors", "version"}
+    assert rooms <= plain | {"artefact", "runs", "modules", "torch_internals", "graph", "zoo"}
     assert "plotly" not in result.stdout
     assert again.read_bytes() == path.read_bytes()
 
@@ -152,6 +156,7 @@ def test_the_header_tells_everything_but_the_weights(saved: tuple[Path, nn.Modul
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_a_loaded_network_trains_copies_exports_and_compiles(saved: tuple[Path, nn.Module, aacp.ChannelGraph]) -> None:
     path, network, _ = saved
     loaded = aacp.load(path, into=chain())
@@ -258,3 +263,41 @@ def test_what_a_network_makes_while_it_runs_keeps_nobody_from_loading(first: Ten
         aacp.save(network, graph, tmp_path / "gridded.safetensors", example=X)
         loaded = aacp.load(tmp_path / "gridded.safetensors", into=Gridded(first))
         assert torch.equal(loaded(X), expected)
+
+
+OLD = Path(__file__).parent / "old"  # written by the version before the second redesign, with digits_resnet
+
+
+@pytest.mark.parametrize("file", ["channels", "counts"])
+def test_a_file_of_the_previous_version_still_loads(file: str, tmp_path: Path) -> None:
+    expected = load_file(OLD / "expected.safetensors")
+    loaded = aacp.load(OLD / f"{file}.safetensors")
+    torch.testing.assert_close(loaded(expected["inputs"]), expected["outputs"])
+    header = aacp.Artefact.read(OLD / f"{file}.safetensors")
+    assert list(header.structure) == [6, 6, 12, 3, 3, 24, 6, 6]
+    assert header.model == "digits_resnet"
+    (cut,) = header.cuts
+    aacp.save(loaded, cut.graph, tmp_path / "again", kept=cut.kept, model=header.model)
+    assert_same(loaded, aacp.load(tmp_path / "again"), (expected["inputs"],))
+
+
+def test_the_channels_that_were_kept_are_recorded_if_they_are_given(tmp_path: Path) -> None:
+    channels = aacp.Artefact.read(OLD / "channels.safetensors").cuts[0].channels
+    assert channels is not None
+    assert channels[0] == (1, 3, 5, 7, 9, 11)
+    assert aacp.Artefact.read(OLD / "counts.safetensors").cuts[0].channels is None
+
+
+def test_least_squares_serve_only_networks_that_come_without_what_they_kept(
+    tmp_path: Path, cut_chain: tuple[nn.Module, aacp.ChannelGraph, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, graph, kept = cut_chain
+    monkeypatch.setattr("aacp.artefact.storage.structure_of", None)
+    header = aacp.save(network, graph, tmp_path / "a", kept=kept)
+    assert header.cuts[0].channels == tuple(tuple(sorted(kept[group.name])) for group in graph.free)
+    wrong = {name: channels[:-1] for name, channels in kept.items()}
+    with pytest.raises(
+        aacp.GraphMismatch, match=r"0\.bias has shape \(4,\) in this network, but the graph, cut to \[3, 2\]"
+    ):
+        aacp.save(network, graph, tmp_path / "b", kept=wrong)
+    assert not (tmp_path / "b").exists()

@@ -18,6 +18,7 @@ def invoked(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_fig3_prints_every_reading_and_draws_the_curve(tmp_path: Path) -> None:
     output = invoked("fig3", "--seeds", "1", "--iterations", "20", "--out", str(tmp_path))
     for part in ("IDE, fig3 preset", "IDE as printed", "ABC as ABCPruner", "ABC, classical", "numpy", "seeds: 0 to 0"):
@@ -40,6 +41,7 @@ def test_curves_never_rise_and_count_iterations_not_generations() -> None:
     assert curve.final == 0.5
 
 
+@pytest.mark.slow
 def test_search_compares_at_equal_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "NETWORKS", ("resnet20",))
     comparison = compare.measure("random", seeds=2, methods=("default", "paper", "uniform"), marks=(10, 20))
@@ -68,6 +70,7 @@ def test_proposals_are_cheap() -> None:
     assert slack.overhead("ide+", evaluations=50) < 10
 
 
+@pytest.mark.slow
 def test_searching_needs_neither_torch_nor_plotly() -> None:
     code = "import sys, aacp.bench.commands, aacp.search.methods; print({'torch', 'plotly', 'rich'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"

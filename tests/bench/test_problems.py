@@ -44,6 +44,7 @@ def test_no_structure_beats_the_knapsacks_optimum_and_search_comes_close() -> No
     assert blind.optimum is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_damage_grows_from_nothing_and_the_flat_structure_is_beaten(family: str) -> None:
     problem = pruning_problem(family, "resnet20", seed=4)

@@ -15,6 +15,7 @@ from aacp.search.population import Population
 from aacp.space import SearchSpace
 
 
+@pytest.mark.slow
 def test_the_classical_colony_solves_equation_14_and_abcpruners_does_not() -> None:
     problem = equation_14()
     solved = BeeColony(problem.space, problem.budget, settings=classical(problem.space))

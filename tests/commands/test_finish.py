@@ -14,6 +14,8 @@ import aacp
 from aacp.cli import main
 from aacp.pipeline.pruning import PruningRun
 
+pytestmark = pytest.mark.slow
+
 SEARCH = ["--data", "digits", "--prune-macs", "0.5", "--evaluations", "8", "--calibration", "64", "--device", "cpu"]
 
 
@@ -135,7 +137,7 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
         (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 1, "is not a quantity"),
         (("evaluate", "digits_resnet"), 1, "does not record what data"),
         (("evaluate", "digits_resnet", "--data", "digits", "--model", "resnet20"), 1, "resnet20 would be ignored"),
-        (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is no function"),
+        (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is not a function"),
     ],
 )
 def test_mistakes_end_in_one_line_and_a_code(arguments, code: int, words: str, tmp_path: Path) -> None:

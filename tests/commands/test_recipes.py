@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aacp.commands.recipes import DIGITS_FINETUNE, recipe_of
-from aacp.train.recipe import BASE, CIFAR10_FINETUNE, DIGITS, FINETUNE, FINETUNE_MIXED, Recipe
+from aacp.commands.recipes import recipe_of
+from aacp.train.recipe import BASE, CIFAR10_FINETUNE, DIGITS, DIGITS_FINETUNE, FINETUNE, FINETUNE_MIXED, Recipe
 
 DEFAULTS = {"recipe": None, "epochs": None, "lr": None, "batch_size": None}
 

@@ -11,6 +11,7 @@ from aacp.zoo.models import build_model
 from graph.oracles import counted_macs, half
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm:test_resnet", "timm:test_efficientnet", "timm:regnetx_002"])
 def test_costs_equal_those_of_the_network_that_is_built(name: str) -> None:
     model, x = build_model(name).eval(), torch.randn(2, 3, 32, 32)

@@ -26,6 +26,8 @@ from estimate.ranks import (
     share,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def alone(name: str, evaluations: int, folder: Path | None = None) -> SearchResult:
     return run_search(method(name), PROBLEM.estimate, evaluations=evaluations, folder=folder)
@@ -121,6 +123,7 @@ def test_any_other_error_stays_what_it_is_on_its_rank_and_names_it_on_the_rest(r
     assert alone("ide+", 40, tmp_path) == alone("ide+", 40)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_ends_the_others_soon_and_costs_a_few_scores(rank: int, tmp_path: Path) -> None:
     begun = time.monotonic()

@@ -68,6 +68,7 @@ def same(one: Any, other: Any) -> bool:
 # -- what is scored ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_the_score_is_the_accuracy_of_the_inherited_and_recalibrated_network(psae, model, graph, execution) -> None:
     estimate = psae(execution=execution, batch_size=16)
@@ -169,6 +170,7 @@ def test_each_structure_is_scored_once_however_it_is_given(psae) -> None:
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_scores_repeat_to_the_last_bit_in_any_order(psae, execution: str) -> None:
     one, other = (psae(execution=execution, score=negative_loss) for _ in range(2))
@@ -195,6 +197,7 @@ def test_data_is_taken_in_every_form(psae, kind: str) -> None:
     assert given(STRUCTURE) == pytest.approx(psae(score=negative_loss)(STRUCTURE), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_the_model_is_not_touched_and_its_later_changes_do_not_show(psae, model, execution: str) -> None:
     model.train()
@@ -253,6 +256,7 @@ def test_the_graph_of_another_network_is_refused(psae) -> None:
         psae(model=nn.Sequential(conv(3, 9), conv(9, 5)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
@@ -289,6 +293,7 @@ def test_the_error_of_a_score_function_keeps_its_cause(psae) -> None:
     assert caught.value.__cause__ is cause
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_a_batch_of_one_value_per_channel_is_a_clear_error(psae, execution: str) -> None:
     parts = (conv(3, 8), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 5))
@@ -300,6 +305,7 @@ def test_a_batch_of_one_value_per_channel_is_a_clear_error(psae, execution: str)
     assert 0 <= psae(model=model, graph=graph, calibration=CALIBRATION[:2], execution=execution)([4]) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_after_an_error_scores_are_what_they_would_have_been(psae, execution: str) -> None:
     fails = [True]
@@ -378,6 +384,7 @@ def limited(most: int, score: Any = negative_loss) -> tuple[Any, list[int]]:
     return scored, tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_out_of_memory_halves_the_batch_goes_on_and_is_noted(psae, execution: str) -> None:
     score, tried = limited(16)

@@ -9,6 +9,7 @@ import aacp
 from aacp.train.recipe import DIGITS
 
 
+@pytest.mark.slow
 def test_on_digits_more_channels_estimate_and_train_better() -> None:
     data = aacp.load_data("digits")
     model = aacp.build_model("digits_resnet")

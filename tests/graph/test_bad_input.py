@@ -106,6 +106,7 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> No
         aacp.trace(net(), IMAGE, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kept", [[9], [0], [2, 2], {"0": []}, {"0": [7, 8]}, {"2": 1}, 5, "ab", None, [1.5], [True], [None], [[[0, 1]]]]
 )

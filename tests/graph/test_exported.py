@@ -43,6 +43,7 @@ def test_literal_sizes_freeze_a_module_but_not_an_exported_graph() -> None:
     assert sum(p.numel() for p in smaller.parameters()) == aacp.params(graph)([3, 1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shufflenet_v1", "res2net", "padded_shortcut", "attention_by_hand", "nested_input"])
 def test_the_exported_form_equals_the_zero_masked_original(name: str) -> None:
     model, example = BY_NAME[name].build().double(), in_double(BY_NAME[name].example())
@@ -65,5 +66,5 @@ def test_the_exported_network_trains_and_copies() -> None:
 def test_the_exported_form_asks_for_the_example() -> None:
     model, x = Literal(), torch.randn(2, 3, 6, 6)
     graph = aacp.trace(model, x, form="exported")
-    with pytest.raises(aacp.InvalidOption, match="Pass shrink the example"):
+    with pytest.raises(aacp.InvalidOption, match="Pass the example that"):
         aacp.shrink(model, graph, [4, 2, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ def components_by_search(pairs: list[tuple[int, int]], count: int) -> list[set[i
     return found
 
 
+@pytest.mark.slow
 @given(PAIRS, PAIRS)
 def test_ids_share_a_root_exactly_if_a_chain_of_ties_joins_them(first: list, second: list) -> None:
     ties = Ties()

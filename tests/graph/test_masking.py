@@ -63,6 +63,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[Tensor, nn.Module], Te
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_norm_over_channels_sees_the_kept_ones_only(name: str) -> None:
     build, by_hand = CASES[name]

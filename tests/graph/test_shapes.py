@@ -15,6 +15,7 @@ BY_NAME = {micro.name: micro for micro in MICRO}
 NAMES = ["uneven_split", "dense_block", "padded_shortcut", "grouped_conv", "inception_concat", "attention_by_hand"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_counts_that_a_network_was_cut_to_are_read_off_its_shapes(name: str) -> None:
     model, example = BY_NAME[name].build(), BY_NAME[name].example()

@@ -107,6 +107,7 @@ class ByPartial(Base):
         return self.head(torch.cat([a.relu(), b.sigmoid()], 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "free"),
     [

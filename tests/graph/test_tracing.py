@@ -33,7 +33,11 @@ def states(graph: aacp.ChannelGraph, layer_name: str) -> set[str | None]:
     return found
 
 
-@pytest.mark.parametrize("micro", MICRO, ids=lambda micro: micro.name)
+# Every tenth network is in the quick tier: together they take most of a minute.
+TIERS = [pytest.param(micro, marks=[pytest.mark.slow] if index % 10 else []) for index, micro in enumerate(MICRO)]
+
+
+@pytest.mark.parametrize("micro", TIERS, ids=lambda micro: micro.name)
 def test_half_of_every_free_group_can_go(micro: Micro) -> None:
     model, example = micro.build(), micro.example()
     before = copy.deepcopy(model.state_dict())

@@ -83,6 +83,7 @@ class Shifted(nn.Module):
         return self.last(self.rest(y.roll(int(y.shape[1] < self.width), dims=2)))
 
 
+@pytest.mark.slow
 def test_a_mistake_far_from_the_output_is_seen_although_signals_fade() -> None:
     assert "first" not in free(Shifted(16, depth=24), torch.randn(1, 3, 8, 8))
 
@@ -100,6 +101,7 @@ def test_a_mistake_behind_a_scale_of_one_element_is_seen() -> None:
     assert "inner.first" not in free(SkipInit(), torch.randn(1, 3, 8, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", [0.0, -1e9, -torch.inf])
 @pytest.mark.parametrize("adds", [False, True])
 def test_a_mistake_beside_a_large_constant_is_seen(fill: float, adds: bool) -> None:
@@ -112,6 +114,7 @@ def test_a_mistake_beside_a_large_constant_is_seen(fill: float, adds: bool) -> N
     assert free(Masking(), torch.randn(1, 3, 9, 9)) == ["first"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [8, 11, 16, 24, 32])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_one_number_for_an_example_varies_enough(width: int, sign: float) -> None:

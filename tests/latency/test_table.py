@@ -28,6 +28,7 @@ def random_rows(space: aacp.SearchSpace, count: int, seed: int = 7) -> np.ndarra
     return np.array([space.sample(generator) for _ in range(count)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [blocked, proportional])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_structures_that_were_not_measured_are_predicted_steps_and_all(kernel, noise: float) -> None:
@@ -40,6 +41,7 @@ def test_structures_that_were_not_measured_are_predicted_steps_and_all(kernel, n
     assert np.abs(found / true - 1).max() < 0.2
 
 
+@pytest.mark.slow
 def test_the_reported_error_is_that_of_structures_no_part_of_the_fit_has_seen(table: LatencyTable) -> None:
     rows = np.array([run.structure for run in table.held_out])
     true = np.array([run.whole / run.reference for run in table.held_out]) * table.reference
@@ -50,6 +52,7 @@ def test_the_reported_error_is_that_of_structures_no_part_of_the_fit_has_seen(ta
     assert replace(table, held_out=liars).seconds(rows) == pytest.approx(table.seconds(rows))
 
 
+@pytest.mark.timing
 def test_a_thousand_structures_are_priced_in_fifty_milliseconds(table: LatencyTable) -> None:
     cost, rows = table.cost(GRAPH), random_rows(SPACE, 1000)
     cost(rows)
@@ -80,6 +83,7 @@ def test_a_limit_below_what_can_be_reached_is_refused_with_both_numbers(table: L
         aacp.Budget(aacp.Limit(table.cost(GRAPH), at_most=1e-9)).check(SPACE)
 
 
+@pytest.mark.slow
 def test_a_corrected_table_believes_later_measurements_most_where_they_were_made(table: LatencyTable) -> None:
     here, near, far = [16, 32, 32, 64], [16, 32, 40, 64], [4, 64, 8, 128]
     before = {name: float(table.cost(GRAPH)(row)) for name, row in {"here": here, "near": near, "far": far}.items()}
@@ -120,7 +124,7 @@ def test_a_table_of_another_setting_is_refused_with_both_values(table: LatencyTa
 
 
 def test_a_table_of_another_machine_is_refused_unless_that_is_meant(table: LatencyTable) -> None:
-    foreign = replace(table, setting=replace(SETTING, machine="a toaster"))
+    foreign = replace(table, conditions=replace(SETTING, machine="a toaster"))
     with pytest.raises(aacp.DeviceMismatch, match="measured on 'a toaster', but this is"):
         foreign.cost(GRAPH)
     assert foreign.cost(GRAPH, elsewhere=True)(GRAPH.full) == table.cost(GRAPH)(GRAPH.full)

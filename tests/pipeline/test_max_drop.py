@@ -21,7 +21,7 @@ from aacp.search.loop import recorded
 from aacp.train.recipe import DIGITS
 
 PLAN = Plan(evaluations=8, calibration_images=128, recipe=None, max_drop=0.1)
-pytestmark = pytest.mark.usefixtures("traced_before")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
 
 
 def found(model, data, budget, folder: Path, plan: Plan) -> ChosenStructure:

@@ -173,6 +173,7 @@ def test_a_network_that_cannot_read_its_data_is_left_to_tracing(tmp_path: Path) 
         aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
 
 
+@pytest.mark.slow
 def test_the_unpruned_network_is_scored_once(tmp_path: Path) -> None:
     scored: list[nn.Module] = []
 
@@ -259,6 +260,7 @@ def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs["logits"], targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("known", "distillation", "words"),
     [

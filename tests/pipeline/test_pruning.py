@@ -26,6 +26,8 @@ from aacp.runs.folder import RunFolder
 from aacp.train.recipe import DIGITS
 from forks import started
 
+pytestmark = pytest.mark.slow
+
 RECIPE = replace(DIGITS.scaled(2), distillation=0.5)
 PLAN = Plan(evaluations=14, recipe=RECIPE, calibration_images=128)
 BUDGET = {"macs": 0.5, "params": 0.33}

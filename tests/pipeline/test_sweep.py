@@ -16,6 +16,8 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.sweep import Sweep, sweep
 from aacp.train.recipe import DIGITS
 
+pytestmark = pytest.mark.slow
+
 PLAN = Plan(evaluations=10, calibration_images=128, recipe=None)
 BUDGETS = [{"macs": macs, "params": params} for macs in (0.3, 0.5) for params in (0.2, 0.6)]
 

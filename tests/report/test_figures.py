@@ -19,6 +19,8 @@ from aacp.runs.files import ChosenStructure, Epoch
 from report.pages import Page
 from report.runs import Made, copy_of, sweep_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def figures(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_the_defaults_are_the_papers() -> None:
 def test_the_first_population_is_drawn_evenly_from_the_space() -> None:
     """Eq. 8."""
     search = ImprovedDifferentialEvolution(SPACE, Budget(), settings=replace(PAPER, population=3000))
-    genes = search._propose()
+    genes = search.propose()
     assert genes.shape == (3000, 6)
     assert genes.min() == 0
     assert genes.max() == 39
@@ -144,6 +144,7 @@ def test_ide_plus_begins_with_seven_shapes_and_never_repeats_itself(problem: Pro
         search.tell([(structure, problem.estimate(structure)) for structure in batch])
 
 
+@pytest.mark.slow
 def test_on_equation_14_reinitialisation_decides_under_the_fig3_preset_and_the_text_fails() -> None:
     problem = equation_14()
 

@@ -45,6 +45,7 @@ def test_fitted_are_the_posterior_means_of_the_observations(data) -> None:
     np.testing.assert_allclose(process.fitted, process.predict(data[0])[0], atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_kernel_chosen_is_the_most_likely_of_the_grid(data) -> None:
     """Oracle: the density of the targets under a normal distribution, by determinant and inverse."""
     widths, scores = data

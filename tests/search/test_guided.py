@@ -42,11 +42,13 @@ def test_it_begins_with_the_seeds_and_then_asks_for_one_at_a_time(problem: Probl
     assert sizes == [10, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_after_fifty_evaluations_it_is_ahead_of_the_papers_search_after_two_hundred() -> None:
     one = pruning_problem("random", "vgg16", seed=11)
     assert true_scores("default", one, 0, [50])[0] > true_scores("paper", one, 0, [200])[0]
 
 
+@pytest.mark.slow
 def test_the_recommendation_is_a_quarter_score_and_three_quarters_model(problem: Problem) -> None:
     search = GuidedEvolution(problem.space, problem.budget, seed=1)
     result = run_search(search, problem.estimate, evaluations=40)
@@ -57,9 +59,10 @@ def test_the_recommendation_is_a_quarter_score_and_three_quarters_model(problem:
     assert result.recommended == result.history[int(np.argmax(0.25 * scores + 0.75 * means))]
 
 
+@pytest.mark.slow
 def test_with_many_groups_and_evaluations_the_likelier_model_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guided, "RIDGE_GROUPS", 5)
-    monkeypatch.setattr(guided, "RIDGE_EVALUATIONS", 20)
+    monkeypatch.setattr(guided, "RIDGE_MIN_GROUPS", 5)
+    monkeypatch.setattr(guided, "RIDGE_MIN_EVALUATIONS", 20)
     problem = pruning_problem("additive", "resnet20", seed=2)
     search = GuidedEvolution(problem.space, problem.budget)
     choices = set()

@@ -26,7 +26,7 @@ def test_arrival_leaves_no_trace_in_the_order() -> None:
 
 
 def test_a_structure_is_held_once() -> None:
-    with pytest.raises(InvalidOption, match="evaluated before"):
+    with pytest.raises(InvalidOption, match="in this history already"):
         history(((1, 2), 0.5), ((1, 2), 0.6))
 
 

@@ -54,8 +54,8 @@ def test_seconds_end_a_search(problem: Problem) -> None:
     assert result.stopped == "seconds"
 
 
-def test_a_search_needs_an_end(problem: Problem) -> None:
-    with pytest.raises(InvalidOption, match="needs an end"):
+def test_a_search_without_a_bound_is_rejected(problem: Problem) -> None:
+    with pytest.raises(InvalidOption, match="has no end"):
         run_search(fresh(problem), problem.estimate)
     with pytest.raises(InvalidOption, match="evaluations is 0"):
         run_search(fresh(problem), problem.estimate, evaluations=0)
@@ -69,6 +69,7 @@ def test_cut_short_and_continued_is_the_same_search(problem: Problem) -> None:
     assert search.history == whole.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", COMPARED)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_stopped_anywhere_a_folder_resumes_exactly_and_evaluates_nothing_twice(
@@ -160,6 +161,7 @@ def test_quiet_unless_asked_to_speak(problem: Problem, capsys: pytest.CaptureFix
     assert "12 evaluations" in captured.err
 
 
+@pytest.mark.slow
 def test_it_speaks_of_what_is_better_of_the_end_and_every_few_seconds(problem: Problem, capsys, monkeypatch) -> None:
     ticks = iter(range(10_000))
     monkeypatch.setattr("aacp.search.loop.time.monotonic", lambda: float(next(ticks)))

@@ -49,6 +49,7 @@ budgets = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(budgets, st.lists(st.floats(-50, 200), min_size=12, max_size=12), st.integers(0, 1000))
 def test_two_sided_rescale_is_legal_within_every_limit_and_leaves_no_step(budget, widths, seed) -> None:

@@ -82,6 +82,7 @@ def test_any_space_and_budget_are_obeyed_or_refused(method: str, widths: list[in
         search.tell([(structure, float(generator.random())) for structure in batch])
 
 
+@pytest.mark.slow
 @every_method
 def test_the_same_seed_gives_the_same_history_and_another_seed_another(
     method: str, problem: Problem, plain: Callable[[str], History]
@@ -92,6 +93,7 @@ def test_the_same_seed_gives_the_same_history_and_another_seed_another(
         assert plain(method) != other.history
 
 
+@pytest.mark.slow
 @every_method
 def test_resumed_is_uninterrupted_at_every_generation(method: str, problem: Problem) -> None:
     """Resumed at any moment, the next moment's state is the same to the last bit: so all that follow are."""
@@ -115,6 +117,7 @@ def test_resumed_is_uninterrupted_at_every_generation(method: str, problem: Prob
             before = after
 
 
+@pytest.mark.slow
 @every_method
 def test_neither_order_nor_number_of_workers_matters(
     method: str, problem: Problem, plain: Callable[[str], History]
@@ -136,6 +139,7 @@ def test_neither_order_nor_number_of_workers_matters(
     assert parallel.history == expected
 
 
+@pytest.mark.slow
 @every_method
 def test_best_is_the_best_ever_told(method: str, problem: Problem) -> None:
     search, scores = search_of(method, problem, 4), []
@@ -147,6 +151,7 @@ def test_best_is_the_best_ever_told(method: str, problem: Problem) -> None:
         assert search.best.score == max(scores)
 
 
+@pytest.mark.slow
 @every_method
 def test_looking_does_not_disturb(method: str, problem: Problem, plain: Callable[[str], History]) -> None:
     watched = search_of(method, problem, 3)
@@ -157,6 +162,7 @@ def test_looking_does_not_disturb(method: str, problem: Problem, plain: Callable
     assert watched.history == plain(method)
 
 
+@pytest.mark.slow
 @every_method
 def test_a_space_with_nothing_left_to_evaluate_ends_the_search(method: str) -> None:
     space = SearchSpace.from_widths([3, 3], pruning_step=1)
@@ -213,6 +219,7 @@ def old(problem: Problem) -> Searcher:
     return told(searcher("default", problem.space, problem.budget, seed=1), problem, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in COMPARED if name not in ("uniform", "sensitivity")])
 def test_a_new_search_can_start_from_the_best_of_an_old_one(method: str, problem: Problem, old: Searcher) -> None:
     tighter = Budget(Limit(resnet(20).macs(), pruning_rate=0.5))

@@ -30,6 +30,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_the_digits_are_learnt_in_a_few_epochs(tmp_path: Path) -> None:
     code, out, err = run(*FOUR, "--run", str(tmp_path), "--json")
     assert code == 0, err
@@ -52,6 +53,7 @@ def test_the_digits_are_learnt_in_a_few_epochs(tmp_path: Path) -> None:
     assert "recipe lr was 0.1, now 0.3" in err
 
 
+@pytest.mark.slow
 def test_a_network_teaches_another_and_weights_are_taken_up(tmp_path: Path) -> None:
     teacher = build_model("digits_resnet")
     torch.save(teacher.state_dict(), tmp_path / "teacher.pt")
@@ -111,6 +113,7 @@ def test_tensorboard_that_is_missing_is_named_with_its_remedy(tmp_path: Path, mo
     assert "TensorBoard is not installed. Install it with: pip install tensorboard." in err
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_how_to_go_on_and_ends_with_130(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "aacp.cli", *FOUR, "--epochs", "400", "--run", str(tmp_path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

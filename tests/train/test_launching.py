@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,11 +16,11 @@ from aacp.cli import main
 from aacp.errors import InvalidOption
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import LOG
-from aacp.train.devices import make_fabric
+from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
 from estimate.ranks import free_port
 
-EPOCHS = 6
+EPOCHS = 5
 SETTINGS = ["--data", "digits", "--epochs", str(EPOCHS), "--device", "cpu", "--json"]
 
 
@@ -44,6 +43,13 @@ def workers(parent: int) -> list[int]:
     return [int(child) for child in children if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()]
 
 
+def learned(folder: Path) -> list[dict[str, float]]:
+    """Return the log of a run without the speed, the only part that may differ between equal runs."""
+    speed = {"seconds", "images_per_second"}
+    return [{key: line[key] for key in line.keys() - speed} for line in RunFolder(folder).read_log(LOG)]
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
 def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -59,7 +65,7 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
     out, err = process.communicate(timeout=180)
     assert process.returncode == 1, err
     assert "WorkerFailed: Process" in err
-    assert f"it goes on from the last finished epoch in {tmp_path / 'two'}" in err
+    assert f"it resumes from the last finished epoch in {tmp_path / 'two'}" in err
     assert "Traceback" not in err
     assert out == ""
 
@@ -71,9 +77,14 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
     assert [line["epoch"] for line in RunFolder(tmp_path / "two").read_log(LOG)] == list(range(1, EPOCHS + 1))
     assert f"epoch {EPOCHS}/{EPOCHS}" in said
     assert f"epoch 1/{EPOCHS}" not in said  # it went on, it did not begin again
-    alone = CliRunner().invoke(main, arguments(tmp_path / "one", 1)).stdout
-    assert json.loads(alone)["test accuracy"] > 0.94
-    assert json.loads(again.stdout)["test accuracy"] > json.loads(alone)["test accuracy"] - 0.03
+    for name, processes in [("one", 1), ("undisturbed", 2)]:
+        monkeypatch.setenv("MASTER_PORT", str(free_port()))
+        assert CliRunner().invoke(main, arguments(tmp_path / name, processes)).exit_code == 0
+    assert learned(tmp_path / "two") == learned(tmp_path / "undisturbed")
+    # Batch norms see half of each batch in two processes, so that losses differ by a few per cent from those of one.
+    for alone, shared in zip(learned(tmp_path / "one"), learned(tmp_path / "two"), strict=True):
+        assert shared["lr"] == alone["lr"]
+        assert shared["loss"] == pytest.approx(alone["loss"], rel=0.1)
 
 
 def test_what_cannot_be_launched_is_refused() -> None:

@@ -62,6 +62,7 @@ def test_a_patch_is_one_rectangle_of_the_one_before_and_labels_count_its_pixels(
     assert len(areas) > 20
 
 
+@pytest.mark.slow
 def test_patches_that_lie_inside_have_the_area_that_was_drawn() -> None:
     torch.manual_seed(3)
     inputs = torch.zeros(4000, 1, 64, 64)
@@ -82,6 +83,7 @@ def test_the_memory_layout_is_kept(mixture: Mixture) -> None:
     assert found.stride() == inputs.stride()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixture", ["blends", "patches"])
 def test_training_on_mixtures_learns_and_repeats(mixture: Mixture) -> None:
     models = [network() for _ in range(2)]
@@ -98,9 +100,10 @@ def test_labels_of_every_pixel_and_losses_of_ones_own_are_refused() -> None:
         InvalidData, match=r"one label for each\. Use .*mixing=0\), or --recipe finetune on the command line\.$"
     ):
         mixed(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.long), 3, 1.0)
-    with pytest.raises(InvalidData, match=r"2 dimensions are no pictures\. Use"):
+    with pytest.raises(InvalidData, match=r"2 dimensions are not images\. Use"):
         mixed(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), 3, 1.0, "patches")
     with pytest.raises(
-        InvalidOption, match=r"may not understand\. Use .*mixing=0\), or --recipe finetune on the command line\.$"
+        InvalidOption,
+        match=r"may not accept mixed labels\. Use .*mixing=0\), or --recipe finetune on the command line\.$",
     ):
         fit(network(), pictures(), RECIPE, loss=F.cross_entropy, device="cpu")

@@ -17,6 +17,8 @@ from aacp import CorruptPicture, InvalidData, InvalidOption, accuracy, load_data
 from aacp.data.batches import Batches
 from aacp.zoo.folders import MEAN, STD, evaluation_pipeline, image_folder, training_pipeline
 
+pytestmark = pytest.mark.slow
+
 COLOURS = {"blue": (20, 30, 220), "green": (20, 200, 30), "red": (220, 20, 30)}
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 
 from aacp import UnknownData, UnknownModel
-from aacp.zoo.imports import function_of, import_torchvision, module_of, named_function
+from aacp.zoo._torchvision import import_torchvision
+from aacp.zoo.imports import function_of, module_of, named_function
 
 
-def test_failures_are_told_in_the_words_of_who_asked() -> None:
+def test_a_failure_is_raised_as_the_error_of_the_caller() -> None:
     with pytest.raises(UnknownModel, match="no Python module 'no_such'"):
         module_of("no_such.module", UnknownModel)
     with pytest.raises(UnknownData, match=r"math has no function 'pi'. Name a function or class that returns the data"):
@@ -26,7 +27,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_module_that_cannot_be_imported_says_why(beside: Path) -> None:
     (beside / "broken.py").write_text("1 / 0\n")
-    with pytest.raises(UnknownData, match=r"broken failed with ZeroDivisionError: division by zero\. Mend it"):
+    with pytest.raises(UnknownData, match=r"broken failed with ZeroDivisionError: division by zero\. Correct it"):
         module_of("broken", UnknownData)
 
 
@@ -54,8 +55,8 @@ def test_a_function_of_the_users_is_found_beside_them(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["math:pi", "math:", ":sqrt", "sqrt"])
-def test_what_is_no_function_is_refused_with_what_it_should_take(name: str) -> None:
-    with pytest.raises(UnknownData, match=rf"{name} is no function. Name one of \(outputs, targets\)"):
+def test_what_is_not_a_function_is_rejected_with_the_arguments_it_should_take(name: str) -> None:
+    with pytest.raises(UnknownData, match=rf"{name} is not a function. Name a function of \(outputs, targets\)"):
         named_function(name, "(outputs, targets)", UnknownData)
 
 
@@ -70,8 +71,8 @@ def test_what_is_no_function_is_refused_with_what_it_should_take(name: str) -> N
         ("/nets/sm", "Use sm:build, and run the command in /nets."),
     ],
 )
-def test_the_name_of_a_file_is_refused_with_the_name_of_its_module(source: str, advice: str) -> None:
-    expected = f"{source} is the name of a file, but a Python module is needed. {advice}"
+def test_the_path_of_a_file_is_rejected_with_the_name_of_its_module(source: str, advice: str) -> None:
+    expected = f"{source} is the path of a file, but a Python module is needed. {advice}"
     with pytest.raises(UnknownModel) as refused:
         function_of(source, "build", "the network", UnknownModel)
     assert str(refused.value) == expected

@@ -17,9 +17,7 @@ from aacp.pipeline import defaults
 @click.command()
 @click.argument("model")
 @RUNTIME
-@click.option(
-    "--device", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda; ONNX Runtime: cpu."
-)
+@click.option("--device", default="cpu", show_default=True, help="Device of the runtime: cpu, or cuda in torch.")
 @BATCH
 @THREADS
 @INPUT
@@ -57,14 +55,19 @@ def measure(
     disturbs the measurement. The same command again resumes an interrupted measurement.
     """
     from aacp.latency.deployment import Deployment
-    from aacp.latency.job import MeasuringJob
+    from aacp.latency.job import MeasurementJob
 
     out = out or f"latency/{re.sub(r'[^A-Za-z0-9._-]+', '-', f'{model}-{runtime}-{device}')}.json"
     where = Deployment(runtime, device, batch, threads)
-    job = MeasuringJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
+    job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
     with resumable(f"{out}.log"):
         table = job.run()
-    found = {"table": out, "seconds": table.reference, "error": asdict(table.error), "setting": asdict(table.setting)}
-    found["warning"] = table.warning
+    found = {
+        "table": out,
+        "seconds": table.reference,
+        "error": asdict(table.error),
+        "setting": asdict(table.conditions),
+        "warning": table.warning,
+    }
     lines = [str(table), *([table.warning] if table.warning else []), f"table: {out}"]
     click.echo(json.dumps(found) if as_json else "\n".join(lines))

@@ -128,8 +128,8 @@ STEP_HELP = (
     "Steps in which widths are reduced: a share of each such as 0.125, channels such as 8, or auto: found by timing."
 )
 RUNTIME = click.option(
-    "--runtime", type=click.Choice(["onnxruntime", "torch"]), default="onnxruntime", show_default=True,
-    help="Runtime that latency is measured in.",
+    "--runtime", default="onnxruntime", show_default=True, metavar="RUNTIME",
+    help="Runtime that latency is measured in: onnxruntime, torch, or package.module:NAME.",
 )  # fmt: skip
 BATCH = click.option(
     "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs in a timed batch."

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from aacp.commands.options import gathered
-from aacp.train.recipe import DIGITS, FINETUNE, FINETUNE_MIXED, RECIPES, Recipe
-
-# The digits data set is small: it needs less time, and its teacher knows little more than the labels.
-DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
+from aacp.train.recipe import FINETUNE, RECIPES, Recipe
+from aacp.zoo.catalogue import named_data
 
 
 def recipe_of(training: Mapping[str, Any], data: str, scratch: bool, seed: int, loss: str | None = None) -> Recipe:
@@ -32,11 +29,10 @@ def recipe_of(training: Mapping[str, Any], data: str, scratch: bool, seed: int, 
 def _named_recipe(name: str | None, data: str, scratch: bool, loss: str | None) -> Recipe:
     if name is not None:
         return RECIPES[name]
-    if data == "digits":
-        return DIGITS if scratch else DIGITS_FINETUNE
-    if scratch:
-        return RECIPES["base"]
-    return FINETUNE_MIXED if data.startswith("cifar10:") and loss is None else FINETUNE
+    known = named_data(data)
+    recipe = RECIPES[known.recipe if scratch else known.finetune_recipe]
+    # The user's own loss may not accept the mixed labels of a recipe that mixes images.
+    return FINETUNE if recipe.mixing and loss is not None else recipe
 
 
 RECIPE_OPTIONS = ("recipe", "epochs", "lr", "batch_size")

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.images import Images
 from aacp.errors import InvalidData
+from aacp.torch_internals import pytree
 
 MOST_BYTES = 16 << 30  # more than this is a whole training set, given by mistake
 RESIDENT_SHARE = 0.25  # of a device's free memory: the rest is for activations

@@ -1,6 +1,8 @@
-"""Devices: which of them a name means, and whether this machine has it."""
+"""Devices: which one a name means, whether this machine has it, and how many processor cores may be used."""
 
 from __future__ import annotations
+
+import os
 
 import torch
 
@@ -21,6 +23,13 @@ def device_of(device: torch.device | str | None = None, processes: int = 1) -> t
     elif place.type not in _other_accelerators():
         raise InvalidOption(f"There is no device {str(place)!r} here. Use a device that is here, such as cpu.")
     return place
+
+
+def usable_cores() -> int:
+    """The number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _named(name: torch.device | str) -> torch.device:

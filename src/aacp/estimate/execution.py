@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.estimate.inheritance import Inheritance
+from aacp.torch_internals import pytree
 
 
 class Execution(Protocol):

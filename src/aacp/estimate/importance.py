@@ -11,19 +11,19 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelAxis, ChannelGraph
 from aacp.data.batches import Batches
 from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
-from aacp.lanes import Lane
 from aacp.modules import evaluating, named_tensors
+from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 GroupScores = Mapping[str, ArrayLike]  # one number per channel, by the name of the group
 Importance = (
     str | Callable[[nn.Module, ChannelGraph], GroupScores] | Callable[[nn.Module, ChannelGraph, Batches], GroupScores]
 )
-Rows = tuple[torch.Tensor, Lane]  # one row per index of the lane
+Rows = tuple[torch.Tensor, ChannelAxis]  # one row per index of the lane
 CRITERIA = ("l1", "l2", "bn", "random")
 
 
@@ -128,7 +128,7 @@ def _batch_norm_scales(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
     modules, weights = dict(model.named_modules()), dict(named_tensors(model))
     for tensor in graph.tensors:
         path, _, key = tensor.name.rpartition(".")
-        is_scale = key == "weight" and isinstance(modules.get(path), nn.modules.batchnorm._BatchNorm)
+        is_scale = key == "weight" and isinstance(modules.get(path), BatchNorm)
         if is_scale and tensor.lanes[0] is not None:
             yield weights[tensor.name][:, None], graph.lanes[tensor.lanes[0]]
 

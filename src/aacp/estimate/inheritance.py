@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
 from aacp.estimate.importance import Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import recalibrate
-from aacp.graph.surgery import shrink_to_units
+from aacp.graph.surgery import cut_units
 from aacp.modules import copy_module, detach_hooks, device_of_model
 from aacp.structure import Structure
+from aacp.torch_internals import pytree
 
 KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept channels of each free group, by the group's name
 
@@ -143,7 +143,7 @@ class Inheritance:
         networks keep the statistics of the original.
         """
         example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
-        network = shrink_to_units(self.model, self.graph, self.units(structure), example=example).to(self.device)
+        network = cut_units(self.model, self.graph, self.units(structure), example=example).to(self.device)
         if self.reconstruction is not None:
             self._reconstruct(network, self.reconstruction, self.kept(structure))
         recalibrate(network, self.calibration)

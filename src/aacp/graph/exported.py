@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.graph.assembly import Assembled
@@ -19,6 +18,7 @@ from aacp.graph.program import Program
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.slicing import sliced_tensors
 from aacp.modules import named_tensors
+from aacp.torch_internals import operator_arguments, pytree
 
 
 class GraphNetwork(nn.Module):
@@ -80,8 +80,7 @@ def _rewrite(node: fx.Node, use: SizeUse, stays: NDArray[np.bool_]) -> None:
     kept = int((stays[np.maximum(use.lane, 0)] | (use.lane < 0)).sum())
     value = kept if use.value > 0 else -kept
     name, position = use.argument
-    schema = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    place = schema.index(name)
+    place = [argument for argument, _ in operator_arguments(node.target)].index(name)
     old = node.args[place] if place < len(node.args) else node.kwargs[name]
     new: Any = value
     if position is not None:

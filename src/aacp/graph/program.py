@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,22 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.export.graph_signature import ConstantArgument, InputKind
-from torch.utils import _pytree as pytree
 
 from aacp.errors import UntraceableModel, first_line
 from aacp.modules import named_tensors
+from aacp.torch_internals import (
+    calling_module,
+    is_operator,
+    is_wrapped_block,
+    operator_arguments,
+    operator_name,
+    placeholders,
+    pytree,
+)
+
+
+class UnsupportedUse(Exception):
+    """Raised by a rule that does not know what to do with a call; the channels that enter the call are then frozen."""
 
 
 class Call:
@@ -28,9 +38,9 @@ class Call:
     @cached_property
     def operator(self) -> str:
         """The plain name: "relu" for aten.relu_.default."""
-        if not isinstance(self.node.target, torch._ops.OpOverload):
+        if not is_operator(self.node.target):
             return "getitem" if self.node.target is operator.getitem else str(self.node.target)
-        name = self.node.target._schema.name.removeprefix("aten::")
+        name = operator_name(self.node.target).removeprefix("aten::")
         return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
     @property
@@ -41,18 +51,29 @@ class Call:
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """Arguments by name, with the schema's defaults."""
-        if not isinstance(self.node.target, torch._ops.OpOverload):
+        if not is_operator(self.node.target):
             return {}
-        schema = self.node.target._schema.arguments
-        given = {argument.name: value for argument, value in zip(schema, self.node.args, strict=False)}
-        given |= self.node.kwargs
-        return {argument.name: given.get(argument.name, argument.default_value) for argument in schema}
+        defaults = dict(operator_arguments(self.node.target))
+        return defaults | dict(zip(defaults, self.node.args, strict=False)) | self.node.kwargs
 
     def __getitem__(self, name: str) -> Any:
-        return self.arguments[name]
+        """An argument by name: a node if it is a tensor, else its value."""
+        value = self.arguments[name]
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, fx.Node) and not is_tensor(item):
+                raise UnsupportedUse(f"its argument {name!r} is computed while the network runs")
+        return value
 
     def get(self, name: str) -> Any:
-        return self.arguments.get(name)
+        """The same, or None if the operator has no argument of this name."""
+        return self[name] if name in self.arguments else None
+
+    def number(self, name: str) -> int:
+        """An argument by name that must be a whole number, not a tensor."""
+        value = self[name]
+        if not isinstance(value, int):
+            raise UnsupportedUse(f"its argument {name!r} is not a number")
+        return value
 
     def reduced(self, rank: int) -> list[int]:
         """The dimensions that a sum, mean or extremum of a tensor of this rank goes over."""
@@ -69,8 +90,7 @@ class Call:
     @cached_property
     def module(self) -> str:
         """The path of the module whose code made the call."""
-        stack = list((self.node.meta.get("nn_module_stack") or {}).values())
-        return re.sub(r"@\d+", "", stack[-1][0]) if stack else ""
+        return calling_module(self.node)
 
     @property
     def where(self) -> str:
@@ -94,6 +114,7 @@ def is_tensor(node: fx.Node) -> bool:
 
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """The shape of the tensor that a node stands for."""
     return tuple(int(size) for size in node.meta["val"].shape)
 
 
@@ -138,18 +159,18 @@ def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
             ) from error
     _inline_wrapped(exported.graph_module)
     tensors, constants, inputs, settings = {}, {}, [], {}
-    for spec in exported.graph_signature.input_specs:
-        name = getattr(spec.arg, "name", "")
-        if isinstance(spec.arg, ConstantArgument):
-            settings[name] = spec.arg.value
-        elif spec.kind == InputKind.USER_INPUT:
+    for placeholder in placeholders(exported):
+        name, target = placeholder.name, placeholder.target
+        if placeholder.is_setting:
+            settings[name] = placeholder.value
+        elif placeholder.is_input:
             inputs.append(name)
-        elif spec.target in known:
-            tensors[name] = spec.target
-        elif spec.target in exported.constants:
-            constants[name] = exported.constants[spec.target]
+        elif target in known:
+            tensors[name] = target
+        elif target in exported.constants:
+            constants[name] = exported.constants[target]
         else:
-            tensors[name] = _first_name(model, known, spec.target)
+            tensors[name] = _first_name(model, known, target)
     return Program(
         exported.graph_module.graph, tensors, constants, tuple(inputs), settings, exported.call_spec.out_spec
     )
@@ -158,7 +179,7 @@ def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
 def _inline_wrapped(program: fx.GraphModule) -> None:
     """Put the calls of `with autocast` and `with no_grad` blocks, which the exporter keeps apart, where they stand."""
     for node in list(program.graph.nodes):
-        if node.op != "call_function" or "wrap_with" not in str(node.target):
+        if not is_wrapped_block(node):
             continue
         inner = next(position for position, argument in enumerate(node.args) if _is_block(argument))
         block = getattr(program, node.args[inner].target)

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from aacp.errors import InvalidOption
+from aacp.torch_internals import pytree
 
 
 def to_plain(example: Any) -> Any:

@@ -16,6 +16,7 @@ from aacp.graph.labels import Ids, ids_of, varying
 from aacp.graph.program import Call
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.tracked import SHAPE, Source, TorchCall, Tracked, whole_numbers
+from aacp.torch_internals import operator_arguments
 
 TRIALS = 6  # random cuts that a guess about a number must survive; verification has the last word
 
@@ -92,8 +93,7 @@ def _numbers(node: fx.Node) -> tuple[int, ...]:
 def _position(use: SizeUse) -> int:
     """The position of the number in question among all those of its node."""
     name, index = use.argument
-    schema = [argument.name for argument in use.node.target._schema.arguments]  # type: ignore[union-attr]
-    place = schema.index(name)
+    place = [argument for argument, _ in operator_arguments(use.node.target)].index(name)
     before = use.node.args[:place] if place < len(use.node.args) else use.node.args
     return len(list(whole_numbers(before))) + (index or 0)
 

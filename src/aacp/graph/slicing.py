@@ -15,6 +15,7 @@ from aacp.channels import ChannelGraph, HardCodedSize
 from aacp.errors import GraphMismatch
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 from aacp.modules import closure_of, copy_module, named_tensors, with_closure
+from aacp.torch_internals import Convolution, Norm, TransposedConvolution
 
 
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
@@ -136,13 +137,13 @@ def _match_attributes(module: nn.Module) -> None:
     """Make the sizes that torch's own layers show agree with their weights."""
     weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else ()
-    if isinstance(module, nn.modules.conv._ConvTransposeNd):
+    if isinstance(module, TransposedConvolution):
         module.in_channels, module.out_channels = shape[0], shape[1] * module.groups
-    elif isinstance(module, nn.modules.conv._ConvNd):
+    elif isinstance(module, Convolution):
         module.in_channels, module.out_channels = shape[1] * module.groups, shape[0]
     elif isinstance(module, nn.Linear):
         module.out_features, module.in_features = shape
-    elif isinstance(module, nn.modules.batchnorm._NormBase):
+    elif isinstance(module, Norm):
         held = [weight, module.running_mean]
         module.num_features = next((len(t) for t in held if t is not None), module.num_features)
     elif isinstance(module, nn.GroupNorm) and shape:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidOption, InvalidStructure
 from aacp.graph.exported import cut_exported
 from aacp.graph.program import export
 from aacp.graph.slicing import cut
@@ -22,25 +22,34 @@ Kept = Structure | Mapping[str, Any] | Iterable[Any]
 
 
 def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = None) -> nn.Module:
-    """An independent smaller network; the model itself is not touched.
+    """An independent network with fewer channels; the model itself is not changed.
 
-    `kept` says what each free group keeps: counts (the first channels stay) or indices, in the order of `graph.free`
-    or by name; groups that are not named stay whole. The result is a module of the same class, or an exported graph
-    if the network was traced with `form="exported"`; that one needs the `example` again.
+    Args:
+        model: the network that the graph was traced from.
+        graph: its channel graph.
+        kept: what each free group keeps: counts (the first channels stay), indices or masks, in the order of
+            `graph.free` or by name. Groups that are not named stay whole.
+        example: the input that the network was traced on; only for graphs traced with `form="exported"`.
+
+    Returns:
+        A module of the same class, or a `GraphNetwork` if the network was traced with `form="exported"`.
     """
-    return shrink_to_units(model, graph, graph.kept_units(kept), example=example)
+    return cut_units(model, graph, graph.kept_units(kept), example=example)
 
 
-def shrink_to_units(
-    model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *, example: Any = None
-) -> nn.Module:
-    """The same as `shrink`, from a mask of the units that are kept."""
+def cut_units(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *, example: Any = None) -> nn.Module:
+    """What `shrink` returns, from a mask over all units of the graph (True: the unit stays)."""
+    if units.shape != graph.unit_groups.shape or units.dtype != bool:
+        raise InvalidStructure(
+            f"The graph has {len(graph.unit_groups)} units, but the mask is an array of {units.dtype} of shape "
+            f"{units.shape}. Give one truth value per unit."
+        )
     if graph.form == "module":
         return cut(model, graph, units)
     if example is None:
         raise InvalidOption(
-            'This graph was traced with form="exported", but no example was given. Pass shrink the example it was '
-            "traced on."
+            'This graph was traced with form="exported", but no example was given. Pass the example that the network '
+            "was traced on."
         )
     twin = copy_module(model).eval()
     program = export(twin, positional(twin, example))

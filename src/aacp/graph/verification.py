@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.errors import UntraceableModel, first_line
@@ -21,6 +20,7 @@ from aacp.graph.exported import cut_exported
 from aacp.graph.masking import MaskedRun
 from aacp.graph.propagation import Propagation
 from aacp.graph.slicing import cut
+from aacp.torch_internals import BatchNorm, own_buffers, own_parameters, pytree
 
 # Of how much the output varies. Rounding stays below, a wrong channel far above: weights are made lively first.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
@@ -181,14 +181,14 @@ def enliven(model: nn.Module, seed: int) -> None:
         return low + (high - low) * torch.rand(value.shape, generator=generator)
 
     for module in model.modules():
-        for key, value in [*module._parameters.items(), *module._buffers.items()]:
+        for key, value in [*own_parameters(module).items(), *own_buffers(module).items()]:
             if value is None or not value.is_floating_point() or not value.numel():
                 continue
             if key in ("bias", "running_mean"):
                 value.data.copy_(drawn(value, -0.1, 0.1))
-            elif value.dim() < 2 and (key in module._parameters or bool((value == value.reshape(-1)[0]).all())):
+            elif value.dim() < 2 and (key in own_parameters(module) or bool((value == value.reshape(-1)[0]).all())):
                 value.data.copy_(drawn(value, 0.5, 1.5))
-            elif key in module._parameters:
+            elif key in own_parameters(module):
                 fan_in = value.numel() / value.shape[0]
                 value.data.copy_(drawn(value, -1.0, 1.0) * math.sqrt(6 / fan_in))
 
@@ -202,7 +202,7 @@ def settle(model: nn.Module, arguments: tuple[Any, ...]) -> None:
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(spread + 0.1)  # where nothing varies, nothing may be blown up
 
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     handles = [norm.register_forward_pre_hook(take_statistics) for norm in norms]
     try:
         with torch.no_grad():

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.channels import ChannelGraph
 from aacp.data.batches import call, inputs_of, targets_of
@@ -19,6 +18,7 @@ from aacp.graph.surgery import shrink
 from aacp.modules import copy_module, device_of_model, evaluating
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
+from aacp.torch_internals import pytree
 from aacp.train.loader_batches import check_targets
 from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing

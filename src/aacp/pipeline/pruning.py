@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import COSTS
@@ -22,7 +23,7 @@ from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import ExportFailed, InvalidExample, InvalidOption, MissingPackage
 from aacp.graph.tracing import trace
-from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
+from aacp.pipeline.delivery import export_both, file_bytes, save_network
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan

@@ -6,7 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from aacp.artefact.header import ARTEFACT
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.errors import RunMismatch
 from aacp.estimate.importance import CRITERIA
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
-from aacp.pipeline.delivery import ARTEFACT
 from aacp.pipeline.functions import recorded_name, restored
 from aacp.pipeline.latency_stage import TABLE
 from aacp.pipeline.plan import DEFAULT, Plan
@@ -194,7 +194,7 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
         "recipe": None if plan.recipe is None else plan.recipe.to_json(),
-        "deployment": asdict(plan.deployment),
+        "deployment": plan.deployment.to_json(),
         **{name: recorded_name(planned[name]) for name in FUNCTIONS},
     }
 

@@ -15,7 +15,7 @@ from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
-from aacp.latency.checking import LatencyCheck
+from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
 from aacp.pipeline.latency_stage import TABLE, LatencyStage, holds, measured_seconds
 from aacp.pipeline.plan import Plan

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit, amount
 from aacp.cost.kinds import COSTS, LATENCY
@@ -18,7 +19,6 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption, MissingPackage
-from aacp.pipeline.delivery import ARTEFACT
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.preflight import check_scoring
 from aacp.pipeline.pruning import PruningRun

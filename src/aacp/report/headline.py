@@ -10,17 +10,14 @@ from aacp.report.cautions import Remark, cautions
 from aacp.report.numbers import MINUS, difference, duration, percent, quantity, score
 from aacp.report.run import Run
 from aacp.runs.files import BeforeAfter, LimitResult, NetworkMetrics
-
-NAMES = {"cifar10": "CIFAR-10", "digits": "the digits"}
+from aacp.zoo.catalogue import data_title
 
 
 def subject(run: Run) -> str:
     """What was pruned, and on what."""
     if run.request is None:
         return run.name if run.graph is None else run.graph.model
-    name, _, rest = run.request.data.partition(":")
-    data = NAMES.get(name) or (rest if name == "imagefolder" else run.request.data)
-    return f"{run.request.model} on {data}"
+    return f"{run.request.model} on {data_title(run.request.data)}"
 
 
 def headline(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else."""
+"""The page: one self-contained HTML file about one run or several."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from aacp.errors import MissingPackage, NothingToReport
+from aacp.errors import NothingToReport
 from aacp.report.headline import headline, headline_of, remarks
-from aacp.report.html import Markup, details, escaped, joined, tag
+from aacp.report.html import Markup, details, escaped, joined, plotly_script, tag
+from aacp.report.registry import sections
 from aacp.report.run import Run, read_run
-from aacp.report.sections import sections
 from aacp.report.sweep import comparison
 from aacp.runs.files import RUN, TRAINING
 from aacp.runs.folder import RunFolder
@@ -21,14 +21,17 @@ AnyPath = str | os.PathLike[str]
 
 
 def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = None) -> Path:
-    """Write the page about one run folder or several, or about all in a folder of them, and say where it is.
+    """Write a report of one or more runs, and return its path.
 
-    By default it lies in the folder, or in the one that holds all of them.
+    Args:
+        folders: a run folder, several, or a folder that contains run folders, such as that of a sweep.
+        path: a file or a folder. By default, report.html in the run's folder or, with several runs, in the folder
+            that contains all of them.
     """
     given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     places = list(dict.fromkeys(place for folder in given for place in runs_in(folder)))
     if not places:
-        raise NothingToReport("A report needs a run folder, but none was given. Give one or more.")
+        raise NothingToReport("No run folder was given. Give one or more.")
     page = page_of([read_run(place) for place in places])
     target = _default(places) if path is None else Path(path)
     target = target / FILE if target.is_dir() else target
@@ -37,7 +40,7 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
 
 
 def runs_in(place: AnyPath) -> list[Path]:
-    """A run's folder itself; of a folder that holds runs, as a sweep's does, those."""
+    """The folder itself if it is a run's, or else the run folders directly inside it, as in a sweep."""
     folder = Path(place)
     within = sorted(path.parent for path in folder.glob(f"*/{RUN}") if path.parent.name != TRAINING)
     return [folder] if (folder / RUN).exists() or not within else within
@@ -50,17 +53,17 @@ def _default(places: Sequence[Path]) -> Path:
 
 
 def page_of(runs: Sequence[Run]) -> str:
-    """The whole page as text."""
+    """The whole page as HTML."""
     shown = [run for run in runs if not run.is_empty]
     if not shown:
         names = ", ".join(run.name for run in runs)
-        words = " ".join(f"{trouble.rstrip('.')}." for run in runs for trouble in run.troubles)
-        raise NothingToReport(f"There is nothing to show in {names}. {words or 'Give the folder of a run.'}")
+        reasons = " ".join(f"{trouble.rstrip('.')}." for run in runs for trouble in run.troubles)
+        raise NothingToReport(f"There is nothing to show in {names}. {reasons or 'Give the folder of a run.'}")
     body = sections(shown[0], "run0-") if len(shown) == 1 else _several(shown)
     title = headline(shown[0]) if len(shown) == 1 else headline_of(shown)
-    empty = [f"{run.name} holds nothing that could be shown." for run in runs if run.is_empty]
+    empty = [f"{run.name} contains nothing to show." for run in runs if run.is_empty]
     troubles = [*empty, *(f"{run.name}: {trouble}" for run in runs for trouble in run.troubles)]
-    return _document(title, joined([_header(title, shown), _troubles(troubles), body]))
+    return document(title, joined([_header(title, shown), _troubles(troubles), body]))
 
 
 def _header(title: str, runs: Sequence[Run]) -> Markup:
@@ -79,11 +82,11 @@ def _troubles(troubles: Sequence[str]) -> Markup:
     if not troubles:
         return Markup()
     items = tag("ul", *(tag("li", trouble) for trouble in troubles))
-    return tag("aside", tag("p", "Not everything could be read."), items, attributes={"class": "troubles"})
+    return tag("aside", tag("p", "Some files could not be read."), items, attributes={"class": "troubles"})
 
 
 def _several(runs: Sequence[Run]) -> Markup:
-    """The comparison, then each run behind its name; its figures are drawn when it is opened."""
+    """The comparison, then each run in a part that opens on a click; its figures are drawn when it is opened."""
     each = [_folded(run, f"run{place}") for place, run in enumerate(runs)]
     return joined([comparison(runs), tag("section", tag("h2", "Each run"), *each)])
 
@@ -94,14 +97,12 @@ def _folded(run: Run, identity: str) -> Markup:
     return tag("div", inside, attributes={"id": identity, "class": "run"})
 
 
-def _document(title: str, body: Markup) -> str:
-    try:
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingPackage("plotly is not installed. Install it with: pip install 'aacp[report]'.") from error
+def document(title: str, body: Markup) -> str:
+    """A page with a title and a body that works without the network: style, scripts and data are inside it."""
     here = Path(__file__).parent
-    style, script = ((here / name).read_text() for name in ("page.css", "page.js"))
-    # The page itself forbids the network: whatever asked for it would end as an error in the console.
+    style = (here / "page.css").read_text()
+    script = (here / "page.js").read_text()
+    # The page forbids network access itself: a request would show up as an error in the browser's console.
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
     return f"""<!doctype html>
 <html lang="en-GB">
@@ -118,9 +119,9 @@ def _document(title: str, body: Markup) -> str:
 <main>
 {body}
 </main>
-<footer>Made by aacp {__version__}. This file needs nothing else: keep it, send it, print it.</footer>
-<noscript>The figures are drawn by a script, which is switched off here. The tables say the same.</noscript>
-<script>{get_plotlyjs()}</script>
+<footer>Made by aacp {__version__}. This file is self-contained.</footer>
+<noscript>The figures need JavaScript, which is disabled here. The tables contain the same numbers.</noscript>
+<script>{plotly_script()}</script>
 <script>{script}</script>
 </body>
 </html>

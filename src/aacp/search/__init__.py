@@ -1,1 +1,1 @@
-"""Which structure to try next."""
+"""Search methods: which structure to evaluate next, and the loop that runs them."""

@@ -9,51 +9,53 @@ from typing import Any
 import numpy as np
 
 from aacp.errors import InvalidOption
-from aacp.search.rescaling import Form, Genes
+from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import largest
 
 
 @dataclass(frozen=True)
 class RandomSearchSettings:
-    """The settings of a search without memory."""
+    """The settings of RandomSearch: structures per generation, and the form of rescaling."""
 
     batch: int = 10
-    rescaling: Form = "two-sided"
+    rescaling: SafeForm = "two-sided"
 
     def __post_init__(self) -> None:
         if self.batch < 1:
-            raise InvalidOption(f"A batch of {self.batch} asks for nothing. Give 1 or more.")
+            raise InvalidOption(
+                f"A random search has a batch of {self.batch}, but needs structures to propose. Give 1 or more."
+            )
 
 
 class RandomSearch(Searcher[RandomSearchSettings]):
-    """Structures drawn evenly and rescaled, each independent of all before."""
+    """Structures drawn uniformly and rescaled, each independent of all before it."""
 
     settings_type = RandomSearchSettings
 
-    def _begin(self) -> None:
-        """Nothing is remembered."""
+    def begin(self) -> None:
+        """There is nothing to set up: every draw is independent."""
 
-    def _propose(self) -> Genes:
-        genes = np.concatenate([self._start, self._sample(self.settings.batch)])
-        self._start = self._start[:0]
-        return self.rescaling(genes, self._generator, self.settings.rescaling)
+    def propose(self) -> Genes:
+        genes = np.concatenate([self.start, self.sample(self.settings.batch)])
+        self.start = self.start[:0]
+        return self.rescaling(genes, self.generator, self.settings.rescaling)
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
-        """Nothing is learnt."""
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
+        """Scores do not change what is drawn next."""
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         return {}
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
-        """Nothing was learnt."""
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        """There is nothing to restore: `memory` is empty."""
 
 
 class UniformShrinkage(RandomSearch):
-    """One structure: every group shrunk by the same factor, the largest that fits, then filled up."""
+    """A single structure: every group shrunk by the same factor, the largest that fits, then widened step by step."""
 
-    def _propose(self) -> Genes:
+    def propose(self) -> Genes:
         if len(self.history):
-            return self._start[:0]
+            return self.start[:0]
         flat = largest(np.ones(len(self.space)), self.rescaling)
-        return self.rescaling(flat[None], self._generator)
+        return self.rescaling(flat[None], self.generator)

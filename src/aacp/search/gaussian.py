@@ -1,6 +1,6 @@
-"""GaussianProcess: a model of the score over widths, part of it additive over groups, part of it joint.
+"""GaussianProcess: a model of the score over widths with an additive and a joint part.
 
-Damage from pruning is mostly a sum of what each group loses, which few observations tell; the rest couples groups.
+Damage from pruning is mostly a sum over groups, which few observations determine; the joint part couples groups.
 The kernel is s2 [rho mean_i exp(-dw_i^2 / 2 la^2) + (1 - rho) exp(-|dw|^2 / 2 L lf^2)] + noise.
 """
 
@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 
-NODES = (1 - np.cos(np.pi * (np.arange(10) + 0.5) / 10)) / 2  # where the additive kernel is tabulated, in [0, 1]
-LENGTHS = tuple(product((0.25, 0.7), (0.2, 0.5), (0.9, 0.5, 0.1)))  # la, lf, rho
-VARIANCES = tuple(product((1.0, 5.0), (0.01, 0.06, 0.3)))  # s2, noise
+NODES = (
+    1 - np.cos(np.pi * (np.arange(10) + 0.5) / 10)
+) / 2  # widths in [0, 1] at which the additive kernel is tabulated
+LENGTHS = tuple(product((0.25, 0.7), (0.2, 0.5), (0.9, 0.5, 0.1)))  # candidates for (la, lf, rho)
+VARIANCES = tuple(product((1.0, 5.0), (0.01, 0.06, 0.3)))  # candidates for (s2, noise)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hyper-parameters: lengths of the additive and the joint part, share of the first, variances."""
+    """Hyper-parameters of the kernel; the symbols of the formula above stand beside them."""
 
     additive_length: float  # la
     joint_length: float  # lf
@@ -32,7 +34,7 @@ class Kernel:
 
 
 class GaussianProcess:
-    """A posterior over scores, given widths as fractions of the full ones (a row each) and their scores."""
+    """A posterior over scores, given observed structures (one row of width fractions each) and their scores."""
 
     def __init__(self, widths: Matrix, scores: Matrix, kernel: Kernel | None = None) -> None:
         self._widths = widths
@@ -49,7 +51,7 @@ class GaussianProcess:
 
     @property
     def evidence(self) -> float:
-        """The logarithm of how likely the scores are under the model."""
+        """The log marginal likelihood of the scores."""
         spread = 2 * math.log(self._scale) + math.log(2 * math.pi)
         return 0.5 * float(np.linalg.slogdet(self._inverse)[1] - self._surprise - len(self._weights) * spread)
 
@@ -61,7 +63,7 @@ class GaussianProcess:
         return mean, self._scale * np.sqrt(np.maximum(variance, 1e-12))
 
     def _covariance(self, widths: Matrix, features: Matrix) -> Matrix:
-        """Of noise-free scores: of each row with each observation."""
+        """The covariance of noise-free scores, of each row with each observation."""
         kernel = self.kernel
         joint = np.exp(_distances(widths, self._widths) / (-2 * kernel.joint_length**2))
         additive = features @ self._features.T
@@ -70,7 +72,7 @@ class GaussianProcess:
 
 
 def most_likely(widths: Matrix, targets: Matrix) -> Kernel:
-    """The kernel of the grid under which standardised targets are most likely."""
+    """The kernel of the grid with the largest marginal likelihood of standardised targets."""
     distances = _distances(widths, widths)
     best, most = None, -np.inf
     for additive_length, joint_length, share in LENGTHS:
@@ -88,7 +90,7 @@ def most_likely(widths: Matrix, targets: Matrix) -> Kernel:
 
 
 def _features(widths: Matrix, length: float) -> Matrix:
-    """Vectors whose products are the additive kernel: mean over groups of exp(-dw^2 / 2 length^2)."""
+    """Feature vectors whose inner products are the additive kernel: mean over groups of exp(-dw^2 / 2 length^2)."""
     values, vectors = np.linalg.eigh(_bumps(NODES, length))
     kept = values > 1e-9 * values[-1]
     root = vectors[:, kept] / np.sqrt(values[kept])

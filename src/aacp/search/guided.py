@@ -1,7 +1,7 @@
-"""GuidedEvolution, the default search: evolution proposes, a model of all that was told picks.
+"""GuidedEvolution, the default search: evolution proposes structures, a model of the scores picks one.
 
-A generation of evolution is cheap and an evaluation is not. So every step breeds a few hundred offspring of the best
-structures known, and only the one that is expected to improve most on them is asked for.
+Offspring are cheap and evaluations are not. So every step breeds a few hundred offspring of the best structures, and
+only the one with the largest expected improvement is evaluated.
 """
 
 from __future__ import annotations
@@ -23,77 +23,81 @@ from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
 from aacp.search.variation import crossed, mutated, transferred
 
-MEMORY = 400  # observations the process is fitted to, the best ones: its cost grows with their cube
-GROWTH = 1.35  # of the data before the kernel is chosen anew
-PARENTS = 15
-FRESH = (0.1, 0.0)  # share of random vectors among the offspring of each round; in the second, none would win
-SCORE_TRUST = 0.25  # in a candidate's own score when one is recommended; the rest in the model
-RIDGE_GROUPS, RIDGE_EVALUATIONS = 40, 200  # beyond both, the ridge model is better where groups do not couple
-APART = 3  # genes in which the members of a batch differ at least
+MAX_OBSERVATIONS = 400  # the model is fitted to the best 400 candidates: its cost grows with the cube of their number
+REFIT_GROWTH = 1.35  # the kernel is chosen again when the number of observations has grown by this factor
+PARENTS = 15  # structures that offspring are bred from
+RANDOM_SHARES = (0.1, 0.0)  # random vectors among the offspring of round one and two; in round two none would be picked
+SCORE_TRUST = 0.25  # weight of a candidate's own score in `recommended`; the model's prediction has the rest
+RIDGE_MIN_GROUPS = 40  # with more groups and more evaluations than these, a ridge model is tried as well:
+RIDGE_MIN_EVALUATIONS = 200  # it is better there if the groups do not interact
+MIN_GENE_DISTANCE = 3  # members of a batch differ in at least this many genes
 
 
 @dataclass(frozen=True)
 class GuidedEvolutionSettings:
-    """The settings of a guided search."""
+    """The settings of GuidedEvolution."""
 
-    batch: int = 1  # structures per step, for parallel workers; five cost little
-    random: int = 3  # vectors to begin with, beside the analytic shapes
-    offspring: int = 200  # per round
+    batch: int = 1  # structures per step, for parallel workers; 5 lowers the quality of the search only a little
+    random: int = 3  # random structures in the first generation, beside the analytic shapes
+    offspring: int = 200  # offspring bred in each of the two rounds of a step
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if value < 1:
-                raise InvalidOption(f"{name} is {value}, but a guided search needs at least 1. Try the default.")
+                raise InvalidOption(
+                    f"{name} is {value}, but a guided search needs at least 1. Leave it out to use the default."
+                )
 
 
 class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
-    """The paper's kind of operators propose, a Gaussian process picks by expected improvement."""
+    """Evolutionary search in which a Gaussian process picks the offspring by expected improvement."""
 
     settings_type = GuidedEvolutionSettings
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._full = self.space.counts(self.space.levels - 1)
         self._kernel: Kernel | None = None
         self._use_ridge = False
-        self._fitted = 0  # observations that both were chosen on
+        self._fitted = 0  # number of observations when the kernel and the model were last chosen
 
-    def _propose(self) -> Genes:
+    def propose(self) -> Genes:
         if not len(self.history):
-            begin = [self._start, seeds(self.rescaling, self._generator), self._sample(self.settings.random)]
-            return self.rescaling(np.concatenate(begin), self._generator)
-        if len(self.history) >= GROWTH * self._fitted:
+            begin = [self.start, seeds(self.rescaling, self.generator), self.sample(self.settings.random)]
+            return self.rescaling(np.concatenate(begin), self.generator)
+        if len(self.history) >= REFIT_GROWTH * self._fitted:
             self._choose_model()
-        return self._apart(self._ranked(self._model()))
+        return self._diverse(self._ranked(self._model()))
 
     def _ranked(self, model: GaussianProcess | RidgeRegression) -> Genes:
-        """Offspring of the best by the model, then of the most promising of these; the most promising first."""
+        """Offspring of the best structures and then of the most promising offspring, sorted by expected improvement."""
         own = model.fitted[: len(self._observed())]
         observed = self._counts_of(self._observed())
         parents = self.space.genes(observed[np.argsort(-own, kind="stable")[:PARENTS]])
         pool, gains = parents[:0], np.zeros(0)
-        for fresh in FRESH:
-            offspring = self._bred(parents, int(fresh * self.settings.offspring))
-            offspring = offspring[self._unseen(offspring)]
+        for share in RANDOM_SHARES:
+            offspring = self._bred(parents, int(share * self.settings.offspring))
+            offspring = offspring[self.unseen(offspring)]
             gain = log_expected_improvement(*model.predict(self._widths(offspring)), float(own.max()))
             pool, gains = np.concatenate([pool, offspring]), np.concatenate([gains, gain])
             order = np.argsort(-gains, kind="stable")
             parents = np.concatenate([pool[order], parents])[:PARENTS]
         return pool[order]
 
-    def _bred(self, parents: Genes, fresh: int) -> Genes:
-        """Offspring of drawn parents, half by moving width, half crossed and mutated, and `fresh` random vectors."""
-        generator, count = self._generator, self.settings.offspring - fresh
+    def _bred(self, parents: Genes, random: int) -> Genes:
+        """Offspring of random parents, half by moving width, half crossed and mutated, and `random` random vectors."""
+        generator = self.generator
+        count = self.settings.offspring - random
         half = count // 2
         mothers, fathers = parents[generator.integers(len(parents), size=(2, count))]
         mixed = mutated(crossed(mothers[half:], fathers[half:], generator), 1.5 / len(self.space), generator)
-        genes = np.concatenate([transferred(mothers[:half], generator), mixed, self._sample(fresh)])
+        genes = np.concatenate([transferred(mothers[:half], generator), mixed, self.sample(random)])
         return self.rescaling(genes, generator)
 
-    def _apart(self, genes: Genes) -> Genes:
-        """The first rows of the batch, each unlike those before it."""
+    def _diverse(self, genes: Genes) -> Genes:
+        """A batch: the first rows that differ enough from those chosen before them."""
         chosen: list[Genes] = []
         for row in genes:
-            if all((row != other).sum() >= APART for other in chosen):
+            if all((row != other).sum() >= MIN_GENE_DISTANCE for other in chosen):
                 chosen.append(row)
             if len(chosen) == self.settings.batch:
                 break
@@ -102,23 +106,24 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
     # -- the model ----------------------------------------------------------------------------------------------------
 
     def _choose_model(self) -> None:
-        """Choose the kernel anew and, with many groups and observations, the model that explains them better."""
+        """Choose the kernel and, with many groups and observations, the model with the larger evidence."""
         process = GaussianProcess(*self._data())
-        self._kernel, self._fitted = process.kernel, len(self.history)
-        many = len(self.space) > RIDGE_GROUPS and len(self.history) > RIDGE_EVALUATIONS
+        self._kernel = process.kernel
+        self._fitted = len(self.history)
+        many = len(self.space) > RIDGE_MIN_GROUPS and len(self.history) > RIDGE_MIN_EVALUATIONS
         self._use_ridge = many and RidgeRegression(*self._data()).evidence > process.evidence
 
     def _model(self) -> GaussianProcess | RidgeRegression:
-        """A model of the best observations, in the order of `_observed`, and of the lessons behind them."""
+        """A model of the candidates of `_observed`, in that order, followed by those of earlier searches."""
         return RidgeRegression(*self._data()) if self._use_ridge else GaussianProcess(*self._data(), self._kernel)
 
     def _data(self) -> tuple[Matrix, Matrix]:
-        """Widths and scores of what the model is to explain."""
-        told = [*self._observed(), *self._lessons]
-        return self._counts_of(told) / self._full, np.array([candidate.score for candidate in told])
+        """Widths, as fractions of the full ones, and scores of the candidates that the model is fitted to."""
+        candidates = [*self._observed(), *self.prior]
+        return self._counts_of(candidates) / self._full, np.array([candidate.score for candidate in candidates])
 
     def _observed(self) -> list[Candidate]:
-        return self.history.top(MEMORY)
+        return self.history.top(MAX_OBSERVATIONS)
 
     def _counts_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
         return np.array([candidate.structure.counts for candidate in candidates], dtype=np.int64)
@@ -129,7 +134,7 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
 
     @property
     def recommended(self) -> Candidate | None:
-        """The candidate with the largest quarter of its score plus three quarters of what the model thinks of it."""
+        """The candidate with the largest sum of a quarter of its score and three quarters of its predicted score."""
         if not len(self.history):
             return None
         observed = self._observed()
@@ -139,20 +144,21 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         ]
         return observed[int(np.argmax(trust))]
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
-        """All it learns is in the history."""
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
+        """The model is fitted to the history whenever it is needed."""
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         kernel = asdict(self._kernel) if self._kernel else None
         return {"kernel": kernel, "use_ridge": self._use_ridge, "fitted": self._fitted}
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         self._kernel = Kernel(**memory["kernel"]) if memory["kernel"] else None
-        self._use_ridge, self._fitted = memory["use_ridge"], memory["fitted"]
+        self._use_ridge = memory["use_ridge"]
+        self._fitted = memory["fitted"]
 
 
 def log_expected_improvement(means: Matrix, deviations: Matrix, best: float) -> Matrix:
-    """The logarithm of E[max(0, score - best)] of normal scores, exact far below the best as well."""
+    """The logarithm of E[max(0, score - best)] for normally distributed scores, accurate far below the best too."""
     z = (means - best) / deviations
     density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
     upper = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in z])

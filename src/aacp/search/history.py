@@ -1,4 +1,4 @@
-"""Candidate and History: structures that were evaluated, and what can be asked of them afterwards."""
+"""Candidate and History: evaluated structures, and queries over them (best, top, Pareto front, other budgets)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aacp.structure import Structure
 
 @dataclass(frozen=True)
 class Candidate:
-    """An evaluated structure: the `number`-th that was asked for, in `generation` (from 0), with its score."""
+    """An evaluated structure: the `number`-th proposed (from 0), its `generation` (from 0) and its score."""
 
     number: int
     generation: int
@@ -34,15 +34,15 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """What sorts candidates from best to worst; of equals the one asked for first is better."""
+        """A sort key from best to worst; of equal scores, the structure proposed first is better."""
         return -self.score, self.number
 
 
 class History:
-    """Every candidate of a search, each structure once, in the order they were asked for."""
+    """Every candidate of a search, each structure once, in the order of proposal."""
 
     def __init__(self, candidates: Iterable[Candidate] = ()) -> None:
-        self.best: Candidate | None = None  # the best ever told; of equals the one asked for first
+        self.best: Candidate | None = None  # the highest score; of equals, the structure proposed first
         self._candidates: list[Candidate] = []
         self._by_counts: dict[tuple[int, ...], Candidate] = {}
         for candidate in candidates:
@@ -50,7 +50,7 @@ class History:
 
     @classmethod
     def merged(cls, histories: Iterable[History]) -> History:
-        """The candidates of several searches, numbered through; of a structure that several evaluated, the first."""
+        """The candidates of several searches, numbered from 0; of a structure evaluated several times, the first."""
         found: dict[tuple[int, ...], Candidate] = {}
         for candidate in (candidate for history in histories for candidate in history):
             found.setdefault(candidate.structure.counts, candidate)
@@ -58,8 +58,8 @@ class History:
 
     def add(self, candidate: Candidate) -> None:
         if self.find(candidate.structure) is not None:
-            raise InvalidOption(f"{candidate.structure} was evaluated before. A history holds every structure once.")
-        # By number, not by arrival: so the workers' pace leaves no trace.
+            raise InvalidOption(f"{candidate.structure} is in this history already. Add every structure once.")
+        # Sorted by number, not by arrival: the speed of workers must not change the result.
         insort(self._candidates, candidate, key=lambda known: known.number)
         self._by_counts[candidate.structure.counts] = candidate
         if self.best is None or candidate.rank < self.best.rank:
@@ -84,11 +84,11 @@ class History:
         return self._by_counts.get(tuple(counts))
 
     def top(self, count: int) -> list[Candidate]:
-        """The best so many, best first: what to score again on more data."""
+        """The `count` best candidates, best first."""
         return sorted(self._candidates, key=lambda candidate: candidate.rank)[:count]
 
     def pareto(self, costs: Sequence[AnyCost]) -> list[Candidate]:
-        """Candidates that no other beats in score without costing more in any of `costs`, best score first."""
+        """The Pareto front of score and `costs`: candidates that no other dominates, best score first."""
         if not self._candidates:
             return []
         counts = np.array([list(candidate.structure) for candidate in self])
@@ -99,6 +99,6 @@ class History:
         return sorted(kept, key=lambda candidate: candidate.rank)
 
     def rebudget(self, budget: Budget) -> Candidate | None:
-        """The best structure already evaluated that meets another budget; a new search can start from it."""
+        """The best evaluated structure that meets another budget, or None. A new search can start from it."""
         fits = [candidate for candidate in self if budget.feasible(candidate.structure)]
         return min(fits, key=lambda candidate: candidate.rank, default=None)

@@ -1,4 +1,4 @@
-"""The search loop: ask a method, evaluate, tell it, keep everything on disk, and say how far it is."""
+"""The search loop: ask a method for structures, evaluate them, report the scores, save the state, print progress."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupte
 
 
 HISTORY, CHECKPOINT = "history.jsonl", "search.json"
-FIRST = 3  # evaluations that tell nothing of the pace
-PATIENCE = 5.0  # seconds that a search may be silent
+WARMUP_EVALUATIONS = 3  # fewer than this many say nothing about the time left
+MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found: `best` is the best score, `recommended` the method's own choice; and why it ended."""
+    """The outcome of a search: the best score, the structure that the method recommends, and why the search ended."""
 
     best: Candidate
     recommended: Candidate
@@ -38,30 +38,31 @@ class SearchResult:
 
     @classmethod
     def of(cls, method: Searcher[Any], stopped: Stop) -> SearchResult:
-        best, recommended = method.best, method.recommended
+        best = method.best
+        recommended = method.recommended
         if best is None or recommended is None:
-            raise KeyboardInterrupt  # before the first evaluation there is nothing to give back
+            raise KeyboardInterrupt  # interrupted before the first evaluation: there is no result
         return cls(best, recommended, method.history, stopped)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is; as text, one line of it."""
+    """The progress of a search; `str` gives one line of text."""
 
     evaluations: int
     generation: int
     best: Candidate
-    slack: dict[str, float]  # of the best, for each limit, as a share
+    slack: dict[str, float]  # the unused share of each limit, for the best structure
     seconds: float  # since this call began
-    seconds_left: float | None  # as far as it can be told
+    seconds_left: float | None  # None if it is not known
 
     def is_news_after(self, earlier: Progress) -> bool:
-        """Whether it need be said: the best is another one, or some time has passed."""
-        return self.best != earlier.best or self.seconds - earlier.seconds >= PATIENCE
+        """Whether to print it: the best structure has changed, or MAX_SILENCE seconds have passed."""
+        return self.best != earlier.best or self.seconds - earlier.seconds >= MAX_SILENCE
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
-        slack = "".join(f", {limit} kept with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
+        slack = "".join(f", {limit} met with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
         plural = "" if self.evaluations == 1 else "s"
         return (
             f"{self.evaluations} evaluation{plural}, generation {self.generation}, best {self.best.score:.4f} "
@@ -71,7 +72,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Bounds:
-    """When a search ends: evaluations of the whole history, generations from 0, or seconds of this call."""
+    """When a search ends: evaluations in the whole history, generations, or seconds of this call."""
 
     evaluations: int | None = None
     generations: int | None = None
@@ -79,13 +80,13 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if all(bound is None for bound in asdict(self).values()):
-            raise InvalidOption("A search needs an end. Give evaluations, generations or seconds.")
+            raise InvalidOption("The search has no end. Give evaluations, generations or seconds.")
         for name, bound in asdict(self).items():
             if bound is not None and not bound > 0:
-                raise InvalidOption(f"{name} is {bound}, but a search needs more than none. Give a positive number.")
+                raise InvalidOption(f"{name} is {bound}, which ends a search before it starts. Give a positive number.")
 
     def met(self, method: Searcher[Any], elapsed: float) -> Stop | None:
-        """The bound that is met, if any."""
+        """The bound that has been reached, or None."""
         if self.evaluations is not None and len(method.history) >= self.evaluations:
             return "evaluations"
         if self.generations is not None and method.is_between_generations and method.generation + 1 >= self.generations:
@@ -93,17 +94,17 @@ class Bounds:
         return "seconds" if self.seconds is not None and elapsed >= self.seconds else None
 
     def cut(self, batch: list[Structure], method: Searcher[Any]) -> list[Structure]:
-        """As much of a batch as the evaluations still allow; the rest stays to be asked for."""
+        """The part of a batch that the bound on evaluations allows; `ask` returns the rest again later."""
         return batch if self.evaluations is None else batch[: self.evaluations - len(method.history)]
 
     def seconds_left(self, method: Searcher[Any], begun_at: int, elapsed: float) -> float | None:
-        """How long it still takes at the pace of this call; that of its first evaluations says little."""
+        """The time left at the speed of this call so far, or None while it is not known."""
         left = [] if self.seconds is None else [self.seconds - elapsed]
         evaluated = len(method.history) - begun_at
         pace = elapsed / max(1, evaluated)
-        if self.evaluations is not None and evaluated >= FIRST:
+        if self.evaluations is not None and evaluated >= WARMUP_EVALUATIONS:
             left.append(pace * (self.evaluations - len(method.history)))
-        if self.generations is not None and evaluated >= FIRST and method.generation >= 0:
+        if self.generations is not None and evaluated >= WARMUP_EVALUATIONS and method.generation >= 0:
             per_generation = len(method.history) / (method.generation + 1)
             left.append(pace * per_generation * (self.generations - method.generation - 1))
         return max(0.0, min(left)) if left else None
@@ -120,23 +121,33 @@ def run_search(
     map: Map = builtins.map,
     verbose: bool = False,
 ) -> SearchResult:
-    """Search until one of the three bounds is met (evaluations count the whole history, seconds this call).
+    """Search until one of the three bounds is reached. At least one of them must be given.
 
-    With a folder, what an earlier call left there is taken up again. `map` spreads a generation over workers: any
-    ordered map, such as `Executor.map`. Ctrl-C ends the search in good order, with `stopped == "interrupted"`.
+    Ctrl-C ends the search and returns what was found, with `stopped == "interrupted"`.
+
+    Args:
+        method: a searcher, built in or your own. A second call with the same one continues its search.
+        estimate: a function from a structure to its score, where higher is better.
+        evaluations: the bound on the number of candidates in the history, those of earlier calls included.
+        generations: the bound on the number of generations, those of earlier calls included.
+        seconds: the bound on the time of this call.
+        folder: where to save every score and the state. If it holds an interrupted search, that search is resumed.
+        map: evaluates a generation: any ordered map, such as `Executor.map`, to use several workers.
+        verbose: print progress to stderr.
     """
     steps = search_steps(method, estimate, Bounds(evaluations, generations, seconds), folder, map)
-    said, latest = None, None
+    printed: Progress | None = None
+    latest: Progress | None = None
     while True:
         try:
             latest = next(steps)
         except StopIteration as end:
-            if verbose and latest is not said:
+            if verbose and latest is not printed:
                 sys.stderr.write(f"{latest}\n")
             return SearchResult.of(method, end.value)
-        if verbose and (said is None or latest.is_news_after(said)):
+        if verbose and (printed is None or latest.is_news_after(printed)):
             sys.stderr.write(f"{latest}\n")
-            said = latest
+            printed = latest
 
 
 def search_steps(
@@ -146,21 +157,22 @@ def search_steps(
     folder: str | os.PathLike[str] | None = None,
     map: Map = builtins.map,
 ) -> Generator[Progress, None, Stop]:
-    """`run_search` a batch at a time: yields the progress after each, and returns why it stopped."""
+    """`run_search` one batch at a time: yields the progress after each batch, and returns why it stopped."""
     if folder is None:
         return (yield from _steps(method, estimate, bounds, None, map))
     place = RunFolder.of(folder)
     with place.lock():
-        _take_up(method, place)
+        _resume(method, place)
         return (yield from _steps(method, estimate, bounds, place, map))
 
 
 def _steps(
     method: Searcher[Any], estimate: Estimate, bounds: Bounds, folder: RunFolder | None, map: Map
 ) -> Generator[Progress, None, Stop]:
-    begun, begun_at = time.monotonic(), len(method.history)
+    begun = time.monotonic()
+    begun_at = len(method.history)
     while not (stop := bounds.met(method, time.monotonic() - begun)):
-        # An interrupt needs no rescue: the checkpoint was written before the batch, and each score right after it.
+        # An interrupt loses nothing: the checkpoint was written before the batch, and each score right after it.
         try:
             batch = bounds.cut(method.ask(), method)
             if not batch:
@@ -185,20 +197,20 @@ def _evaluate(
 
 
 def recorded(folder: str | os.PathLike[str]) -> History:
-    """Everything that a run has evaluated: by its search and by those in folders of its own inside it."""
+    """Every candidate that a run has evaluated, in its own search and in searches in folders inside its folder."""
     path = Path(folder)
     found = [path, *sorted({log.parent for log in path.rglob(HISTORY)} - {path})]
     return History.merged(History(map(Candidate.from_json, RunFolder(each).read_log(HISTORY))) for each in found)
 
 
-def _take_up(method: Searcher[Any], folder: RunFolder) -> None:
-    """Resume from the checkpoint, then tell the scores that were written after it."""
+def _resume(method: Searcher[Any], folder: RunFolder) -> None:
+    """Resume from the checkpoint, then report the scores that were written after it."""
     state = folder.read_json(CHECKPOINT)
     if state is None:
         return
     method.resume(state)
-    told = [Candidate.from_json(record) for record in folder.read_log(HISTORY)]
-    method.tell([(known.structure, known.score) for known in told if method.history.find(known.structure) is None])
+    scored = [Candidate.from_json(record) for record in folder.read_log(HISTORY)]
+    method.tell([(known.structure, known.score) for known in scored if method.history.find(known.structure) is None])
 
 
 def _progress(method: Searcher[Any], elapsed: float, left: float | None) -> Progress:

@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[type[Searcher[Any]], Any]] = {
 }
 
 
-Method = str | type[Searcher[Any]]  # a name in METHODS, or a class of your own
+Method = str | type[Searcher[Any]]  # a name in METHODS, or a subclass of Searcher
 
 
 def searcher(
@@ -45,7 +45,7 @@ def searcher(
         method: a name in METHODS, or a subclass of Searcher, which then runs with its default settings.
         space: the legal structures.
         budget: the limits that every proposed structure meets.
-        seed: of the searcher's own random generator.
+        seed: the seed of the search's random generator.
         start: structures to evaluate first.
         known: candidates that were evaluated before, which the search may learn from.
     """

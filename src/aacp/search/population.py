@@ -1,4 +1,4 @@
-"""Population: gene vectors with their scores and ages, the memory of every method that evolves one."""
+"""Population: gene vectors with their scores and ages, as evolutionary methods keep them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aacp.search.rescaling import Genes
 
 @dataclass(eq=False)
 class Population:
-    """X^t, N individuals (Eq. 7): one a row, its score (nan: not evaluated yet), its generations without change."""
+    """X^t, N individuals (Eq. 7): rows of genes, scores (nan: not evaluated yet) and ages in generations."""
 
     genes: Genes
     scores: NDArray[np.float64]
@@ -37,14 +37,16 @@ class Population:
 
     @property
     def best(self) -> int:
-        """The index of the best individual, the lowest of equals."""
+        """The index of the best individual; of equals, the lowest."""
         return int(np.nanargmax(self.scores)) if not self.unscored.all() else 0
 
     def replace(
         self, which: NDArray[np.bool_] | int, genes: Genes, scores: NDArray[np.float64] | float = np.nan
     ) -> None:
-        """Put new individuals in place of some; their age starts anew."""
-        self.genes[which], self.scores[which], self.ages[which] = genes, scores, 0
+        """Put new individuals of age 0 in place of those that `which` selects."""
+        self.genes[which] = genes
+        self.scores[which] = scores
+        self.ages[which] = 0
 
     def to_json(self) -> dict[str, Any]:
         scores = [None if np.isnan(score) else float(score) for score in self.scores]

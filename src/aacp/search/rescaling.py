@@ -1,7 +1,7 @@
-"""Rescaling: any vector becomes a legal structure that meets the whole budget and uses it up (Algorithm 1, repaired).
+"""Rescaling: turns any vector into a legal structure that meets every limit and uses the budget up (Alg. 1, corrected).
 
-Genes are positions among the choices of a group, from 0 (`SearchSpace.counts` turns them into channels). Everything
-here works on many vectors at once, one a row.
+Genes are positions among the choices of a group, from 0 (`SearchSpace.counts` converts them to channels). All functions
+work on many vectors at once, one per row.
 """
 
 from __future__ import annotations
@@ -20,15 +20,22 @@ from aacp.structure import Structure
 
 Genes = NDArray[np.int64]
 Form = Literal["two-sided", "shrink", "printed"]
+SafeForm = Literal["two-sided", "shrink"]  # the forms whose result always meets the budget
 _Condition = Callable[[Genes], NDArray[np.bool_]]
 
 
 def rescale(
     widths: ArrayLike, space: SearchSpace, budget: Budget, generator: np.random.Generator, form: Form = "two-sided"
 ) -> Structure:
-    """A legal structure near `widths` that meets every limit and leaves no room for a single step more (Alg. 1).
+    """A legal structure near `widths` that meets every limit and cannot be widened by a single step (Alg. 1).
 
-    `form="shrink"` never grows back; `form="printed"` is the paper's loop, whose answer may break a limit.
+    Args:
+        widths: any numbers, one per group; they are rounded down to legal counts first.
+        space: the legal structures.
+        budget: the limits.
+        generator: draws which group shrinks or grows next.
+        form: "two-sided" shrinks and then grows, "shrink" only shrinks, "printed" is the loop as the paper prints
+            it, whose result may break a limit.
     """
     genes = space.genes(space.snap(widths))  # Alg. 1, l. 1-5
     return space.structure(Rescaling(space, budget)(genes[None], generator, form)[0])
@@ -37,8 +44,8 @@ def rescale(
 class Rescaling:
     """Algorithm 1 for one space and budget.
 
-    It ends for every cost, monotone or not: a pass down loses a step at a time and stops at the smallest structure,
-    which the budget was checked to allow; a pass up gains a step at a time and stops at the full width.
+    It terminates for every cost, monotone or not. Each step down removes channels, and the smallest structure meets the
+    budget (checked at the start); each step up adds channels, up to the full width.
     """
 
     def __init__(self, space: SearchSpace, budget: Budget) -> None:
@@ -46,13 +53,17 @@ class Rescaling:
         self._fill(space, budget, [QuadraticForm.fit(limit.cost, space) for limit in budget.limits])
 
     def _fill(self, space: SearchSpace, budget: Budget, forms: list[QuadraticForm | None]) -> None:
-        self.space, self.budget, self._forms = space, budget, forms
+        self.space = space
+        self.budget = budget
+        self._forms = forms
         self._top = space.levels - 1
         genes = np.minimum(np.arange(space.levels.max())[:, None], self._top)
-        # The count of each gene and its distance to the next, as numbers that matrix products are fast with.
+        # The count of each gene and its distance to the next, as floats, for which matrix products are fast.
         self._counts = space.counts(genes).T.astype(np.float64)
         self._steps = np.diff(self._counts, axis=1, append=self._counts[:, -1:])
-        self._offsets = self._counts.shape[1] * np.arange(len(space))  # of each group's row in the two tables
+        self._offsets = self._counts.shape[1] * np.arange(
+            len(space)
+        )  # position of each group's row in the two flattened tables
 
     def __call__(self, genes: Genes, generator: np.random.Generator, form: Form = "two-sided") -> Genes:
         """Rescale every row."""
@@ -60,11 +71,11 @@ class Rescaling:
             raise InvalidOption(f"There is no rescaling {form!r}. Choose two-sided, shrink or printed.")
         start = np.clip(genes, 0, self._top)
         if form == "printed":
-            return self._shrunk(start, generator, self._printed_loop_goes_on)
+            return self._shrunk(start, generator, self._printed_loop_continues)
         rows = self._shrunk(start, generator, self._some_limit_breaks)
         if form == "two-sided":
             rows = self._grown(rows, generator)
-        # A polynomial that agreed with its cost on every probe can still differ elsewhere: the cost has the last word.
+        # A polynomial that agrees with its cost on every probe may differ elsewhere, so the cost is checked last.
         if any(self._forms) and not self.budget.feasible(self.space.counts(rows)).all():
             return self._without_forms()(start, generator, form)
         return rows
@@ -76,11 +87,11 @@ class Rescaling:
 
     # -- down ---------------------------------------------------------------------------------------------------------
 
-    def _shrunk(self, genes: Genes, generator: np.random.Generator, goes_on: _Condition) -> Genes:
-        """Alg. 1, l. 6-9: while a row may not stay, one of its genes, drawn evenly, loses a step."""
+    def _shrunk(self, genes: Genes, generator: np.random.Generator, must_shrink: _Condition) -> Genes:
+        """Alg. 1, l. 6-9: while a row must shrink, one of its genes, drawn uniformly, loses a step."""
         genes = genes.copy()
         active = np.arange(len(genes))
-        while len(active := active[goes_on(genes[active])]):
+        while len(active := active[must_shrink(genes[active])]):
             # Paper: line 8 prints e_i where it means e_ind.
             genes[active, _drawn(genes[active] > 0, generator)] -= 1
         return genes
@@ -90,11 +101,11 @@ class Rescaling:
         # in both tables of results, it never enforces R_f. It must be "or".
         return np.asarray(self._breaks(genes).any(axis=0))
 
-    def _printed_loop_goes_on(self, genes: Genes) -> NDArray[np.bool_]:
+    def _printed_loop_continues(self, genes: Genes) -> NDArray[np.bool_]:
         return np.asarray(self._breaks(genes).all(axis=0) & (len(self.budget.limits) > 0))
 
     def _breaks(self, genes: Genes) -> NDArray[np.bool_]:
-        """Which limits are broken: a row per limit, a column per structure."""
+        """Which limits are broken: one row per limit, one column per structure."""
         counts = self.space.counts(genes)
         breaks = np.empty((len(self.budget.limits), len(genes)), dtype=bool)
         for row, limit, form in zip(breaks, self.budget.limits, self._forms, strict=True):
@@ -104,25 +115,25 @@ class Rescaling:
     # -- up -----------------------------------------------------------------------------------------------------------
 
     def _grown(self, genes: Genes, generator: np.random.Generator) -> Genes:
-        """While a step up fits, take one, drawn evenly from those not known to be too large."""
+        """While a step up fits, take one, drawn uniformly from those not known to break a limit."""
         # Paper: Algorithm 1 only shrinks. A random vector starts far below the budget and would stay there.
         genes = self._leapt(genes, generator) if self._forms else genes.copy()
         active = np.arange(len(genes))
-        refused = np.zeros(genes.shape, dtype=bool)
-        moved = np.zeros(len(genes), dtype=bool)  # since the row's first refusal
+        rejected = np.zeros(genes.shape, dtype=bool)
+        moved = np.zeros(len(genes), dtype=bool)  # whether the row has changed since its first rejected step
         while len(active):
-            allowed = self._fits_by_form(genes[active]) & ~refused[active]
+            allowed = self._fits_by_form(genes[active]) & ~rejected[active]
             some = allowed.any(axis=1)
-            # A step refused by a cost that is not monotone may fit after others: ask again until nothing moves.
+            # With a cost that is not monotone, a rejected step may fit after others: retry until nothing moves.
             again = active[~some & moved[active]]
-            refused[again] = False
+            rejected[again] = False
             moved[again] = False
             active = active[some]
             drawn = _drawn(allowed[some], generator)
             fits = self._fits_by_cost(genes[active], drawn)
             genes[active[fits], drawn[fits]] += 1
-            refused[active[~fits], drawn[~fits]] = True
-            moved[active[fits]] = refused[active[fits]].any(axis=1)
+            rejected[active[~fits], drawn[~fits]] = True
+            moved[active[fits]] = rejected[active[fits]].any(axis=1)
             active = np.sort(np.concatenate([active, again]))
         return genes
 
@@ -141,9 +152,10 @@ class Rescaling:
         return [limit for limit, form in zip(self.budget.limits, self._forms, strict=True) if form is None]
 
     def _leapt(self, genes: Genes, generator: np.random.Generator) -> Genes:
-        """Many drawn steps at once, while about twice as many would fit: the same walk up, in fewer strides."""
+        """Take many random steps up at once, as long as about twice as many would fit: a shortcut for `_grown`."""
         genes = genes.copy()
-        active, longest = np.arange(len(genes)), np.full(len(genes), np.inf)
+        active = np.arange(len(genes))
+        longest = np.full(len(genes), np.inf)
         while len(active):
             allowed, room = self._room(genes[active])
             strides = np.minimum(room / 2, longest[active]).astype(np.int64)
@@ -165,11 +177,12 @@ class Rescaling:
 
     def _room(self, genes: Genes) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Which steps up fit, and about how many of them would fit together."""
-        fits, room = self._fits_by_form(genes), np.full(len(genes), np.inf)
+        fits = self._fits_by_form(genes)
+        room = np.full(len(genes), np.inf)
         for limit, values, rises in self._priced(genes):
             mean = (rises * fits).sum(axis=1) / np.maximum(fits.sum(axis=1), 1)
             room = np.minimum(room, _times(limit.bound - values, mean))
-        for limit in self._limits_without_form():  # what all steps together add says what one does, on average
+        for limit in self._limits_without_form():  # the mean rise per step, from taking all steps together
             values, more = (limit.cost(self.space.counts(rows)) for rows in (genes, genes + fits))
             mean = (more - values) / np.maximum(fits.sum(axis=1), 1)
             room = np.minimum(room, _times(limit.bound - values, mean))
@@ -178,18 +191,19 @@ class Rescaling:
     def _priced(self, genes: Genes) -> Iterator[tuple[Limit, NDArray[np.float64], NDArray[np.float64]]]:
         """Each limit that has a form, the cost of each row, and what every step up would add to it."""
         places = genes + self._offsets
-        counts, steps = self._counts.take(places), self._steps.take(places)
+        counts = self._counts.take(places)
+        steps = self._steps.take(places)
         for limit, form in zip(self.budget.limits, self._forms, strict=True):
             if form is not None:
                 yield limit, *form.rises(counts, steps)
 
 
 def _times(room: NDArray[np.float64], step: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How often a step fits into a room; one that adds nothing is taken alone."""
+    """How many times a step fits into the room that is left; 0 for a step that adds nothing."""
     return np.divide(room, step, out=np.zeros_like(room, dtype=np.float64), where=step > 0)
 
 
 def _drawn(allowed: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.int64]:
-    """One allowed column of each row, drawn evenly."""
+    """One allowed column of each row, drawn uniformly."""
     ranks = allowed.cumsum(axis=1)
     return np.asarray((ranks > np.floor(generator.random(len(allowed)) * ranks[:, -1])[:, None]).argmax(axis=1))

@@ -1,4 +1,4 @@
-"""RidgeRegression: a model of the score that is linear in a few functions of each width; cheap for many groups."""
+"""RidgeRegression: a model of the score, linear in a few functions of each width; cheap for many groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from aacp.search.gaussian import Matrix
 
-STRENGTHS = tuple(10.0**power for power in range(-3, 4))  # prior precisions relative to the noise
+STRENGTHS = tuple(10.0**power for power in range(-3, 4))  # candidates for the prior precision, relative to the noise
 
 
 class RidgeRegression:
@@ -23,7 +23,7 @@ class RidgeRegression:
         values = np.maximum(values, 0)
         projected = vectors.T @ (features.T @ targets)
         fit = _most_likely(values, projected, float(targets @ targets), len(targets))
-        self.evidence, strength, self._noise = fit  # how likely the scores are under the model, its logarithm
+        self.evidence, strength, self._noise = fit  # evidence is the log marginal likelihood of the scores
         self._root = vectors / np.sqrt(values + strength)
         self._weights = vectors @ (projected / (values + strength))
         self.fitted = self._mean + features @ self._weights  # posterior means of the observations
@@ -36,7 +36,7 @@ class RidgeRegression:
 
 
 def _most_likely(values: Matrix, projected: Matrix, total: float, count: int) -> tuple[float, float, float]:
-    """How likely the targets are at most, the prior strength that makes them so, and the noise that goes with it."""
+    """The largest log marginal likelihood, with the prior strength and the noise that give it."""
 
     def fit(strength: float) -> tuple[float, float, float]:
         explained = float((projected**2 / (values + strength)).sum())

@@ -1,7 +1,7 @@
-"""Searcher: what every search method is: `ask` for structures, `tell` their scores, `best`, `state`.
+"""Searcher: the interface of every search method: `ask` for structures, `tell` their scores, `best`, `state`.
 
-A method proposes a generation of gene vectors and absorbs their scores; this class sees to the rest: that no structure
-is evaluated twice, that scores may come in any order, and that a search resumed from JSON goes on as if never stopped.
+A method proposes a generation of gene vectors and learns from their scores. The class does the rest: no structure is
+evaluated twice, scores may arrive in any order, and a search resumed from JSON continues as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -26,13 +27,70 @@ from aacp.structure import Structure
 Settings = TypeVar("Settings")
 Self = TypeVar("Self", bound="Searcher[Any]")
 
-PATIENCE = 200  # generations in a row without a new structure, after which a method has nothing more to ask
+MAX_STALE_GENERATIONS = 200  # a search ends after this many generations in a row without a new structure
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """The settings of a method that has none."""
 
 
 class Searcher(ABC, Generic[Settings]):
-    """A search in progress: a method, its settings, its random generator and all it was told."""
+    """A search in progress: a method with its settings, its random generator and every score reported to it.
 
-    settings_type: ClassVar[type[Any]]
+    A subclass is a search method. It defines five methods: `begin`, `propose`, `learn`, `memory` and `restore`. The
+    class goes wherever the name of a built-in method goes: `searcher(HillClimber, space, budget)`,
+    `run_search(HillClimber(space, budget, seed=1), ...)`, `Plan(method=HillClimber)`.
+
+    ```python
+    import numpy as np
+    import aacp
+
+    class HillClimber(aacp.Searcher):
+        "Moves every gene of the best structure so far by at most one step, and keeps what scores higher."
+
+        def begin(self):
+            self.top = None  # genes of the best structure so far
+            self.top_score = None
+
+        def propose(self):
+            if self.top is None:
+                genes = np.concatenate([self.start, self.sample(1)])[:1]
+            else:
+                genes = self.top + self.generator.integers(-1, 2, size=(1, len(self.space)))
+            return self.rescaling(genes, self.generator)
+
+        def learn(self, genes, scores):
+            if self.top is None or scores[0] > self.top_score:
+                self.top, self.top_score = genes[0], scores[0]
+
+        def memory(self):
+            return {"top": None if self.top is None else self.top.tolist(), "top_score": self.top_score}
+
+        def restore(self, memory):
+            self.top = None if memory["top"] is None else np.array(memory["top"])
+            self.top_score = memory["top_score"]
+    ```
+
+    Genes: a structure is a row of integers, one per group. Gene 0 is the smallest choice of its group and
+    `space.levels - 1` the full width; `space.counts` and `space.genes` convert to and from channel counts.
+
+    Attributes for subclasses:
+        space, budget, seed: as given.
+        settings: an instance of `settings_type`, a frozen dataclass whose fields are JSON values. A method without
+            settings leaves `settings_type` alone.
+        rescaling: `rescaling(genes, generator)` makes any rows legal, within the budget, and as wide as it allows.
+        generator: the only source of randomness a method may use. Its state is saved with the search.
+        history: every candidate evaluated so far.
+        start: genes of structures to propose first: those given and, of `known`, those that suit the budget.
+        prior: candidates of earlier searches with similar costs, for methods that model the scores.
+
+    Saving and resuming: `state` holds everything as JSON. A method adds what it keeps in attributes of its own, as
+    the dictionary that `memory` returns; `restore` receives an equal dictionary after a resume. Anything that `memory`
+    leaves out is as `begin` set it. `history`, `start`, `prior` and `generator` are saved for you.
+    """
+
+    settings_type: ClassVar[type[Any]] = NoSettings
 
     def __init__(
         self,
@@ -43,146 +101,183 @@ class Searcher(ABC, Generic[Settings]):
         start: Sequence[Structure] = (),
         known: History | None = None,
     ) -> None:
-        """`start` are structures to begin with, beside the method's own.
+        """Start a search.
 
-        `known` is what searches of the same network under other budgets were told: the best of those that cost about
-        as much are rescaled to begin with, and a method with a model of the scores learns from them.
+        Args:
+            space: the legal structures.
+            budget: the limits that every proposed structure meets.
+            seed: the seed of the search's random generator.
+            settings: the settings of the method, by default those of `settings_type()`.
+            start: structures to evaluate first, beside the method's own.
+            known: candidates that searches of the same network under other budgets have evaluated. The best of those
+                with similar costs are rescaled and evaluated first, and a method with a model learns from them.
         """
-        self.space, self.budget, self.seed = space, budget, seed
+        self.space = space
+        self.budget = budget
+        self.seed = seed
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
-        self.generation = -1  # of the structures asked for last; 0 is the first
-        self._generator = np.random.default_rng(seed)
-        self._lessons = closest(known or History(), budget)
-        begin = [*start, *(candidate.structure for candidate in warm_starts(self._lessons))]
-        self._start = np.array([space.genes(space.snap(s)) for s in begin], dtype=np.int64).reshape(-1, len(space))
+        self.generation = -1  # of the structures that `ask` returned last; the first is 0
+        self.generator = np.random.default_rng(seed)
+        self.prior = closest(known or History(), budget)
+        first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]
+        self.start = np.array([space.genes(space.snap(s)) for s in first], dtype=np.int64).reshape(-1, len(space))
         self._trials: Genes = np.zeros((0, len(space)), dtype=np.int64)
         self._pending: dict[Structure, int] = {}
         self._asked = 0
-        self._begin()
+        self.begin()
 
-    # -- what a method adds -------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Set up what the method remembers beyond the history."""
+    # -- what a method defines ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _propose(self) -> Genes:
-        """The vectors whose scores the next generation needs; none if the method is at its end."""
+    def begin(self) -> None:
+        """Set up the attributes that the method keeps beside the history. Called at the end of `__init__`."""
 
     @abstractmethod
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
-        """Learn from a generation: the vectors proposed, in the same order, and their scores."""
+    def propose(self) -> Genes:
+        """The next generation, one row of genes per structure; no rows if the search has ended.
+
+        Rows must be legal and within the budget, which `self.rescaling` ensures. Rows that were evaluated before are
+        allowed: they are not evaluated again, and `learn` receives their known scores.
+        """
 
     @abstractmethod
-    def _memory(self) -> dict[str, Any]:
-        """What the method knows beyond the history, as JSON."""
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
+        """Receive a generation: the rows that `propose` returned, in the same order, and their scores."""
 
     @abstractmethod
-    def _remember(self, memory: Mapping[str, Any]) -> None:
-        """Restore what `_memory` gave."""
+    def memory(self) -> dict[str, Any]:
+        """The attributes that `begin` set up, as a dictionary of JSON values (arrays as lists)."""
+
+    @abstractmethod
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        """Set the attributes again from what `memory` returned, after its way through JSON."""
+
+    # -- what a method may use ----------------------------------------------------------------------------------------
+
+    def sample(self, count: int) -> Genes:
+        """Rows drawn uniformly from the space (Eq. 8); `rescaling` brings them within the budget."""
+        return self.generator.integers(self.space.levels, size=(count, len(self.space)))
+
+    def unseen(self, genes: Genes) -> NDArray[np.bool_]:
+        """For each row, whether it was never evaluated and does not repeat a row above it."""
+        rows = [tuple(row) for row in self.space.counts(genes).tolist()]
+        first = {row: position for position, row in reversed(list(enumerate(rows)))}
+        return np.array([first[row] == i and self.history.find(row) is None for i, row in enumerate(rows)], dtype=bool)
 
     # -- ask and tell -------------------------------------------------------------------------------------------------
 
     def ask(self) -> list[Structure]:
-        """Structures to evaluate, new and within the budget, in any order; none if the search has come to its end.
+        """Structures to evaluate, new and within the budget; empty if the search has ended.
 
-        Until all of them are told, asking again returns those still missing.
+        They may be evaluated in any order. Until all have a score, `ask` returns those that are still missing.
         """
-        for _ in range(PATIENCE):
+        for _ in range(MAX_STALE_GENERATIONS):
             if self._pending:
                 return list(self._pending)
-            self._trials = self._propose()
+            self._trials = self._checked(self.propose())
             if not len(self._trials):
                 return []
             self.generation += 1
-            new = self._trials[self._unseen(self._trials)]
+            new = self._trials[self.unseen(self._trials)]
             self._pending = {self.space.structure(row): self._asked + i for i, row in enumerate(new)}
             self._asked += len(new)
-            self._complete()
+            self._finish_generation()
         return []
 
     def tell(self, results: Iterable[tuple[Structure, float]]) -> list[Candidate]:
-        """Take scores (higher is better) of structures that were asked for, in any order, all at once or in parts."""
-        told = []
+        """Report scores (higher is better) of structures that `ask` returned, in any order, all at once or in parts."""
+        candidates = []
         for structure, score in results:
             if structure not in self._pending:
-                raise InvalidStructure(f"{structure} is not awaiting a score. Tell each structure of `ask` once.")
+                raise InvalidStructure(
+                    f"{structure} is not awaiting a score. Report each structure that `ask` returned once."
+                )
             if not math.isfinite(score):
                 raise InvalidOption(
-                    f"The score of {structure} is {score}. A score is a finite number, higher is better."
+                    f"The score of {structure} is {score}. Report a finite number, where higher is better."
                 )
-            told.append(Candidate(self._pending.pop(structure), self.generation, structure, float(score)))
-            self.history.add(told[-1])
-        self._complete()
-        return told
+            candidate = Candidate(self._pending.pop(structure), self.generation, structure, float(score))
+            candidates.append(candidate)
+            self.history.add(candidate)
+        self._finish_generation()
+        return candidates
 
-    def _complete(self) -> None:
+    def _checked(self, genes: Genes) -> Genes:
+        """Reject rows that break the promise of `ask`: the mistake is in the method, and best found at once."""
+        name, groups = type(self).__name__, len(self.space)
+        if genes.ndim != 2 or genes.shape[1] != groups or genes.dtype.kind != "i":
+            raise InvalidStructure(
+                f"{name}.propose returned {genes.dtype} of shape {genes.shape}. Return a matrix of integers with "
+                f"{groups} columns, one per group."
+            )
+        legal = ((genes >= 0) & (genes < self.space.levels)).all(axis=1)
+        if not legal.all() or not self.budget.feasible(self.space.counts(genes)).all():
+            raise InvalidStructure(
+                f"{name}.propose returned a row outside the space or the budget. Return "
+                "self.rescaling(genes, self.generator)."
+            )
+        return genes
+
+    def _finish_generation(self) -> None:
+        """Let the method learn from the current generation as soon as every row has a score."""
         if not self._pending and len(self._trials):
-            trials, self._trials = self._trials, self._trials[:0]
-            self._absorb(trials, [self._score(row) for row in trials])
+            trials = self._trials
+            self._trials = trials[:0]
+            self.learn(trials, [self._score(row) for row in trials])
 
     def _score(self, genes: Genes) -> float:
         candidate = self.history.find(self.space.counts(genes).tolist())
         assert candidate is not None
         return candidate.score
 
-    def _unseen(self, genes: Genes) -> NDArray[np.bool_]:
-        """Which rows were never evaluated and are not repeated from a row above."""
-        rows = [tuple(row) for row in self.space.counts(genes).tolist()]
-        first = {row: position for position, row in reversed(list(enumerate(rows)))}
-        return np.array([first[row] == i and self.history.find(row) is None for i, row in enumerate(rows)], dtype=bool)
-
     @property
     def is_between_generations(self) -> bool:
-        """Whether everything asked for was told."""
+        """Whether every structure that `ask` returned has a score."""
         return not self._pending
 
     @property
     def best(self) -> Candidate | None:
-        """The best ever told."""
+        """The candidate with the highest score so far."""
         # Paper: Alg. 2 answers from the last population, which reinitialisation may have stripped of its best.
         return self.history.best
 
     @property
     def recommended(self) -> Candidate | None:
-        """What the method would choose: the best, unless it knows how far a score can be trusted."""
+        """The candidate that the method would choose: the best, unless the method models the noise of scores."""
         return self.best
-
-    def _sample(self, count: int) -> Genes:
-        """Vectors drawn evenly from the space (Eq. 8)."""
-        return self._generator.integers(self.space.levels, size=(count, len(self.space)))
 
     # -- state --------------------------------------------------------------------------------------------------------
 
-    def _question(self) -> dict[str, Any]:
-        """What this search is about, to recognise it by, as it reads when it comes back from JSON."""
-        limits = [[str(limit), limit.bound] for limit in self.budget.limits]
-        settings = json.loads(json.dumps(vars(self.settings)))
-        choices = [list(choice) for choice in self.space.choices]
-        method = type(self).__name__
-        return {"method": method, "settings": settings, "seed": self.seed, "choices": choices, "limits": limits}
+    def _identity(self) -> dict[str, Any]:
+        """What must agree for a saved state to belong to this search, as it reads after its way through JSON."""
+        return {
+            "method": type(self).__name__,
+            "settings": json.loads(json.dumps(vars(self.settings))),
+            "seed": self.seed,
+            "choices": [list(choice) for choice in self.space.choices],
+            "limits": [[str(limit), limit.bound] for limit in self.budget.limits],
+        }
 
     def state(self) -> dict[str, Any]:
-        """All there is to know, as JSON, generator included."""
+        """Everything that `resume` needs, as JSON values, the random generator included."""
         return {
-            **self._question(),
-            "start": self._start.tolist(),
-            "lessons": [candidate.to_json() for candidate in self._lessons],
+            **self._identity(),
+            "start": self.start.tolist(),
+            "lessons": [candidate.to_json() for candidate in self.prior],  # the key that files already have
             "generation": self.generation,
             "asked": self._asked,
-            "generator": self._generator.bit_generator.state,
+            "generator": self.generator.bit_generator.state,
             "trials": self._trials.tolist(),
             "pending": [[list(structure), number] for structure, number in self._pending.items()],
             "history": [candidate.to_json() for candidate in self.history],
-            "memory": self._memory(),
+            "memory": self.memory(),
         }
 
     @classmethod
     def from_state(cls: type[Self], space: SearchSpace, budget: Budget, state: Mapping[str, Any]) -> Self:
-        """The search that `state` was taken from; it goes on exactly as that one would have."""
+        """A search that continues exactly as the one that `state` was taken from."""
         same = state["method"] == cls.__name__
         settings = cls.settings_type(**state["settings"]) if same else None
         search = cls(space, budget, state["seed"], settings)
@@ -190,18 +285,19 @@ class Searcher(ABC, Generic[Settings]):
         return search
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Take up where `state` was taken, which must be of the same method, settings, space and budget."""
-        for name, mine in self._question().items():
+        """Continue from `state`, which must be of the same method, settings, seed, space and budget."""
+        for name, mine in self._identity().items():
             if state[name] != mine:
                 raise RunMismatch(
                     f"The saved search has {name} {state[name]!r}, but this one has {mine!r}. "
-                    "Resume with what the run was started with, or choose another folder."
+                    "Resume with the arguments that the run was started with, or choose another folder."
                 )
-        self._generator.bit_generator.state = state["generator"]
-        self._start = np.array(state["start"], dtype=np.int64).reshape(-1, len(self.space))
-        self._lessons = [Candidate.from_json(lesson) for lesson in state["lessons"]]
+        self.generator.bit_generator.state = state["generator"]
+        self.start = np.array(state["start"], dtype=np.int64).reshape(-1, len(self.space))
+        self.prior = [Candidate.from_json(candidate) for candidate in state["lessons"]]
         self._trials = np.array(state["trials"], dtype=np.int64).reshape(-1, len(self.space))
-        self.generation, self._asked = state["generation"], state["asked"]
+        self.generation = state["generation"]
+        self._asked = state["asked"]
         self._pending = {Structure(counts): number for counts, number in state["pending"]}
         self.history = History(map(Candidate.from_json, state["history"]))
-        self._remember(state["memory"])
+        self.restore(state["memory"])

@@ -1,4 +1,4 @@
-"""Lessons: what searches under other budgets have found out, and a new search need not."""
+"""Transfer: candidates that searches under other budgets have evaluated, chosen for use in a new search."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import numpy as np
 from aacp.cost.budget import Budget
 from aacp.search.history import Candidate, History
 
-LESSONS = 200  # candidates that a model learns from beside its own
-CLOSE, BEGINNERS = 50, 5  # the best so many of the closest are where a search begins
+MAX_PRIOR = 200  # earlier candidates that the model of a new search is fitted to, beside its own
+CLOSEST = 50  # a new search starts from the best of the 50 earlier candidates with the closest costs:
+WARM_STARTS = 5  # from 5 of them
 
 
 def closest(known: History, budget: Budget) -> list[Candidate]:
-    """The candidates that cost about what the budget allows, the closest first."""
+    """The candidates with costs closest to the bounds of the budget, the closest first.
+
+    The distance of a candidate is the largest relative deviation over all limits, above or below the bound.
+    """
     if not len(known):
         return []
     counts = np.array([candidate.structure.counts for candidate in known], dtype=np.int64)
     ratios = [np.asarray(limit.cost(counts), dtype=np.float64) / limit.bound for limit in budget.limits]
     distance = np.max([np.zeros(len(known)), *(np.abs(ratio - 1) for ratio in ratios)], axis=0)
-    return [known[int(place)] for place in np.argsort(distance, kind="stable")[:LESSONS]]
+    return [known[int(place)] for place in np.argsort(distance, kind="stable")[:MAX_PRIOR]]
 
 
-def warm_starts(lessons: list[Candidate]) -> list[Candidate]:
-    """The best of the closest."""
-    return sorted(lessons[:CLOSE], key=lambda candidate: candidate.rank)[:BEGINNERS]
+def warm_starts(prior: list[Candidate]) -> list[Candidate]:
+    """The best of the closest candidates, best first; `prior` is what `closest` returned."""
+    return sorted(prior[:CLOSEST], key=lambda candidate: candidate.rank)[:WARM_STARTS]

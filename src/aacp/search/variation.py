@@ -1,4 +1,4 @@
-"""Variation: small changes of gene vectors that the searchers share."""
+"""Variation: random changes of gene vectors that several methods share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aacp.search.rescaling import Genes, Rescaling
 
 _Test = Callable[[Genes], NDArray[np.bool_]]
 
-ATTEMPTS = 8  # to find something new near a known vector
+ATTEMPTS = 8  # random moves tried on a known vector before it is left as it is
 
 
 def nudged(genes: Genes, is_new: _Test, rescaling: Rescaling, generator: np.random.Generator) -> Genes:
-    """The rows, those that are not new moved by one or two steps in a gene and rescaled, until they are."""
+    """The rows, where each row that is not new has random genes moved by one or two steps until it is new."""
     genes = genes.copy()
     for _ in range(ATTEMPTS):
         old = np.flatnonzero(~is_new(genes))
@@ -34,14 +34,15 @@ def mutated(genes: Genes, rate: float, generator: np.random.Generator) -> Genes:
 
 
 def crossed(first: Genes, second: Genes, generator: np.random.Generator) -> Genes:
-    """Rows that take each gene from one parent or the other, evenly."""
+    """Rows that take each gene from either parent with equal probability."""
     return np.where(generator.random(first.shape) < 0.5, first, second)
 
 
 def transferred(genes: Genes, generator: np.random.Generator) -> Genes:
-    """Rows in which one group, or a few in a row, give a step or two and others get as much: width moved elsewhere."""
-    # Neighbours often want like widths: moving one of them alone would hurt where moving all of them helps.
-    genes, columns = genes.copy(), np.arange(genes.shape[1])
+    """Rows in which a few consecutive groups lose one or two steps, and a few others gain one or two."""
+    # Neighbouring groups often need similar widths: changing one of them alone can hurt where changing all helps.
+    genes = genes.copy()
+    columns = np.arange(genes.shape[1])
     for sign in (-1, 1):
         first = generator.integers(genes.shape[1], size=(len(genes), 1))
         length = np.minimum(generator.geometric(0.5, size=first.shape), max(1, genes.shape[1] // 3))

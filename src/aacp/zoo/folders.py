@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from aacp.data.devices import usable_cores
 from aacp.data.splits import Data, split
 from aacp.errors import CorruptPicture, InvalidData, InvalidOption
-from aacp.zoo.imports import import_torchvision
+from aacp.zoo._torchvision import import_torchvision
 
 ENDINGS = {".jpg", ".jpeg", ".png"}
 TRAINING, TEST = ("train",), ("val", "validation", "test")
@@ -74,7 +75,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self, batch_size: int, *, shuffle: bool = False, workers: int | None = None, seed: int = 0
     ) -> DataLoader[tuple[Tensor, int]]:
         """Batches that worker processes (one for each core unless told) prepare while the network computes."""
-        count = _cores() if workers is None else workers
+        count = usable_cores() if workers is None else workers
         return DataLoader(
             self,
             batch_size,
@@ -167,7 +168,3 @@ def _read(folder: Path, pipeline: Pipeline, on_corrupt: str) -> ImageFolder:
 def _pictures_below(folder: Path) -> list[Path]:
     found = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
     return sorted(file for file in found if file.suffix.lower() in ENDINGS and not file.name.startswith("."))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from aacp.errors import InvalidOption, UnknownModel
-from aacp.zoo.imports import function_of, import_torchvision, module_of, result_of
+from aacp.zoo._torchvision import import_torchvision
+from aacp.zoo.imports import function_of, module_of, result_of
 from aacp.zoo.networks import NETWORKS
 
 IMAGE = (3, 224, 224)  # what networks are made for unless they say otherwise

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from aacp.errors import InvalidWeights
+from aacp.torch_internals import COMPILED_PREFIX
 
 PLACES = ("state_dict", "model")  # where training scripts put the state dict when they save more than that
-PREFIXES = ("module.", "_orig_mod.")  # of torch's parallel wrappers and of torch.compile
+PREFIXES = ("module.", COMPILED_PREFIX)  # of torch's parallel wrappers and of torch.compile
 SHOWN = 20  # keys of each kind that an error lists
 
 

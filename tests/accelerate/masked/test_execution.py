@@ -53,6 +53,7 @@ def agree(inheritance: aacp.Inheritance, inputs: Any, tried: Iterable[Any], tole
         assert torch.equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro", MICRO, ids=lambda micro: micro.name)
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
     model, example, graph = micro.build().eval(), micro.example(), traced(micro)
@@ -68,6 +69,7 @@ def build(name: str, options: dict[str, Any]) -> nn.Module:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pixels", "options"),
     [
@@ -151,6 +153,7 @@ WRITTEN = (written_into, written_into_while_others_wait)
 PLAINLY: list[tuple[Any, Any]] = [(run, {}) for run in (sums, *WRITTEN, read_twice, own_inputs, shared_norm)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("run", "options"), [*PLAINLY, (sums, {"eps": 0.0}), (sums, {"affine": False})])
 def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, options: dict[str, Any]) -> None:
     parts = {name: step(8, 8, **options) for name in "abcde"}
@@ -164,6 +167,7 @@ def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, option
     agree(aacp.Inheritance(model, graph, images[:6]), images[6:], tried, DOUBLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [[9], [1, 6, 2]], ids=str)
 def test_the_batches_of_the_calibration_images_do_not_matter(split: list[int]) -> None:
     model = nn.Sequential(unit(3, 8), unit(8, 8), conv(8, 5, 1)).eval()
@@ -178,6 +182,7 @@ def test_the_batches_of_the_calibration_images_do_not_matter(split: list[int]) -
 # -- the exported form ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet_basic", "inverted_residual", "squeeze_excite_conv"])
 def test_the_exported_form_is_masked_as_the_module_is_shrunk(name: str) -> None:
     model, example = BY_NAME[name].build(), BY_NAME[name].example()

@@ -14,6 +14,8 @@ from aacp.estimate.inheritance import ChannelOrder
 from graph.micro_networks import MICRO
 from graph.oracles import zero_masked
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {micro.name: micro for micro in MICRO}
 
 

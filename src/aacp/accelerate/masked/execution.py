@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
 from aacp.accelerate.masked.weights import MaskedWeights
@@ -21,6 +20,7 @@ from aacp.errors import InvalidData
 from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.recalibration import running_norms
 from aacp.modules import copy_module, positional
+from aacp.torch_internals import pytree
 
 
 class Masked(nn.Module):

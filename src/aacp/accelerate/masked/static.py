@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import fx, nn
-from torch.utils import _pytree as pytree
 
 from aacp.accelerate.kernels.dispatch import Convolution, Pending, moments
 from aacp.accelerate.masked.weights import MaskedWeights
@@ -29,6 +28,7 @@ from aacp.graph.program import Call, export
 from aacp.graph.propagation import Propagation
 from aacp.graph.unverified import follow
 from aacp.modules import copy_module
+from aacp.torch_internals import is_mutable, pytree
 
 TINY = torch.finfo(torch.float32).tiny
 Affine = tuple[torch.Tensor, torch.Tensor]  # scale and shift of each channel
@@ -241,8 +241,7 @@ FUSED_OPERATORS: dict[str, Callable[[StaticRun, Call], Any]] = {
 
 
 def _is_in_place(call: Call) -> bool:
-    target = call.node.target
-    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+    return is_mutable(call.node.target)
 
 
 def _pair(value: Sequence[int]) -> tuple[int, int]:

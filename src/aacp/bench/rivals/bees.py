@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aacp.errors import InvalidOption
 from aacp.search.population import Population
-from aacp.search.rescaling import Form, Genes
+from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.searcher import Searcher
 from aacp.space import SearchSpace
 
@@ -24,7 +24,7 @@ class BeeColonySettings:
     limit: int = 5  # trials in vain before a source is abandoned
     genes_per_trial: Literal["all", "one"] = "all"
     rounding: Literal["truncate", "nearest"] = "truncate"
-    rescaling: Form = "shrink"
+    rescaling: SafeForm = "shrink"
 
     def __post_init__(self) -> None:
         if self.sources < 2:
@@ -47,14 +47,14 @@ class BeeColony(Searcher[BeeColonySettings]):
 
     settings_type = BeeColonySettings
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._sources = Population.empty(len(self.space))  # ages are trials in vain
         self._visited = np.zeros(0, dtype=np.int64)  # the source of each trial in flight
         self._onlookers = False
 
-    def _propose(self) -> Genes:
+    def propose(self) -> Genes:
         if not len(self._sources):
-            first = np.concatenate([self._start, self._sample(self.settings.sources)])[: self.settings.sources]
+            first = np.concatenate([self.start, self.sample(self.settings.sources)])[: self.settings.sources]
             return self._rescaled(first)
         self._visited = self._chosen() if self._onlookers else np.arange(len(self._sources))
         return np.concatenate([self._neighbours(self._visited), self._sources.genes[self._sources.unscored]])
@@ -64,11 +64,11 @@ class BeeColony(Searcher[BeeColonySettings]):
         scores = self._sources.scores
         spread = scores.max() - scores.min()
         appeal = 0.1 + 0.9 * ((scores - scores.min()) / spread if spread else np.ones_like(scores))
-        return self._generator.choice(len(scores), size=len(scores), p=appeal / appeal.sum())
+        return self.generator.choice(len(scores), size=len(scores), p=appeal / appeal.sum())
 
     def _neighbours(self, visited: NDArray[np.int64]) -> Genes:
         """x + r (x - y) with another source y and r in [-1, 1] for each gene, or for a single one."""
-        sources, generator = self._sources.genes, self._generator
+        sources, generator = self._sources.genes, self.generator
         others = (visited + generator.integers(1, len(sources), size=len(visited))) % len(sources)
         here = sources[visited]
         moves = generator.uniform(-1, 1, size=here.shape) * (here - sources[others])
@@ -77,7 +77,7 @@ class BeeColony(Searcher[BeeColonySettings]):
         there = np.rint(here + moves) if self.settings.rounding == "nearest" else np.trunc(here + moves)
         return self._rescaled(there.astype(np.int64))
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
         if not len(self._sources):
             self._sources = Population.of(genes, scores)
             return
@@ -89,17 +89,17 @@ class BeeColony(Searcher[BeeColonySettings]):
                 self._sources.replace(source, trial, score)
         if self._onlookers:
             exhausted = self._sources.ages > self.settings.limit
-            self._sources.replace(exhausted, self._rescaled(self._sample(int(exhausted.sum()))))
+            self._sources.replace(exhausted, self._rescaled(self.sample(int(exhausted.sum()))))
         self._onlookers = not self._onlookers
 
     def _rescaled(self, genes: Genes) -> Genes:
-        return self.rescaling(genes, self._generator, self.settings.rescaling)
+        return self.rescaling(genes, self.generator, self.settings.rescaling)
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         visited = self._visited.tolist()
         return {"sources": self._sources.to_json(), "visited": visited, "onlookers": self._onlookers}
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         self._sources = Population.from_json(memory["sources"], len(self.space))
         self._visited = np.array(memory["visited"], dtype=np.int64)
         self._onlookers = memory["onlookers"]

@@ -30,35 +30,35 @@ class SensitivityThreshold(Searcher[SensitivitySettings]):
 
     settings_type = SensitivitySettings
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._losses: list[float] = []
         self._done = False
 
-    def _propose(self) -> Genes:
+    def propose(self) -> Genes:
         if self._done:
-            return self._start[:0]
+            return self.start[:0]
         if not self._losses:
             flat = largest(np.ones(len(self.space)), self.rescaling)
             halved = np.tile(flat, (len(self.space), 1))
             np.fill_diagonal(halved, flat // 2)
             # Only for costs that are not monotone does a narrower structure need rescaling.
-            return self.rescaling(np.concatenate([flat[None], halved]), self._generator, "shrink")
+            return self.rescaling(np.concatenate([flat[None], halved]), self.generator, "shrink")
         shapes = [self._shape(np.array(self._losses), power) for power in self.settings.powers]
-        return self.rescaling(np.array([largest(shape, self.rescaling) for shape in shapes]), self._generator)
+        return self.rescaling(np.array([largest(shape, self.rescaling) for shape in shapes]), self.generator)
 
     def _shape(self, losses: NDArray[np.float64], power: float) -> NDArray[np.float64]:
         """Widths whose predicted loss is the same for all groups: narrow where it takes much to hurt."""
         floor = max(float(losses.max()), 1e-9) / 100  # a loss below the noise is no licence to cut everything
         return np.asarray(np.maximum(losses, floor) ** (1 / power))
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
         if self._losses:
             self._done = True
         else:
             self._losses = [scores[0] - score for score in scores[1:]]
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         return {"losses": self._losses, "done": self._done}
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         self._losses, self._done = memory["losses"], memory["done"]

@@ -33,31 +33,31 @@ class Tournament(Searcher[TournamentSettings]):
 
     settings_type = TournamentSettings
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         self._population = Population.empty(len(self.space))
 
-    def _propose(self) -> Genes:
-        size, generator = self.settings.population, self._generator
+    def propose(self) -> Genes:
+        size, generator = self.settings.population, self.generator
         if not len(self._population):
-            begin = [self._start, seeds(self.rescaling, generator), self._sample(size)]
+            begin = [self.start, seeds(self.rescaling, generator), self.sample(size)]
             return self.rescaling(np.concatenate(begin)[:size], generator)
         children = crossed(self._winners(size), self._winners(size), generator)
         children = self.rescaling(mutated(children, 1.5 / len(self.space), generator), generator)
-        return nudged(children, self._unseen, self.rescaling, generator)
+        return nudged(children, self.unseen, self.rescaling, generator)
 
     def _winners(self, count: int) -> Genes:
         # The population is sorted, so that the lowest index wins.
-        rivals = self._generator.integers(len(self._population), size=(count, self.settings.rivals))
+        rivals = self.generator.integers(len(self._population), size=(count, self.settings.rivals))
         return np.asarray(self._population.genes[rivals.min(axis=1)])
 
-    def _absorb(self, genes: Genes, scores: Sequence[float]) -> None:
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
         all_genes = np.concatenate([self._population.genes, genes])
         all_scores = np.concatenate([self._population.scores, scores])
         order = np.argsort(-all_scores, kind="stable")[: self.settings.population]
         self._population = Population.of(all_genes[order], all_scores[order].tolist())
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, Any]:
         return self._population.to_json()
 
-    def _remember(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         self._population = Population.from_json(memory, len(self.space))

@@ -1,0 +1,205 @@
+"""Tables: what a report says about one run in rows of numbers and words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aacp.cost.kinds import COSTS, cost_words
+from aacp.report.channels import kept_counts, layers_of
+from aacp.report.headline import asked
+from aacp.report.html import Markup, definitions, details, joined, table, tag
+from aacp.report.numbers import (
+    DASH,
+    NBSP,
+    change,
+    difference,
+    duration,
+    gain,
+    percent,
+    plain,
+    quantity,
+    score,
+    signed,
+    size,
+)
+from aacp.report.run import Run
+from aacp.runs.files import Latency, LimitResult, Request
+
+Row = tuple[object, object, object, object]
+
+
+# -- before and after -------------------------------------------------------------------------------------------------
+
+
+def before_and_after(run: Run) -> Markup:
+    rows = [*_scores(run), *_costs(run), *_exports(run)]
+    if not rows:
+        return Markup()
+    if run.after is None and run.exported is None:
+        return table("The unpruned network.", ("", "unpruned"), [row[:2] for row in rows])
+    spread = " Times are medians of one batch, with quartiles." if run.exported and run.exported.timings else ""
+    caption = f"The unpruned network and the pruned one.{spread}"
+    return table(caption, ("", "before", "after", "change"), rows)
+
+
+def _scores(run: Run) -> Iterator[Row]:
+    if run.evaluation is None:
+        return
+    before, after = run.evaluation.before, run.evaluation.after
+    for name, old, new in (("test", before.test, after.test), ("held-out", before.holdout, after.holdout)):
+        if old is not None or new is not None:
+            difference = DASH if old is None or new is None else _under(*gain(old, new, run.metric).split(NBSP))
+            yield f"{run.metric.capitalize()}, {name}", _score(old, run), _score(new, run), difference
+
+
+def _score(value: float | None, run: Run) -> str:
+    return DASH if value is None else score(value, run.metric)
+
+
+def _costs(run: Run) -> Iterator[Row]:
+    before, after = run.before, run.after
+    if before is None:
+        return
+    units = {limit.cost: limit.unit for limit in (run.choice.limits if run.choice else ())}
+    units |= {kind.name: kind.unit for kind in COSTS.values()}
+    for cost, old in before.costs.items():
+        new = None if after is None else after.costs.get(cost)
+        name = cost_words(cost)
+        yield _cost_row(name[:1].upper() + name[1:], old, new, units.get(cost, ""))
+    if before.file_bytes is not None:
+        yield _cost_row("Weights as a file", before.file_bytes, None if after is None else after.file_bytes, "bytes")
+
+
+def _cost_row(name: str, old: float, new: float | None, unit: str) -> Row:
+    if new is None:
+        return name, quantity(old, unit), DASH, DASH
+    return name, quantity(old, unit), quantity(new, unit), change(old, new)
+
+
+def _exports(run: Run) -> Iterator[Row]:
+    if run.exported is None:
+        return
+    old, new = run.exported.before_bytes, run.exported.after_bytes
+    yield "ONNX file", size(old), size(new), change(old, new)
+    for files in run.exported.others:
+        old, new = files.before_bytes, files.after_bytes
+        yield files.file, size(old), size(new), change(old, new)
+    for timing in run.exported.timings:
+        name = f"{timing.runtime} on {timing.device}, batch {timing.batch_size}"
+        before, after = timing.before, timing.after
+        yield name, _latency(before), _latency(after), change(before.seconds, after.seconds)
+
+
+def _latency(time: Latency) -> Markup:
+    return _under(duration(time.seconds), f"{_bare(time.low_seconds, time)}{DASH}{_bare(time.high_seconds, time)}")
+
+
+def _under(value: str, remark: str = "") -> Markup:
+    """A number with a smaller one below it, so that tables stay narrow."""
+    return joined([value, " ", tag("small", remark)]) if remark else joined([value])
+
+
+def _bare(seconds: float, beside: Latency) -> str:
+    """A quartile in the unit of the median, which is named once."""
+    unit = next((unit for unit in (60.0, 1.0, 1e-3, 1e-6) if beside.seconds >= unit), 1e-9)
+    value = seconds / unit
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+# -- limits, channels -------------------------------------------------------------------------------------------------
+
+
+def limits_table(run: Run) -> Markup:
+    limits = run.choice.limits if run.choice else ()
+    if not limits:
+        return Markup()
+    heads = ("limit", "unpruned", "at most", "reached", "to spare", "")
+    caption = (
+        "What was asked for and what the chosen structure makes of it. To spare: points of the unpruned cost; "
+        "for an absolute limit, of the limit."
+    )
+    return table(caption, heads, [_limit(limit) for limit in limits])
+
+
+def _limit(limit: LimitResult) -> tuple[object, ...]:
+    full, bound, reached = (quantity(value, limit.unit) for value in (limit.full, limit.bound, limit.reached))
+    name = cost_words(limit.cost)
+    name = name[:1].upper() + name[1:]
+    asked = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} fewer"
+    shown = _under(reached, signed(percent(limit.reached / limit.full - 1, 2))) if limit.full else reached
+    verdict = tag("span", "met" if limit.holds else "missed", attributes={"class": "good" if limit.holds else "bad"})
+    return f"{name}: {asked}", full, bound, shown, percent(limit.slack, 2), verdict
+
+
+def channel_table(run: Run) -> Markup:
+    """The same as the figure, for those who read numbers or hear them."""
+    graph = run.graph
+    if graph is None or not graph.groups:
+        return Markup()
+    rows = []
+    kept = kept_counts(graph, run.choice.counts if run.choice else None)
+    for group, left in zip(graph.groups, kept, strict=True):
+        unit, state = group.unit_channels, "free" if group.frozen is None else f"frozen: {group.frozen}"
+        layers = ", ".join(layers_of(group, graph))
+        rows.append((group.name, layers, state, left * unit, group.width * unit, percent(left / group.width)))
+    heads = ("group", "layers", "state", "kept", "of", "share")
+    return details("The same as a table", table("Channels of each group.", heads, rows, numeric=3))
+
+
+def frozen_table(run: Run) -> Markup:
+    frozen = [] if run.graph is None else [group for group in run.graph.groups if group.frozen is not None]
+    if not frozen or run.graph is None:
+        return Markup()
+    rows = [(group.name, group.frozen, group.width * group.unit_channels) for group in frozen]
+    caption = f"{percent(run.graph.free_share)} of all convolution channels may be pruned; these groups may not."
+    return table(caption, ("group", "reason", "channels"), rows, numeric=2)
+
+
+def tracing_notes(run: Run) -> Markup:
+    notes = () if run.graph is None else run.graph.notes
+    words = tag("p", "What tracing could not follow:")
+    return joined([words, tag("ul", *(tag("li", note) for note in notes))]) if notes else Markup()
+
+
+# -- how to reproduce -------------------------------------------------------------------------------------------------
+
+
+def reproduction(run: Run) -> Markup:
+    request = run.request
+    if request is None:
+        return Markup()
+    pairs: list[tuple[str, object]] = [
+        ("Network and data", f"{request.model}, {request.data}"),
+        ("Limits", _asked(request)),
+        ("Pruning step", _step(request.pruning_step)),
+        ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
+        ("Training", _settings(request.recipe)),
+        ("Seed", request.seed),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in request.versions.items()) or DASH),
+        ("Hardware", request.hardware),
+        ("Begun", request.started),
+    ]
+    if run.exported is not None:
+        words = f"opset {run.exported.opset}, outputs within {run.exported.largest_difference:.2g} of torch's"
+        pairs.append(("ONNX", words))
+    command = tag("pre", tag("code", request.command), attributes={"tabindex": "0"})
+    return joined([command, definitions(pairs)])
+
+
+def _asked(request: Request) -> str:
+    if request.max_drop is None:
+        return asked(request.limits)
+    allowed = difference(0.0, request.max_drop, request.metric)
+    drop = f"as few {cost_words(request.shrink or '')} as a drop of {allowed} allows"
+    return f"{drop}; {asked(request.limits)}" if request.limits else drop
+
+
+def _step(step: Any) -> str:
+    if isinstance(step, float) and 0 < step < 1 and (1 / step).is_integer():
+        return f"1/{1 / step:.0f} of each group"
+    return f"multiples of {plain(step, 0)}" if isinstance(step, int) else str(step)
+
+
+def _settings(recipe: dict[str, Any] | None) -> str:
+    return "none" if recipe is None else ", ".join(f"{name} {value}" for name, value in recipe.items())

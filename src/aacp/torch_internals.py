@@ -1,0 +1,156 @@
+"""The parts of torch that are private or undocumented, all in this one module.
+
+If a new version of torch breaks something here, only this file has to change. No other module may use a name of torch
+that begins with an underscore, or depend on the text of one of torch's messages; a test checks that.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.utils import _pytree
+
+pytree = _pytree  # functions for nested tuples, lists and dictionaries of tensors
+
+# -- layers: the classes that the layers of one, two and three dimensions have in common ------------------------------
+
+BatchNorm = nn.modules.batchnorm._BatchNorm
+Norm = nn.modules.batchnorm._NormBase  # batch norms and instance norms
+Convolution = nn.modules.conv._ConvNd  # transposed ones too
+TransposedConvolution = nn.modules.conv._ConvTransposeNd
+
+# -- modules ----------------------------------------------------------------------------------------------------------
+
+COMPILED_PREFIX = "_orig_mod."  # before the names of all tensors in the state of a compiled module
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """The parameters of a module itself, without its children; writing to the dictionary changes the module."""
+    return module._parameters
+
+
+def own_buffers(module: nn.Module) -> dict[str, torch.Tensor | None]:
+    """The buffers of a module itself, without its children; writing to the dictionary changes the module."""
+    return module._buffers
+
+
+def forward_hooks(module: nn.Module) -> tuple[dict[int, Any], dict[int, Any]]:
+    """The hooks that run after and before the forward of a module; writing to the dictionaries changes the module."""
+    return module._forward_hooks, module._forward_pre_hooks
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a hook is registered on a module or on one of its own parameters."""
+    hooks: list[Mapping[int, Any] | None] = [*forward_hooks(module), module._backward_hooks, module._backward_pre_hooks]
+    for parameter in module.parameters(recurse=False):
+        hooks.append(parameter._backward_hooks)
+        hooks.append(getattr(parameter, "_post_accumulate_grad_hooks", None))  # unset until the first is registered
+    return any(hooks)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile was applied to a module; a copy of it would have to be compiled again."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+
+
+# -- operators and exported programs ----------------------------------------------------------------------------------
+
+
+def is_operator(target: Any) -> bool:
+    """Whether the target of a node is an operator of torch, not a Python function."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def operator_name(target: Any) -> str:
+    """The name of an operator with its namespace but without its overload: "aten::relu_"."""
+    return str(target._schema.name)
+
+
+def operator_arguments(target: Any) -> list[tuple[str, Any]]:
+    """The names of the arguments of an operator with their defaults (None where there is none), in order."""
+    return [(argument.name, argument.default_value) for argument in target._schema.arguments]
+
+
+def is_mutable(target: Any) -> bool:
+    """Whether the target of a node is an operator that writes to one of its arguments."""
+    return is_operator(target) and bool(target._schema.is_mutable)
+
+
+def calling_module(node: fx.Node) -> str:
+    """The path of the module whose code made a call of an exported program."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return re.sub(r"@\d+", "", stack[-1][0]) if stack else ""  # the exporter numbers repeated calls: "block@1"
+
+
+def is_wrapped_block(node: fx.Node) -> bool:
+    """Whether a node stands for a block of code under `with torch.autocast(...)` or `with torch.no_grad()`."""
+    return node.op == "call_function" and "wrap_with" in str(node.target)
+
+
+def storage_number(value: torch.Tensor) -> int:
+    """A number that two tensors without data share if and only if they share their memory."""
+    return int(value.untyped_storage()._cdata)
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """What a placeholder of an exported program stands for: exactly one of the three.
+
+    It is a tensor of the caller (`is_input`), another argument of the caller (`is_setting`, with its `value`), or a
+    tensor that the program owns (`target`: the name of a parameter, a buffer or a constant).
+    """
+
+    name: str
+    is_input: bool = False
+    is_setting: bool = False
+    value: Any = None
+    target: str = ""
+
+
+def placeholders(program: ExportedProgram) -> Iterator[Placeholder]:
+    """What each placeholder of an exported program stands for, in order."""
+    for spec in program.graph_signature.input_specs:
+        name = getattr(spec.arg, "name", "")
+        if isinstance(spec.arg, ConstantArgument):
+            yield Placeholder(name, is_setting=True, value=spec.arg.value)
+        elif spec.kind == InputKind.USER_INPUT:
+            yield Placeholder(name, is_input=True)
+        else:
+            yield Placeholder(name, target=str(spec.target))
+
+
+# -- many tensors at once ---------------------------------------------------------------------------------------------
+
+
+def copy_each(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy each source to its target, in few kernels."""
+    torch._foreach_copy_(targets, sources)
+
+
+def interpolate_each(targets: list[torch.Tensor], ends: list[torch.Tensor], weight: float) -> None:
+    """Move each target by the share `weight` of its way towards its end, in few kernels."""
+    torch._foreach_lerp_(targets, ends, weight)
+
+
+# -- the text of warnings ---------------------------------------------------------------------------------------------
+
+STRIDES_WARNING = "Grad strides do not match bucket view strides"  # of DistributedDataParallel
+
+
+def is_synchronisation(warning: warnings.WarningMessage) -> bool:
+    """Whether a warning reports that the host waited for the device (torch.cuda.set_sync_debug_mode)."""
+    return "called a synchronizing CUDA operation" in str(warning.message)
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether an error reports that a rank of a process group cannot be reached."""
+    signs = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset")
+    return any(sign in str(error) for sign in signs)

@@ -1,0 +1,373 @@
+"""Every option of the commands that prune has an effect: it is written down in run.json, or is seen elsewhere.
+
+The options are those that each command declares, so that a new one without a check fails here. A run is stopped as soon
+as its request is written down. What a request does to a run is tested in the other files of this folder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from safetensors.torch import save_file
+from torch import nn
+
+import aacp
+from aacp.cli import main
+from glue import subjects
+from glue.subjects import Stopping
+
+MODEL = "glue.subjects:stopping"
+DATA = ("--data", "glue.subjects:data", "--device", "cpu")
+LIMIT = ("--prune-macs", "0.5")
+CIRCUMSTANCES = ("command", "started", "versions", "hardware")
+INTERRUPTED = 130
+
+
+GONE = "gone"  # a setting that is not written down any more
+
+
+class Another:
+    """Equal to whatever is there: a setting whose value only has to differ."""
+
+    def __eq__(self, other: object) -> bool:
+        return other != GONE
+
+    __hash__ = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """An option as it is given, beside others that it needs, and all that it changes in the request."""
+
+    given: tuple[str, ...]
+    changes: dict[str, Any]
+    limit: tuple[str, ...] = LIMIT
+
+
+def limited(cost: str, rate: float | None = None, at_most: float | None = None) -> dict[str, Any]:
+    """The change that puts another limit in the place of the one on MACs."""
+    changes = {} if cost == "macs" else {"limits.macs": GONE}
+    return {**changes, f"limits.{cost}": (rate, at_most)}
+
+
+MAX_DROP = ("--max-drop", "2", "--shrink", "params")
+DROPPED = {"max_drop": 0.02, "shrink": "params"}
+LATENCY = ("--prune-latency", "0.3")
+
+CHECKS = {
+    # -- what is pruned
+    "model": Check((), {"model": "glue.subjects:stopping_too"}),  # see `arguments_of`
+    "data": Check(
+        ("--data", "glue.subjects:other_data"),
+        {"data": "other digits", "data_source": "glue.subjects:other_data"},
+    ),
+    "weights": Check(("--weights", "FILE"), {"weights": Another(), "weights_file": Another()}),
+    "metric": Check(
+        ("--metric", "glue.subjects:metric"), {"metric": "metric", "metric_source": "glue.subjects:metric"}
+    ),
+    "loss": Check(("--loss", "glue.subjects:loss"), {"loss": "loss", "loss_source": "glue.subjects:loss"}),
+    # -- limits
+    "prune_macs": Check((), limited("macs", 0.4), ("--prune-macs", "0.4")),
+    "prune_params": Check((), limited("params", 0.4), ("--prune-params", "0.4")),
+    "prune_size": Check((), limited("weight_bytes", 0.4), ("--prune-size", "0.4")),
+    "prune_memory": Check((), limited("activation_bytes", 0.4), ("--prune-memory", "0.4")),
+    "prune_latency": Check((), limited("latency", 0.4), ("--prune-latency", "0.4")),
+    "max_macs": Check((), limited("macs", None, 60e3), ("--max-macs", "60k")),
+    "max_params": Check((), limited("params", None, 3000.0), ("--max-params", "3k")),
+    "max_size": Check((), limited("weight_bytes", None, 9000.0), ("--max-size", "9kB")),
+    "max_memory": Check((), limited("activation_bytes", None, 2000.0), ("--max-memory", "2kB")),
+    "max_latency": Check((), limited("latency", None, 0.003), ("--max-latency", "3ms")),
+    # -- the search
+    "step": Check(("--step", "4"), {"pruning_step": 4}),
+    "method": Check(("--method", "de"), {"method": "de"}),
+    "evaluations": Check(("--evaluations", "7"), {"evaluations": 7}),
+    "importance": Check(("--importance", "random"), {"importance": "random"}),
+    "calibration": Check(("--calibration", "33"), {"calibration_images": 33}),
+    "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
+    "scope": Check(("--scope", "inner"), {"scope": "inner"}),
+    "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
+    "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
+    "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "weight_bytes"}),
+    "probe_epochs": Check((*MAX_DROP, "--probe-epochs", "3"), {**DROPPED, "probe_epochs": 3}),
+    "known_from": Check(("--from", "runs/a", "--from", "runs/b"), {"known_from": ["runs/a", "runs/b"]}),
+    # -- where it will run
+    "runtime": Check(("--runtime", "torch"), {"deployment.runtime": "torch"}),
+    "runs_on": Check(
+        ("--runs-on", "cuda", "--runtime", "torch", "--no-export"),
+        {"deployment.device": "cuda", "deployment.runtime": "torch", "export": False},
+    ),
+    "batch": Check(("--batch", "16"), {"deployment.batch": 16}),
+    "threads": Check(("--threads", "1"), {"deployment.threads": 1}),
+    "table": Check(("--table", "FILE"), {**limited("latency", 0.3), "latency_table": Another()}, LATENCY),
+    # -- training
+    "recipe": Check(("--recipe", "base"), {"recipe.lr": 0.1, "recipe.distillation": 0.0}),
+    "epochs": Check(("--epochs", "50"), {"recipe.epochs": 50, "recipe.warmup_epochs": 1.0}),
+    "lr": Check(("--lr", "0.007"), {"recipe.lr": 0.007}),
+    "batch_size": Check(("--batch-size", "24"), {"recipe.batch_size": 24}),
+    "train_on_holdout": Check(("--train-on-holdout",), {"train_on_holdout": True}),
+    "scratch": Check(("--scratch",), {"from_scratch": True, "recipe.lr": 0.1, "recipe.distillation": 0.0}),
+    "no_training": Check(("--no-training",), {"recipe": None}),
+    "no_export": Check(("--no-export",), {"export": False}),
+}
+
+
+# -- a command that stops once its request is written down -------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _never_stopped_afterwards() -> Iterator[None]:
+    yield
+    Stopping.is_due = staticmethod(lambda: False)
+
+
+def invoke(*arguments: str | Path) -> click.testing.Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def requested(folder: Path, *arguments: str | Path, anew: bool = False) -> dict[str, Any]:
+    """What a command writes down, stopped then; `anew`, if the folder holds the request of an earlier command."""
+    earlier = {path: path.stat().st_mtime_ns for path in folder.rglob("run.json")} if anew else {}
+
+    def is_written() -> bool:
+        return any(path.stat().st_mtime_ns != earlier.get(path) for path in folder.rglob("run.json"))
+
+    Stopping.is_due = staticmethod(is_written)
+    result = invoke(*arguments)
+    assert result.exit_code == INTERRUPTED, result.output
+    (file,) = [path for path in folder.rglob("run.json") if path.parent.name != "training"]
+    return settings(json.loads(file.read_text()))
+
+
+def settings(request: dict[str, Any]) -> dict[str, Any]:
+    """A request as settings by name: those of recipe and deployment one by one, limits by their costs."""
+    found = {name: value for name, value in request.items() if name not in CIRCUMSTANCES}
+    limits = found.pop("limits")
+    found |= {f"limits.{limit['cost']}": (limit["pruning_rate"], limit["at_most"]) for limit in limits}
+    for name in ("recipe", "deployment"):
+        inner = found.pop(name)
+        found |= {name: None} if inner is None else {f"{name}.{key}": value for key, value in inner.items()}
+    return found
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The settings that differ, as they are afterwards; a recipe that is left out differs as a whole."""
+    pairs = {name: (before.get(name, GONE), after.get(name, GONE)) for name in {**before, **after}}
+    found = {name: new for name, (old, new) in pairs.items() if old != new}
+    has_recipe = after.get("recipe", GONE) is not None
+    return {name: value for name, value in found.items() if has_recipe or not name.startswith("recipe.")}
+
+
+def arguments_of(command: str, name: str, folder: Path, file: Path) -> list[str | Path]:
+    """A command with an option in the place of its default, and with what else the option needs."""
+    check = CHECKS[name]
+    model = "glue.subjects:stopping_too" if name == "model" else MODEL
+    limit = check.limit
+    always = ("--train",) if command == "sweep" else ()
+    given = [file if argument == "FILE" else argument for argument in check.given]
+    return [command, model, *DATA, *limit, *always, "--run", folder, *given]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights; as a latency table it only has to exist."""
+    path = tmp_path_factory.mktemp("files") / "weights.safetensors"
+    save_file(nn.Module.state_dict(Stopping()), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What is written down without any option, by command."""
+    found = {}
+    for command in ("prune", "search", "sweep"):
+        folder = tmp_path_factory.mktemp(command)
+        always = ("--train",) if command == "sweep" else ()
+        found[command] = requested(folder, command, MODEL, *DATA, *LIMIT, *always, "--run", folder)
+    return found
+
+
+def options_of(*commands: str) -> list[tuple[str, str]]:
+    """Every option and argument of commands, as they declare them."""
+    return [(command, parameter.name) for command in commands for parameter in main.commands[command].params]
+
+
+@pytest.mark.parametrize(("command", "name"), options_of("prune", "search", "sweep"))
+def test_every_option_has_an_effect(command: str, name: str, plain, file: Path, tmp_path: Path) -> None:
+    if (command, name) in ELSEWHERE or name in ELSEWHERE:
+        ELSEWHERE.get((command, name), ELSEWHERE.get(name))(command, tmp_path)
+        return
+    assert name in CHECKS, f"{name} of aacp {command} is new: add what it changes in run.json to CHECKS"
+    after = requested(tmp_path, *arguments_of(command, name, tmp_path, file))
+    assert changes(plain[command], after) == expected(command, name)
+
+
+def expected(command: str, name: str) -> dict[str, Any]:
+    """What an option changes with a command."""
+    given = dict(CHECKS[name].changes)
+    if command == "search":  # which does not train
+        given = {setting: value for setting, value in given.items() if not setting.startswith("recipe.")}
+    return given
+
+
+def test_the_defaults_are_those_of_the_library(plain: dict[str, dict[str, Any]]) -> None:
+    defaults = aacp.Plan()
+    for command in ("prune", "search", "sweep"):
+        written = plain[command]
+        for name in ("pruning_step", "method", "evaluations", "importance", "calibration_images", "scope", "seed"):
+            assert written[name] == getattr(defaults, name), (command, name)
+        assert written["deployment.runtime"] == defaults.deployment.runtime
+        assert written["limits.macs"] == (0.5, None)
+    assert plain["prune"]["recipe.lr"] == defaults.recipe.lr
+    assert plain["search"]["recipe"] is None
+
+
+def test_with_a_metric_the_drop_is_in_its_own_unit(tmp_path: Path) -> None:
+    given = ("--max-drop", "2", "--metric", "glue.subjects:metric")
+    assert requested(tmp_path, "prune", MODEL, *DATA, "--run", tmp_path, *given)["max_drop"] == 2.0
+
+
+@pytest.mark.parametrize("command", ["prune", "sweep"])
+def test_the_seed_draws_the_hold_out(command: str, tmp_path: Path) -> None:
+    held_out = []
+    for seed in ("1", "1", "2"):
+        folder = tmp_path / str(len(held_out))
+        subjects.judged_by.clear()
+        given = ("--data", "glue.subjects:pair", "--metric", "glue.subjects:metric", "--seed", seed)
+        always = ("--train",) if command == "sweep" else ()
+        requested(folder, command, MODEL, *DATA, *LIMIT, *always, *given, "--run", folder)
+        held_out.append(subjects.judged_by[0])
+    assert {part for part, _ in held_out[0]} == {"train"}
+    assert held_out[0] == held_out[1] != held_out[2]
+
+
+# -- what is not written down ------------------------------------------------------------------------------------------
+
+
+def device_is_used(command: str, folder: Path) -> None:
+    """A device that does not exist is rejected."""
+    result = invoke(command, MODEL, *DATA, *LIMIT, "--run", folder / "run", "--device", "cuda:77")
+    assert (result.exit_code, result.stderr.startswith("InvalidOption: ")) == (1, True)
+    assert "CUDA device" in result.stderr
+
+
+def folder_is_used(command: str, folder: Path) -> None:
+    requested(folder / "a" / "b", command, MODEL, *DATA, *LIMIT, "--run", folder / "a" / "b")
+    assert list((folder / "a" / "b").rglob("run.json"))
+
+
+def json_is_printed(command: str, folder: Path) -> None:
+    """A whole run, and the same command again for people."""
+    short = ("--evaluations", "2", "--calibration", "16", "--run", folder)
+    lean = {"prune": ("--no-training", "--no-export"), "search": (), "sweep": ()}[command]
+    arguments = (command, "glue.subjects:tiny", *DATA, *LIMIT, *short, *lean)
+    found = invoke(*arguments, "--json")
+    assert found.exit_code == 0, found.output
+    assert isinstance(json.loads(found.stdout), dict)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(invoke(*arguments).stdout)
+
+
+def training_is_optional(command: str, folder: Path) -> None:
+    """--train of a sweep: without it the request has no recipe."""
+    written = requested(folder, command, MODEL, *DATA, *LIMIT, "--run", folder)
+    assert written["recipe"] is None
+
+
+def runs_on_is_used(command: str, folder: Path) -> None:
+    """A search promises an export for later, whose device has to exist."""
+    result = invoke(command, MODEL, *DATA, *LIMIT, "--runtime", "torch", "--runs-on", "tpu", "--run", folder)
+    assert (result.exit_code, "'tpu'" in result.stderr) == (1, True)
+
+
+def most_latency_is_used(command: str, folder: Path) -> None:
+    """A sweep measures before it writes requests down, and rejects what is out of reach."""
+    result = invoke(command, MODEL, *DATA, "--max-latency", "1us", "--runtime", "torch", "--run", folder)
+    assert result.exit_code == 1
+    assert "InfeasibleBudget: latency: at most 1us" in result.stderr
+
+
+def share_of_latency_is_used(command: str, folder: Path) -> None:
+    result = invoke(command, MODEL, *DATA, "--prune-latency", "0.99", "--runtime", "torch", "--run", folder)
+    assert result.exit_code == 1
+    assert "InfeasibleBudget: latency: 99 % less" in result.stderr
+
+
+def table_is_used(command: str, folder: Path) -> None:
+    """A sweep reads the table before it writes requests down."""
+    file = folder / "table.json"
+    file.write_text("{}")
+    result = invoke(command, MODEL, *DATA, *LATENCY, "--table", file, "--run", folder / "run")
+    assert result.exit_code == 1
+    assert f"GraphMismatch: {file}" in result.stderr
+
+
+ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
+    "device": device_is_used,
+    "folder": folder_is_used,
+    "as_json": json_is_printed,
+    "train": training_is_optional,
+    ("search", "runs_on"): runs_on_is_used,
+    ("sweep", "max_latency"): most_latency_is_used,
+    ("sweep", "prune_latency"): share_of_latency_is_used,
+    ("sweep", "table"): table_is_used,
+}
+
+
+# -- finetune and scratch ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a search that has ended."""
+    folder = tmp_path_factory.mktemp("searched")
+    short = ("--evaluations", "2", "--calibration", "16", "--seed", "3", "--run", folder)
+    result = invoke("search", MODEL, *DATA, *LIMIT, *short)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+FINISHING = ("recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "metric", "loss")
+NAMED = ("model", "weights", "device", "folder", "as_json")  # tests/commands has these
+
+
+@pytest.mark.parametrize(("command", "name"), options_of("finetune", "scratch"))
+def test_every_option_of_what_follows_a_search_has_an_effect(
+    command: str, name: str, searched: Path, tmp_path: Path
+) -> None:
+    if name in NAMED:
+        return
+    assert name in FINISHING, f"{name} of aacp {command} is new: add it to FINISHING"
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        shutil.copytree(searched, folder)
+    plain = requested(before, command, before, "--device", "cpu", anew=True)
+    assert plain["from_scratch"] is (command == "scratch")
+    assert plain["recipe.seed"] == 3
+    if name in ("data", "metric"):  # other than the search's, they are rejected
+        Stopping.is_due = staticmethod(lambda: False)
+        result = invoke(command, after, *CHECKS[name].given, "--device", "cpu")
+        assert (result.exit_code, "RunMismatch" in result.stderr) == (1, True)
+        return
+    given = ("--recipe", "digits") if name == "recipe" else CHECKS[name].given
+    found = changes(plain, requested(after, command, after, "--device", "cpu", *given, anew=True))
+    if name == "recipe":
+        assert found["recipe.label_smoothing"] == 0.1
+    elif name == "loss":
+        assert found["loss"] == "loss"
+    else:
+        assert found == CHECKS[name].changes
+
+
+def test_a_search_that_took_over_evaluations_can_be_finished(searched: Path, tmp_path: Path) -> None:
+    short = ("--evaluations", "2", "--calibration", "16", "--seed", "3", "--from", searched, "--run", tmp_path)
+    assert invoke("search", MODEL, *DATA, "--prune-macs", "0.4", *short).exit_code == 0
+    found = requested(tmp_path, "finetune", tmp_path, "--device", "cpu", anew=True)
+    assert found["known_from"] == [str(searched)]

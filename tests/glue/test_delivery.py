@@ -1,0 +1,145 @@
+"""The delivered network is the one that the plan describes: its channels, its statistics, its structure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aacp
+from glue.subjects import Tiny, data
+
+CALIBRATION = 64
+PLAN = aacp.Plan(
+    pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
+    export=False, seed=3,
+)  # fmt: skip
+PRODUCERS = {"conv1": ("bn1",), "conv2": ("bn2", "bn4"), "conv3": ("bn3",)}  # batch norms of each group, by a layer
+Prune = Callable[..., aacp.Pruned]
+
+
+@pytest.fixture(scope="module")
+def pruned_with(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Prune:
+    """A function that prunes by the plan with some of its fields changed."""
+
+    def pruned(**changes) -> aacp.Pruned:
+        folder = tmp_path_factory.mktemp("run")
+        return aacp.prune(model, data(), {"macs": 0.5}, folder, plan=replace(PLAN, **changes), device="cpu")
+
+    return pruned
+
+
+@pytest.fixture(scope="module")
+def by_scales(pruned_with: Prune) -> aacp.Pruned:
+    return pruned_with()
+
+
+def kept_rows(pruned: aacp.Pruned, model: nn.Module, layer: str) -> list[int]:
+    """The channels of a layer that were delivered, found by their biases, which nothing changes without training."""
+    delivered = pruned.network.get_submodule(layer).bias
+    original = model.get_submodule(layer).bias
+    return [int((original == bias).nonzero()) for bias in delivered]
+
+
+@pytest.mark.parametrize("layer", PRODUCERS)
+def test_the_channels_with_the_largest_scales_are_delivered(by_scales: aacp.Pruned, model: nn.Module, layer) -> None:
+    scales = sum(model.get_submodule(norm).weight.abs() for norm in PRODUCERS[layer])
+    filters = model.get_submodule(layer).weight.abs().flatten(1).sum(1)
+    rows = kept_rows(by_scales, model, layer)
+    assert rows == sorted(scales.topk(len(rows)).indices.tolist())
+    if 1 < len(rows) < len(scales) - 1:
+        assert rows != sorted(filters.topk(len(rows)).indices.tolist())  # which another criterion would keep
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_channels_drawn_at_random_follow_the_seed_of_the_plan(pruned_with: Prune, model: nn.Module, seed: int) -> None:
+    pruned = pruned_with(importance="random", seed=seed)
+    counts = pruned.choice.counts
+    expected = aacp.inherit(model, pruned.graph, counts, importance="random", seed=seed)
+    other = aacp.inherit(model, pruned.graph, counts, importance="random", seed=0)
+    assert torch.equal(pruned.network.conv2.bias, expected.conv2.bias)
+    assert not torch.equal(other.conv2.bias, expected.conv2.bias)
+    assert pruned.evaluation.after.holdout == pruned.choice.score  # the search judged the same channels
+
+
+def test_an_importance_function_decides_what_is_delivered(pruned_with: Prune, model: nn.Module) -> None:
+    def last_first(network: nn.Module, graph: aacp.ChannelGraph) -> dict[str, Tensor]:
+        return {group.name: torch.arange(group.width) for group in graph.free}
+
+    pruned = pruned_with(importance=last_first)
+    for layer in PRODUCERS:
+        width = len(model.get_submodule(layer).bias)
+        rows = kept_rows(pruned, model, layer)
+        assert rows == list(range(width - len(rows), width))
+    assert pruned.evaluation.after.holdout == pruned.choice.score
+
+
+def test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_pictures(by_scales: aacp.Pruned) -> None:
+    require_statistics(by_scales.network, data().train.inputs[:CALIBRATION])
+
+
+def test_what_is_saved_has_the_same_statistics(by_scales: aacp.Pruned) -> None:
+    require_statistics(aacp.load(by_scales.file, into=Tiny()).eval(), data().train.inputs[:CALIBRATION])
+
+
+def require_statistics(network: nn.Module, inputs: Tensor) -> None:
+    """Every batch norm has the mean and variance of what reaches it, computed here from its inputs."""
+    reached: dict[str, Tensor] = {}
+    norms = {name: module for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    hooks = [
+        norm.register_forward_pre_hook(lambda _, arguments, name=name: reached.update({name: arguments[0]}))
+        for name, norm in norms.items()
+    ]
+    with torch.no_grad():
+        network(inputs)
+    for hook in hooks:
+        hook.remove()
+    assert len(reached) == 4
+    for name, values in reached.items():
+        variance, mean = torch.var_mean(values.double(), (0, 2, 3), correction=0)
+        torch.testing.assert_close(norms[name].running_mean.double(), mean, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(norms[name].running_var.double(), variance, rtol=1e-4, atol=1e-5)
+
+
+def test_untrained_the_delivered_network_scores_what_the_search_estimated(by_scales: aacp.Pruned) -> None:
+    assert by_scales.evaluation.after.holdout == by_scales.choice.score
+
+
+def test_the_search_estimates_what_the_public_estimator_does(by_scales: aacp.Pruned, model: nn.Module) -> None:
+    calibration = data().train.inputs[:CALIBRATION]
+    estimate = aacp.PSAE(model, by_scales.graph, calibration=calibration, holdout=data().holdout, importance="bn")
+    lines = (by_scales.folder.path / "history.jsonl").read_text().splitlines()
+    for line in map(json.loads, lines):
+        assert estimate(line["counts"]) == line["score"]
+
+
+def test_the_search_is_the_one_that_was_planned(by_scales: aacp.Pruned) -> None:
+    state = json.loads((by_scales.folder.path / "search.json").read_text())
+    assert state["method"] == type(aacp.searcher("random", aacp.SearchSpace.from_widths([8]), aacp.Budget())).__name__
+    assert state["seed"] == PLAN.seed
+    lines = (by_scales.folder.path / "history.jsonl").read_text().splitlines()
+    assert len(lines) == PLAN.evaluations
+    evaluated = [count for line in lines for count in json.loads(line)["counts"]]
+    assert all(count % PLAN.pruning_step == 0 for count in evaluated)
+    assert not (by_scales.folder.path / "export.json").exists()
+
+
+@pytest.mark.parametrize("change", [{"frozen": ("conv2", "conv4")}, {"scope": "inner"}])
+def test_what_is_frozen_or_out_of_scope_is_delivered_whole(pruned_with: Prune, change: dict[str, object]) -> None:
+    network = pruned_with(**change).network
+    assert (network.conv2.out_channels, network.conv4.out_channels) == (16, 16)
+
+
+def test_a_sweep_delivers_by_the_same_plan(model: nn.Module, recipe: aacp.Recipe, tmp_path: Path) -> None:
+    plan = replace(PLAN, importance="random", recipe=replace(recipe, distillation=0.0, lr=0.0), evaluations=3)
+    swept = aacp.sweep(model, data(), [{"macs": 0.4}, {"macs": 0.6}], tmp_path, plan=plan, train=True, device="cpu")
+    for folder, choice in zip(swept.folders, swept.choices, strict=True):
+        graph = aacp.ChannelGraph.from_json(folder.read_json("graph.json"))
+        expected = aacp.inherit(model, graph, choice.counts, importance="random", seed=PLAN.seed)
+        delivered = aacp.load(folder.path / "pruned.safetensors", into=Tiny())
+        assert torch.equal(delivered.conv2.bias, expected.conv2.bias)

@@ -1,0 +1,248 @@
+"""One record of whole runs: which part of the data every stage reads, and for what.
+
+The test data decides nothing. It is read to score two networks: the unpruned one before the run begins (so that test
+data on which it cannot be scored is rejected before the search, not after it), and the delivered one at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import aacp
+from glue.recorder import Recorder
+from glue.subjects import SIZES, Tiny, data, watermarks
+
+CALIBRATION = 64  # of the 120 training pictures
+BUDGET = {"macs": 0.5}
+TORCH = aacp.Deployment("torch", threads=1)
+Run = Callable[..., Recorder]
+
+# What holds for every run. Tracing and exporting only use one example of the hold-out.
+PREFLIGHT = {"score unpruned": {"holdout", "test"}}
+EVALUATION = {"score pruned": {"holdout", "test"}}
+
+
+@pytest.fixture(scope="module")
+def run(model: nn.Module, recipe: aacp.Recipe, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A function that prunes with a plan and gives the record of the run."""
+    plan = aacp.Plan(evaluations=4, recipe=recipe, calibration_images=CALIBRATION, export=False)
+
+    def recorded(budget=BUDGET, *, with_loss: bool = False, teacher: nn.Module | None = None, **changes) -> Recorder:
+        recorder = Recorder(tmp_path_factory.mktemp("run"), model)
+        chosen = replace(plan, **changes)
+        loss = recorder.loss if with_loss else None
+        with recorder.recording():
+            aacp.prune(
+                model, recorder.data, budget, recorder.folder, plan=chosen, score=recorder.score, loss=loss,
+                teacher=teacher, device="cpu",
+            )  # fmt: skip
+        return recorder
+
+    return recorded
+
+
+@pytest.fixture(scope="module")
+def finetuned(run: Run) -> Recorder:
+    return run(with_loss=True)
+
+
+def test_fine_tuning_sees_training_data_and_the_search_the_hold_out(finetuned: Recorder) -> None:
+    assert finetuned.passes() == {
+        "preflight": {**PREFLIGHT, "run unpruned": {"train"}},  # a trial of the loss function
+        "search": {
+            "run pruned": {"train"},  # recalibration of the candidates
+            "score pruned": {"holdout"},  # the estimates
+            "train unpruned": {"train"},  # a trial step of training, with the network as it is
+            "train pruned": {"train"},  # and with half of it
+        },
+        "delivery": {
+            "run pruned": {"train"},  # recalibration
+            "run unpruned": {"train"},  # the teacher
+            "train pruned": {"train"},
+            "score pruned": {"holdout"},  # after every epoch
+        },
+        "evaluation": EVALUATION,
+    }
+    assert set(finetuned.losses) == {"preflight", "search", "delivery"}
+
+
+def test_every_read_of_every_stage_is_known(finetuned: Recorder) -> None:
+    assert finetuned.reads() == {
+        "preflight": {"train", "holdout", "test"},
+        "tracing": {"holdout"},  # the example
+        "search": {"train", "holdout"},
+        "delivery": {"train", "holdout"},
+        "evaluation": {"holdout", "test"},
+    }
+
+
+def test_as_many_pictures_are_read_as_were_planned(finetuned: Recorder) -> None:
+    assert finetuned.positions("search", "run pruned", "train") == set(range(CALIBRATION))
+    assert finetuned.positions("search", "score pruned", "holdout") == set(range(SIZES["holdout"]))
+    assert len(finetuned.positions("delivery", "train pruned", "train")) == SIZES["train"] // 16 * 16
+    for stage, kind in (("preflight", "score unpruned"), ("evaluation", "score pruned")):
+        for part in ("holdout", "test"):
+            assert finetuned.positions(stage, kind, part) == set(range(SIZES[part])), (stage, part)
+
+
+def test_the_hold_out_is_trained_on_after_the_search_if_that_was_planned(run: Run) -> None:
+    found = run(train_on_holdout=True)
+    both = {"train", "holdout"}
+    assert found.passes()["search"]["train pruned"] == {"train"}
+    assert found.passes()["search"]["score pruned"] == {"holdout"}
+    assert found.passes()["delivery"]["train pruned"] == both
+    assert found.passes()["delivery"]["run unpruned"] == both  # the teacher
+    assert len(found.positions("delivery", "train pruned", "holdout")) > SIZES["holdout"] // 2
+    assert "score pruned" not in found.passes()["delivery"]  # it would say nothing
+    assert found.passes()["evaluation"] == {"score pruned": {"test"}}
+    assert found.reads()["evaluation"] == {"test"}
+    assert json.loads((found.folder / "evaluation.json").read_text())["after"]["holdout"] is None
+
+
+def test_training_from_scratch_has_no_teacher_and_sees_training_data(
+    run: Run, model: nn.Module, recipe: aacp.Recipe
+) -> None:
+    found = run(with_loss=True, from_scratch=True, recipe=replace(recipe, distillation=0.0, lr=0.0))
+    delivery = found.passes()["delivery"]
+    assert delivery["train pruned"] == {"train"}
+    assert delivery["score pruned"] == {"holdout"}
+    assert "run unpruned" not in delivery
+    assert "delivery" in found.losses
+    assert found.passes()["evaluation"] == EVALUATION
+    # Without a rate, fresh weights stay what they were drawn as: none of them is inherited.
+    delivered = aacp.load(found.folder / "pruned.safetensors", into=Tiny())
+    assert not torch.isin(delivered.conv1.weight, model.conv1.weight).any()
+
+
+def test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_weights_stay(
+    run: Run, model: nn.Module, recipe: aacp.Recipe
+) -> None:
+    found = run(recipe=replace(recipe, distillation=0.0, lr=0.0), importance="l2")
+    assert "run unpruned" not in found.passes()["delivery"]
+    assert found.passes()["delivery"]["train pruned"] == {"train"}
+    graph = aacp.ChannelGraph.from_json(json.loads((found.folder / "graph.json").read_text()))
+    counts = json.loads((found.folder / "structure.json").read_text())["counts"]
+    expected = aacp.inherit(model, graph, counts, importance="l2")
+    delivered = aacp.load(found.folder / "pruned.safetensors", into=Tiny())
+    for name, weight in delivered.named_parameters():
+        assert torch.equal(weight, expected.get_parameter(name)), name
+
+
+def test_a_teacher_that_was_given_teaches_instead_of_the_unpruned_network(run: Run) -> None:
+    teacher = Listening()
+    found = run(teacher=teacher)
+    assert Listening.answers > 0
+    assert "run unpruned" not in found.passes()["delivery"]
+
+
+class Listening(Tiny):
+    """A teacher that counts how often it, or a copy of it, is asked; it has a weight more than the network."""
+
+    answers = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        Listening.answers += 1
+        return super().forward(x)
+
+
+def test_probing_trains_on_training_data_and_judges_by_the_hold_out(run: Run) -> None:
+    found = run({}, with_loss=True, max_drop=0.5, probe_epochs=1, evaluations=2, train_on_holdout=True)
+    assert found.passes()["search"] == {
+        "run pruned": {"train"},
+        "run unpruned": {"train"},  # the teacher of the probes
+        "score pruned": {"holdout"},
+        "train unpruned": {"train"},
+        "train pruned": {"train"},  # the hold-out judges the probes, whatever the last training may see
+    }
+    assert len(found.positions("search", "train pruned", "train")) > CALIBRATION  # more than the trial step
+    assert found.losses["search"] > 2  # the two trial steps, and those of the probes
+    assert found.reads()["search"] == {"train", "holdout"}
+    assert found.passes()["delivery"]["train pruned"] == {"train", "holdout"}
+    trained = [path for path in (found.folder / "probes").iterdir() if (path / "training").is_dir()]
+    assert len(trained) > 1
+
+
+def test_probes_are_compared_with_the_unpruned_score_on_the_hold_out(
+    model: nn.Module, recipe: aacp.Recipe, tmp_path: Path
+) -> None:
+    """The unpruned network scores 1 on the hold-out and nothing on test data; whatever is pruned scores 0.4."""
+    unpruned = {"holdout": 1.0, "test": 0.0}
+
+    def score(network: nn.Module, batches: aacp.Batches) -> float:
+        part, _ = watermarks(next(batches.inputs())).pop()
+        return unpruned[part] if network.conv3.out_channels + network.conv2.out_channels == 32 else 0.4
+
+    plan = aacp.Plan(
+        evaluations=1, recipe=recipe, calibration_images=16, export=False, frozen=("conv1",), max_drop=0.5,
+        probe_epochs=1,
+    )  # fmt: skip
+    with pytest.raises(aacp.InfeasibleBudget):
+        aacp.prune(model, data(), {}, tmp_path, plan=plan, score=score, device="cpu")
+
+
+def test_probing_by_the_estimate_trains_nothing(run: Run) -> None:
+    found = run({}, max_drop=0.5, evaluations=2, recipe=None)
+    assert found.passes() == {
+        "preflight": PREFLIGHT,
+        "search": {
+            "run pruned": {"train"},
+            "run unpruned": {"train"},  # the unpruned network is estimated as its rivals are
+            "score pruned": {"holdout"},
+            "score unpruned": {"holdout"},
+        },
+        "delivery": {"run pruned": {"train"}},
+        "evaluation": EVALUATION,
+    }
+
+
+@pytest.fixture(scope="module")
+def table(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A latency table, measured hastily."""
+    example = data().holdout[0][0][None]
+    graph = aacp.trace(model, example)
+    file = tmp_path_factory.mktemp("table") / "latency.json"
+    space = aacp.SearchSpace(graph, 1 / 8)
+    effort = {"structures": 8, "held_out": 3, "seconds_per_structure": 0.01}
+    aacp.measure_latency(model, graph, space, TORCH, example=example, file=file, **effort)
+    return str(file)
+
+
+def test_latency_and_export_use_one_example_of_the_hold_out(run: Run, table: str) -> None:
+    changes = {"recipe": None, "export": True, "deployment": TORCH, "latency_table": table}
+    found = run({**BUDGET, "latency": "10s"}, **changes)
+    assert (found.folder / "checks.jsonl").exists()
+    assert (found.folder / "pruned.onnx").exists()
+    assert found.passes() == {
+        "preflight": PREFLIGHT,
+        "search": {"run pruned": {"train"}, "score pruned": {"holdout"}},
+        "delivery": {"run pruned": {"train"}},
+        "evaluation": EVALUATION,
+    }
+    assert found.reads()["export"] == {"holdout"}
+    assert found.reads()["search"] == {"train", "holdout"}
+    assert found.positions("delivery", "run pruned", "train") == set(range(CALIBRATION))
+
+
+def test_with_accuracy_as_the_score_the_same_parts_are_read(
+    model: nn.Module, recipe: aacp.Recipe, tmp_path: Path
+) -> None:
+    """Accuracy has shorter ways of its own: a search may stop looking at a candidate early."""
+    recorder = Recorder(tmp_path, model)
+    plan = aacp.Plan(evaluations=4, recipe=None, calibration_images=CALIBRATION, export=False)
+    with recorder.recording():
+        aacp.prune(model, recorder.data, BUDGET, tmp_path, plan=plan, device="cpu")
+    assert recorder.passes()["search"] == {"run pruned": {"train", "holdout"}}
+    assert recorder.passes()["delivery"] == {"run pruned": {"train"}}
+    assert recorder.passes()["evaluation"] == {"run pruned": {"holdout", "test"}}
+    assert recorder.reads()["search"] == {"train", "holdout"}
