@@ -18,6 +18,7 @@ from aacp.runs.files import (
     NetworkMetrics,
     OnnxRecord,
     Request,
+    RuntimeFiles,
 )
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
@@ -30,7 +31,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
         ("structure.json", (ChosenStructure, LimitResult)),
         ("training/log.jsonl", (Epoch,)),
         ("evaluation.json", (NetworkMetrics,)),
-        ("export.json", (OnnxRecord, BeforeAfter, Latency)),
+        ("export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
     ],
 )
 def test_the_document_lists_every_field(heading: str, kinds: tuple[type, ...]) -> None:

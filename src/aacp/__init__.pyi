@@ -24,7 +24,7 @@ from aacp.data.scores import accuracy as accuracy
 from aacp.data.splits import Data as Data
 from aacp.errors import AACPError as AACPError
 from aacp.errors import BrokenArtefact as BrokenArtefact
-from aacp.errors import CorruptPicture as CorruptPicture
+from aacp.errors import CorruptImage as CorruptImage
 from aacp.errors import DeviceMismatch as DeviceMismatch
 from aacp.errors import Diverged as Diverged
 from aacp.errors import ExportFailed as ExportFailed

@@ -20,6 +20,7 @@ from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
+from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
 from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord, RuntimeFiles
@@ -110,7 +111,8 @@ def _export(runtime: Runtime, networks: Mapping[str, nn.Module], folder: Path, e
     if runtime.suffix is None:
         return {}
     return {
-        name: runtime.export(network, folder / f"{name}{runtime.suffix}", example) for name, network in networks.items()
+        name: runtime.export(timed_copy(network), folder / f"{name}{runtime.suffix}", example)
+        for name, network in networks.items()
     }
 
 
