@@ -66,7 +66,7 @@ def file_bytes(network: nn.Module) -> int:
 def export_both(
     folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any, where: Deployment
 ) -> OnnxRecord | None:
-    """Deliver both networks as files, compared with torch, and time them in turns in every runtime.
+    """Deliver both networks as files, compared with torch, and time them in alternation in every runtime.
 
     Returns None if the packages of ONNX Runtime are not installed.
     """
@@ -94,7 +94,10 @@ def export_both(
 
 
 def _timed_deployments(where: Deployment) -> list[Deployment]:
-    """torch, ONNX Runtime and the runtime of the deployment, each on its device or, if it has none such, the CPU."""
+    """torch, ONNX Runtime and the runtime of the deployment.
+
+    Each runs on the device of the deployment or, if it cannot, on the CPU.
+    """
     found = []
     for runtime in dict.fromkeys([find_runtime("torch"), find_runtime("onnxruntime"), where.resolved_runtime]):
         if runtime.is_installed:
