@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.estimate.importance import unit_importance
+from aacp.estimate.inheritance import ChannelOrder
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import largest
 from aacp.zoo.models import build_model, example_input
@@ -31,7 +33,8 @@ def pair(name: str, weights: Path | None, removed: float = 0.5) -> tuple[nn.Modu
     space, cost = aacp.SearchSpace(graph, pruning_step=STEPS.get(name, 1)), aacp.macs(graph)
     budget = aacp.Budget(aacp.Limit(cost, pruning_rate=removed))
     counts = space.counts(largest(np.ones(len(space)), Rescaling(space, budget)))
-    cut = aacp.inherit(model, graph, counts.tolist())
+    order = ChannelOrder.of(graph, unit_importance(model, graph))
+    cut = aacp.shrink(model, graph, order.kept(counts))
     rate = 1 - float(cost(counts)) / cost.full
     return model, cut, f"{name} cut uniformly by {rate:.3f} of its MACs, widths {sorted(set(counts.tolist()))}"
 

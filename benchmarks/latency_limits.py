@@ -55,7 +55,10 @@ def shares(folder: Path, model: torch.nn.Module, threads: int) -> dict[str, Any]
     """What the exported file has of the original's, counted and timed without the pipeline's own records."""
     pruned, original = folder / "pruned.onnx", folder / "original.onnx"
     timed = aacp.time_networks(
-        {"original": original, "pruned": pruned}, torch.zeros(1, 3, 224, 224), threads=threads, batch=1, turns=40
+        {"original": original, "pruned": pruned},
+        torch.zeros(1, 3, 224, 224),
+        aacp.Deployment(threads=threads),
+        turns=40,
     )
     latency = aacp.speedup(timed["pruned"], timed["original"])  # how many times as long the pruned one takes
     network = aacp.load(folder)
@@ -108,7 +111,11 @@ def main() -> None:
     print(f"all limits met by the exported file in {sum(row['met'] for row in rows)} of {len(rows)} seeds")
     result = {**circumstances(), "limits": LIMITS, "seeds": rows}
     result |= {
-        "table": {"seconds": measured.reference, "error": asdict(measured.error), "setting": asdict(measured.setting)}
+        "table": {
+            "seconds": measured.reference,
+            "error": asdict(measured.error),
+            "setting": asdict(measured.conditions),
+        }
     }
     if options.out:
         (options.out / "latency_limits.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -29,7 +29,7 @@ import torch
 
 import aacp
 from aacp.latency.calibration import PredictionError
-from aacp.latency.timers import NetworkBench
+from aacp.latency.timers import NetworkTimer
 from aacp.runs.provenance import Provenance
 
 NETWORKS = {"resnet20": (1, 3, 32, 32), "torchvision:mobilenet_v2": (1, 3, 224, 224), "vgg16": (1, 3, 32, 32)}
@@ -64,7 +64,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
         verbose=options.verbose,
     )  # fmt: skip
     measured_after = time.perf_counter() - start
-    bench = NetworkBench(model, graph, example, where, options.seconds)
+    bench = NetworkTimer(model, graph, example, where, options.seconds)
     runs = [bench(structure) for structure in drawn(graph, space, options)]
     predicted = table.seconds([run.structure for run in runs]) / table.reference
     measured = np.array([run.whole / run.reference for run in runs])
@@ -73,7 +73,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     rows = np.array([list(space.sample(generator)) for _ in range(1000)])
     pricing = min(_timed(lambda: table.seconds(rows)) for _ in range(5))
     seconds = time.perf_counter() - start
-    print(f"{name}, {table.setting.runtime} {table.setting.version}, {options.device}: {error}")
+    print(f"{name}, {table.conditions.runtime} {table.conditions.version}, {options.device}: {error}")
     print(
         f"  unpruned {1e3 * table.reference:.3g} ms, structures from {measured.min():.2f} to {measured.max():.2f} of it"
     )
@@ -83,7 +83,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     return {
         "network": name,
         "draw": options.draw,
-        "setting": asdict(table.setting),
+        "setting": asdict(table.conditions),
         "seconds_unpruned": table.reference,
         "error": asdict(error),
         "own_error": asdict(table.error),

@@ -44,7 +44,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     macs = aacp.macs(graph)
     budget = aacp.Budget(aacp.Limit(macs, pruning_rate=options.rate))
     where = aacp.Deployment(runtime, options.device, options.batch, options.threads)
-    steps = aacp.discovered_steps(model, graph, where, example=example)
+    steps = aacp.discover_steps(model, graph, where, example=example)
     spaces = {"odd": aacp.SearchSpace(graph, 1), "auto": aacp.SearchSpace(graph, steps)}
     chosen = {kind: drawn(space, budget, options.pairs) for kind, space in spaces.items()}
     found = aacp.check_latency(
@@ -61,7 +61,7 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     )
     return {
         "network": name,
-        "setting": asdict(where),
+        "setting": where.to_json(),
         "steps": steps,
         "macs": share,
         "checked": [

@@ -46,11 +46,12 @@ def main() -> None:
     aacp.load_weights(model, options.weights)
     graph = aacp.trace(model.eval(), aacp.example_input(model))
     calibration, holdout = images_of(options)
-    estimate = aacp.PSAE(model, graph, calibration=calibration, holdout=holdout)
+    inheritance = aacp.Inheritance(model, graph, calibration)
+    estimate = aacp.PSAE(inheritance, holdout)
     rows = []
     for structure in structures_of(graph, 0.5, options.structures + 1):
-        network = aacp.inherit(model, graph, list(structure)).eval()
-        plain = forward_seconds(network, estimate.calibration, estimate.holdout)
+        network = inheritance.network(structure)
+        plain = forward_seconds(network, inheritance.calibration, estimate.holdout)
         start = time.perf_counter()
         score = estimate(structure)
         rows.append({"score": score, "estimate": time.perf_counter() - start, "forward": plain})

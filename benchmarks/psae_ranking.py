@@ -54,7 +54,7 @@ def main() -> None:
     graph = aacp.trace(model.eval(), aacp.example_input(model))
     data = aacp.load_data(options.data)
     calibration = data.train.subset(range(min(options.calibration, len(data.train))))
-    estimate = aacp.PSAE(model, graph, calibration=calibration, holdout=data.holdout, device=options.device)
+    estimate = aacp.PSAE(aacp.Inheritance(model, graph, calibration, device=options.device), data.holdout)
     recipe = FINETUNE.scaled(options.epochs)
     found = aacp.ranking(
         estimate, spread(options, graph), data.train, outcome=data.test, recipe=recipe, teacher=model, verbose=True

@@ -47,7 +47,7 @@ def main() -> None:
     aacp.load_weights(model, options.weights)
     graph = aacp.trace(model.eval(), aacp.example_input(model))
     calibration, holdout = images_of(options)
-    estimate = aacp.PSAE(model, graph, calibration=calibration, holdout=holdout, device=options.device)
+    estimate = aacp.PSAE(aacp.Inheritance(model, graph, calibration, device=options.device), holdout)
     space = aacp.SearchSpace(graph)
     budget = aacp.Budget(aacp.Limit(aacp.macs(graph), pruning_rate=options.rate))
     budgets = [count for count in BUDGETS if count <= options.evaluations]

@@ -7,6 +7,7 @@ import torch
 
 from aacp.zoo._torchvision import import_torchvision
 
+os.environ["AACP_STRICT_RULES"] = "1"  # a rule that fails is a bug: it must fail a test, not freeze channels
 torch.set_num_threads(1 if os.environ.get("PYTEST_XDIST_WORKER") else 2)
 import_torchvision()
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from aacp.channels import ChannelGraph, ChannelGroup, Layer
-from aacp.latency.measuring import measured_table, spread_structures
+from aacp.latency.layers import pieces_of_graph
+from aacp.latency.measure import measure_table, spread_structures
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure, Width
 from aacp.latency.table import LatencyTable
-from aacp.latency.timers import pieces_of_graph
 from aacp.runs.provenance import machine
 from aacp.space import SearchSpace
 from aacp.structure import Structure
@@ -78,7 +78,7 @@ class FakeBench:
 
 def table_of(bench: FakeBench, space: SearchSpace, structures: int = 48, held_out: int = 10) -> LatencyTable:
     plan = spread_structures(space, structures, 0), spread_structures(space, held_out, 1, ends=False)
-    return measured_table(bench, bench.graph, space, SETTING, plan)
+    return measure_table(bench, bench.graph, space, SETTING, plan)
 
 
 def width(name: str, fixed: int = 0) -> Width:

@@ -1,12 +1,16 @@
+"""The channel graph as data: members, producers, what a structure keeps, JSON, and the printed table."""
+
 import json
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import aacp
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelGraph, Member, from_runs, to_runs
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +78,49 @@ def test_a_graph_prints_a_table_that_says_what_is_frozen(graph: ChannelGraph) ->
         ["2", "12", "2", "free"],
         ["4", "5", "4", "network", "output"],
     ]
+
+
+@given(st.lists(st.integers(-1, 50), max_size=60))
+def test_lanes_survive_their_run_length_code(values: list[int]) -> None:
+    lane = np.array(values, dtype=np.int64)
+    assert np.array_equal(from_runs(to_runs(lane)), lane)
+
+
+def test_a_lane_that_counts_up_is_one_run() -> None:
+    assert to_runs(np.arange(3, 67)) == [[3, 1, 64]]
+    assert to_runs(np.full(9, -1)) == [[-1, 0, 9]]
+
+
+def test_members_are_data_and_text_in_the_file(graph: ChannelGraph) -> None:
+    assert graph.groups[0].members == (Member("0.weight", 0), Member("0.bias", 0), Member("2.weight", 1))
+    written = graph.to_json()["groups"][0]
+    assert written["members"] == ["0.weight[0]", "0.bias[0]", "2.weight[1]"]
+    assert Member("0.weight", 0).module == "0"
+
+
+@given(st.text(), st.integers(0, 9))
+def test_a_member_survives_its_text(tensor: str, dim: int) -> None:
+    assert Member.parse(str(Member(tensor, dim))) == Member(tensor, dim)
+
+
+def test_producers_are_the_layers_whose_outputs_lie_in_a_group() -> None:
+    class Stream(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.ConvTranspose2d(3, 6, 2)  # its output channels lie in the second dimension of the weight
+            self.block = nn.Sequential(nn.Conv2d(6, 5, 1), nn.ConvTranspose2d(5, 6, 1))
+            self.last = nn.Conv2d(6, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.stem(x)
+            return self.last(x + self.block(x))
+
+    graph = aacp.trace(Stream(), torch.randn(1, 3, 5, 5))
+    assert {group.name: graph.producer_names(group) for group in graph.groups} == {
+        "stem": ("stem", "block.1"),
+        "block.0": ("block.0",),
+        "last": ("last",),
+    }
+    assert graph.producer_counts == (2, 1)
+    frozen = aacp.trace(Stream(), torch.randn(1, 3, 5, 5), frozen="block.1")
+    assert [group.name for group in frozen.free] == ["block.0"]  # what a transposed convolution reads stays free

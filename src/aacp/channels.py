@@ -1,13 +1,14 @@
-"""ChannelGraph: which channels of a network live or die together, as plain data.
+"""ChannelGraph: which channels of a network must be removed together, as plain data.
 
-A *unit* is the smallest thing that can be removed: one channel, or several that must go together. Units that occur
-in the same tensors form a *group*, one coordinate of the paper's structure vector. Every tensor dimension that holds
-channels is described by a *lane*: for each of its indices the unit it belongs to, or -1 if it always stays.
+A *unit* is the smallest thing that can be removed: one channel, or several that must be removed together. Units that
+occur in the same tensors form a *group*, which is one coordinate of the paper's structure vector. Every dimension of a
+tensor that holds channels has a *lane*, a `ChannelAxis`: for each index of the dimension, the unit that it belongs to.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -18,21 +19,45 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aacp.errors import GraphMismatch, InvalidStructure
-from aacp.lanes import Lane, from_runs, to_runs
 from aacp.structure import Structure
 
-FORMAT = 1  # of the JSON; raise it when a field changes its meaning
+FORMAT = 1  # version of the JSON; raise it when the meaning of a field changes
+
+# One dimension of a tensor: for each of its indices the number of the unit, or -1 if the index always stays.
+ChannelAxis = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One dimension of a tensor that holds channels of a group."""
+
+    tensor: str
+    dim: int
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{self.dim}]"
+
+    @classmethod
+    def parse(cls, text: str) -> Member:
+        """The inverse of `str`: "conv1.weight[0]"."""
+        tensor, _, dim = text.removesuffix("]").rpartition("[")
+        return cls(tensor, int(dim))
+
+    @property
+    def module(self) -> str:
+        """The path of the module that the tensor belongs to."""
+        return self.tensor.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """Channels that several layers keep or drop together; if it may not be pruned, it holds the reason."""
+    """Channels that several layers keep or remove together."""
 
     name: str
     width: int  # in units
-    unit_channels: int  # channels that one unit holds in the layer the group is named after
-    members: tuple[str, ...]  # "conv1.weight[0]": each tensor dimension the group's channels lie in
-    frozen: str | None = None
+    unit_channels: int  # channels per unit in the layer that the group is named after
+    members: tuple[Member, ...]  # every tensor dimension that holds channels of the group
+    frozen: str | None = None  # why no channel of the group may be removed; None if they may
 
 
 @dataclass(frozen=True)
@@ -46,8 +71,8 @@ class Layer:
     kind: str
     kernel: tuple[int, ...]
     output_size: tuple[int, ...]
-    input: int | None  # lane of the channels that go in
-    output: int | None  # lane of the channels that come out
+    input: int | None  # lane of the input channels
+    output: int | None  # lane of the output channels
     macs_per_channel: int
     macs_lanes: tuple[int, ...]
 
@@ -58,7 +83,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter or buffer, and the lane of each of its dimensions (None: the dimension never changes)."""
+    """A parameter or buffer, and the lane of each of its dimensions (None: the size never changes)."""
 
     name: str
     shape: tuple[int, ...]
@@ -69,7 +94,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class HardCodedSize:
-    """A number inside a module that follows the width of a lane: `times` x kept / `over`.
+    """A number inside a module that depends on the size of a lane: `times` x kept indices / `over`.
 
     `path` leads from the module to the number: an attribute name, then keys or indices, or a closure variable.
     """
@@ -83,7 +108,10 @@ class HardCodedSize:
 
 @dataclass(frozen=True)
 class Activation:
-    """A tensor the network makes: `bytes_per_channel` x kept of each lane, alive from step `born` to step `dies`."""
+    """A tensor that the network computes: its size in memory, and the steps during which it is needed.
+
+    It takes `bytes_per_channel` times the number of kept indices of each lane, from step `born` to step `dies`.
+    """
 
     bytes_per_channel: int
     lanes: tuple[int, ...]
@@ -93,52 +121,90 @@ class Activation:
 
 @dataclass(frozen=True, eq=False)
 class ChannelGraph:
-    """Groups, layers, tensors and hard-coded sizes of one network, and the lanes that join them."""
+    """The groups, layers, tensors and hard-coded sizes of one network, and the lanes that connect them."""
 
-    model: str
+    model: str  # the name of the network's class
     groups: tuple[ChannelGroup, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ChannelAxis, ...]
     layers: tuple[Layer, ...]
     tensors: tuple[Tensor, ...]
     sizes: tuple[HardCodedSize, ...] = ()
     activations: tuple[Activation, ...] = ()
-    form: str = "module"  # what `shrink` returns: "module" (same class) or "exported" (a graph module)
-    notes: tuple[str, ...] = field(default=())  # what tracing could not follow, in words
+    form: str = "module"  # what `shrink` returns: "module" (the same class) or "exported" (a graph of operators)
+    notes: tuple[str, ...] = field(default=())  # what tracing could not analyse
 
     # -- groups and units ---------------------------------------------------------------------------------------------
 
     @cached_property
     def free(self) -> tuple[ChannelGroup, ...]:
-        """The groups a structure has a coordinate for, in order."""
+        """The groups that may be pruned; a structure has one count for each, in this order."""
         return tuple(group for group in self.groups if group.frozen is None)
 
     @property
     def full(self) -> Structure:
-        """The unpruned structure C."""
+        """The structure of the unpruned network (C in the paper)."""
         return Structure(group.width for group in self.free)
-
-    @property
-    def makers(self) -> tuple[int, ...]:
-        """For each free group, how many layers make its channels: several make those of a residual stream."""
-        counts = np.zeros(len(self.groups), dtype=np.int64)
-        for layer in self.layers:
-            if layer.output is not None:
-                lane = self.lanes[layer.output]
-                counts[np.unique(self.unit_groups[lane[lane >= 0]])] += 1
-        return tuple(np.maximum(1, counts[self._free_index]).tolist())
 
     @cached_property
     def unit_groups(self) -> NDArray[np.int64]:
-        """The index of the group each unit belongs to: units are numbered group after group."""
+        """The index of the group of each unit: units are numbered group after group."""
         return np.repeat(np.arange(len(self.groups)), [group.width for group in self.groups])
 
     @cached_property
     def _free_index(self) -> NDArray[np.int64]:
         return np.array([i for i, group in enumerate(self.groups) if group.frozen is None], dtype=np.int64)
 
+    def freeze(self, reasons: Mapping[str, str]) -> ChannelGraph:
+        """The same graph with more groups frozen: a reason for each, by the name of the group."""
+        groups = tuple(
+            replace(group, frozen=reasons[group.name]) if group.frozen is None and group.name in reasons else group
+            for group in self.groups
+        )
+        return replace(self, groups=groups)
+
+    # -- producers ----------------------------------------------------------------------------------------------------
+
+    def producers(self, group: ChannelGroup) -> tuple[Layer, ...]:
+        """The layers whose outputs are channels of a group; a layer that is called twice is listed twice."""
+        return tuple(self._producers.get(group.name, ()))
+
+    def producer_names(self, group: ChannelGroup) -> tuple[str, ...]:
+        """The names of the layers whose outputs are channels of a group, each once."""
+        return tuple(dict.fromkeys(layer.name for layer in self.producers(group)))
+
+    @property
+    def producer_counts(self) -> tuple[int, ...]:
+        """For each free group the number of its producers, at least 1; residual streams have several."""
+        return tuple(max(1, len(self.producers(group))) for group in self.free)
+
     @cached_property
-    def counting(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Matrix and offset that turn a structure into the kept size of every lane: sizes = matrix @ kept + offset."""
+    def _producers(self) -> dict[str, list[Layer]]:
+        found: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            if layer.output is not None:
+                lane = self.lanes[layer.output]
+                for group in np.unique(self.unit_groups[lane[lane >= 0]]):
+                    found.setdefault(self.groups[group].name, []).append(layer)
+        return found
+
+    @property
+    def free_share(self) -> float:
+        """The share of all convolution output channels that may be pruned."""
+        is_frozen = np.array([group.frozen is not None for group in self.groups])
+        total = 0
+        free = 0
+        for layer in self.layers:
+            if layer.is_convolution and layer.output is not None:
+                lane = self.lanes[layer.output]
+                total += len(lane)
+                free += int((~is_frozen[self.unit_groups[lane[lane >= 0]]]).sum())
+        return free / total if total else 0.0
+
+    # -- what a structure keeps ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def lane_size_map(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Matrix and offset that map a structure to the kept size of every lane: sizes = matrix @ counts + offset."""
         matrix = np.zeros((len(self.lanes), len(self.groups)), dtype=np.int64)
         offset = np.zeros(len(self.lanes), dtype=np.int64)
         for row, lane in enumerate(self.lanes):
@@ -147,7 +213,7 @@ class ChannelGraph:
             matrix[row] = np.bincount(self.unit_groups[units], minlength=len(self.groups))
         widths = np.array([group.width for group in self.groups], dtype=np.int64)
         if len(self.groups):
-            # Each unit of a group occurs equally often in a lane: that is what makes it a group.
+            # All units of a group occur equally often in a lane; that is what makes them a group.
             assert not (matrix % widths).any()
             matrix //= widths
         frozen = np.setdiff1d(np.arange(len(self.groups)), self._free_index)
@@ -155,78 +221,69 @@ class ChannelGraph:
         return matrix[:, self._free_index], offset
 
     def lane_sizes(self, structures: ArrayLike) -> NDArray[np.int64]:
-        """Kept indices of every lane, for one structure (a vector) or many (a matrix, one structure a row)."""
-        kept = np.asarray(structures, dtype=np.int64)
-        if kept.shape[-1:] != (len(self.free),):
-            raise InvalidStructure(
-                f"A structure of this graph has {len(self.free)} counts, but got {kept.shape[-1] if kept.ndim else 1}. "
-                "Give one count per free group, in the order of graph.free."
-            )
-        if kept.size and (kept.min() < 1 or (kept > np.asarray(self.full)).any()):
-            raise InvalidStructure(
-                "A structure keeps at least 1 channel of each group, and no more than there are, but got "
-                f"{_short(kept)}. graph.full is the most."
-            )
-        matrix, offset = self.counting
-        sizes: NDArray[np.int64] = kept @ matrix.T + offset
+        """The kept size of every lane, for one structure (a vector) or many (a matrix with one structure per row)."""
+        matrix, offset = self.lane_size_map
+        sizes: NDArray[np.int64] = self.valid_counts(structures) @ matrix.T + offset
         return sizes
 
+    def valid_counts(self, structures: ArrayLike) -> NDArray[np.int64]:
+        """One structure (a vector) or many (a matrix, one structure a row) as an array; rejects impossible counts."""
+        counts = np.asarray(structures, dtype=np.int64)
+        if counts.shape[-1:] != (len(self.free),):
+            raise self._wrong_length(counts.shape[-1] if counts.ndim else 1)
+        if counts.size and (counts.min() < 1 or (counts > np.asarray(self.full)).any()):
+            raise InvalidStructure(
+                "A structure keeps at least 1 channel of each group and at most all of them, but got "
+                f"{_short(counts)}. graph.full holds the largest counts."
+            )
+        return counts
+
     def kept_units(self, kept: Structure | Mapping[str, Any] | Iterable[Any]) -> NDArray[np.bool_]:
-        """A mask over all units from counts (the first ones stay) or indices, per free group in order or by name."""
+        """A mask over all units (True: the unit stays).
+
+        Args:
+            kept: for each free group a count (the first units stay), indices or a mask, in order or by name.
+        """
         choices = self._by_name(kept)
         mask = np.ones(len(self.unit_groups), dtype=bool)
         start = 0
         for group in self.groups:
             if group.name in choices:
-                mask[start : start + group.width] = _chosen(group, choices[group.name])
+                mask[start : start + group.width] = _group_mask(group, choices[group.name])
             start += group.width
         return mask
 
     def _by_name(self, kept: Structure | Mapping[str, Any] | Iterable[Any]) -> Mapping[str, Any]:
         if isinstance(kept, Mapping):
-            known = {group.name: group for group in self.groups}
-            for name in kept:
-                if name not in known:
-                    raise InvalidStructure(f"There is no group {name!r} in this graph. print(graph) lists them.")
-                if (reason := known[name].frozen) is not None:
-                    raise InvalidStructure(f"Group {name!r} is frozen: {reason}. Leave it out of what is kept.")
+            self._require_free(kept)
             return kept
         if isinstance(kept, str) or not isinstance(kept, Iterable):
             raise InvalidStructure(f"{kept!r} does not say what to keep. Give a structure, a list, or a dictionary.")
         values = list(kept)
         if len(values) != len(self.free):
-            raise InvalidStructure(
-                f"A structure of this graph has {len(self.free)} counts, but got {len(values)}. "
-                "Give one count per free group, in the order of graph.free."
-            )
+            raise self._wrong_length(len(values))
         return {group.name: value for group, value in zip(self.free, values, strict=True)}
 
-    def freeze(self, reasons: Mapping[str, str]) -> ChannelGraph:
-        """The same graph with more groups frozen, each for a reason."""
-        groups = tuple(
-            replace(group, frozen=reasons[group.name]) if group.frozen is None and group.name in reasons else group
-            for group in self.groups
+    def _require_free(self, names: Iterable[str]) -> None:
+        known = {group.name: group for group in self.groups}
+        for name in names:
+            if name not in known:
+                raise InvalidStructure(f"This graph has no group {name!r}. print(graph) lists the groups.")
+            if (reason := known[name].frozen) is not None:
+                raise InvalidStructure(f"Group {name!r} is frozen: {reason}. Do not say what to keep of it.")
+
+    def _wrong_length(self, length: int) -> InvalidStructure:
+        return InvalidStructure(
+            f"A structure of this graph has {len(self.free)} counts, but got {length}. "
+            "Give one count per free group, in the order of graph.free."
         )
-        return replace(self, groups=groups)
 
-    @property
-    def free_share(self) -> float:
-        """The share of all convolution output channels that may be pruned."""
-        frozen_groups = np.array([group.frozen is not None for group in self.groups])
-        total = free = 0
-        for layer in self.layers:
-            if layer.is_convolution and layer.output is not None:
-                lane = self.lanes[layer.output]
-                total += len(lane)
-                free += int((~frozen_groups[self.unit_groups[lane[lane >= 0]]]).sum())
-        return free / total if total else 0.0
-
-    # -- JSON ---------------------------------------------------------------------------------------------------------
+    # -- JSON and text ------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists and dictionaries; lanes as runs [first, step, count]."""
+        """Lists and dictionaries of plain values; members as text, lanes as runs [first, step, count]."""
         data: dict[str, Any] = {"format": FORMAT, "model": self.model, "form": self.form, "notes": list(self.notes)}
-        data["groups"] = [asdict(group) for group in self.groups]
+        data["groups"] = [{**asdict(group), "members": list(map(str, group.members))} for group in self.groups]
         data["lanes"] = [to_runs(lane) for lane in self.lanes]
         for part in ("layers", "tensors", "sizes", "activations"):
             data[part] = [asdict(item) for item in getattr(self, part)]
@@ -234,22 +291,32 @@ class ChannelGraph:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ChannelGraph:
+        """The graph that `to_json` was called on."""
         if data.get("format") != FORMAT:
             raise GraphMismatch(
                 f"This graph has format {data.get('format')!r}, but this version of aacp reads format {FORMAT}. "
                 "Trace the network again."
             )
-        kinds = {"groups": ChannelGroup, "layers": Layer, "tensors": Tensor}
-        kinds |= {"sizes": HardCodedSize, "activations": Activation}
-        parts = {part: tuple(kind(**_tuples(item)) for item in data[part]) for part, kind in kinds.items()}
-        lanes = tuple(from_runs(runs) for runs in data["lanes"])
-        return cls(model=data["model"], form=data["form"], notes=tuple(data["notes"]), lanes=lanes, **parts)
+        groups = [{**group, "members": [Member.parse(text) for text in group["members"]]} for group in data["groups"]]
+        return cls(
+            model=data["model"],
+            groups=tuple(ChannelGroup(**_tuples(group)) for group in groups),
+            lanes=tuple(from_runs(runs) for runs in data["lanes"]),
+            layers=tuple(Layer(**_tuples(layer)) for layer in data["layers"]),
+            tensors=tuple(Tensor(**_tuples(tensor)) for tensor in data["tensors"]),
+            sizes=tuple(HardCodedSize(**_tuples(size)) for size in data["sizes"]),
+            activations=tuple(Activation(**_tuples(activation)) for activation in data["activations"]),
+            form=data["form"],
+            notes=tuple(data["notes"]),
+        )
 
     def save(self, path: str | Path) -> None:
+        """Write the graph to a JSON file."""
         Path(path).write_text(json.dumps(self.to_json()) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> ChannelGraph:
+        """Read a graph from a JSON file."""
         try:
             return cls.from_json(json.loads(Path(path).read_text()))
         except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
@@ -261,13 +328,34 @@ class ChannelGraph:
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        from aacp.table import describe
+        """A table of the groups: their widths, their producers, and why frozen ones are frozen."""
+        heads = ("group", "channels", "layers", "state")
+        rows = [(group.name, _width(group), self._layers(group), group.frozen or "free") for group in self.groups]
+        widths = [min(60, max(len(row[column]) for row in [heads, *rows])) for column in range(3)]
+        lines = [self._summary()]
+        for row in [heads, *rows]:
+            cells = [_shortened(cell).ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
+            lines.append("  ".join([*cells, row[3]]))
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
-        return describe(self)
+    def _summary(self) -> str:
+        """The cost of the whole network, and the share of it that may be pruned."""
+        macs = sum(
+            layer.macs_per_channel * math.prod(len(self.lanes[lane]) for lane in layer.macs_lanes)
+            for layer in self.layers
+        )
+        parameters = sum(math.prod(tensor.shape) for tensor in self.tensors if tensor.is_parameter)
+        return (
+            f"{self.model}: {macs:,} MACs, {parameters:,} parameters; {len(self.free)} of {len(self.groups)} groups "
+            f"free, {self.free_share:.1%} of convolution channels"
+        )
+
+    def _layers(self, group: ChannelGroup) -> str:
+        return ", ".join(self.producer_names(group)) or group.name
 
 
-def _chosen(group: ChannelGroup, choice: Any) -> NDArray[np.bool_]:
-    """The units of one group that stay: the first `choice`, those listed, or those marked True."""
+def _group_mask(group: ChannelGroup, choice: Any) -> NDArray[np.bool_]:
+    """A mask over the units of one group: the first `choice` stay, or those listed, or those marked True."""
     mask = np.zeros(group.width, dtype=bool)
     values = np.asarray(choice)
     if values.ndim == 0 and np.issubdtype(values.dtype, np.integer):
@@ -283,15 +371,42 @@ def _chosen(group: ChannelGroup, choice: Any) -> NDArray[np.bool_]:
     if not are_indices or len(np.unique(values)) != len(values) or values.min() < 0 or values.max() >= group.width:
         raise InvalidStructure(
             f"Group {group.name!r} keeps between 1 and {group.width} different channels, but got {_short(choice)}. "
-            "Give a count, or indices from 0 on, each once."
+            "Give a count, or different indices from 0 on."
         )
     mask[values] = True
     return mask
 
 
+def to_runs(lane: ChannelAxis) -> list[list[int]]:
+    """Run-length code of a lane: [first, step, count] for each stretch of equal steps."""
+    steps = np.diff(lane)
+    changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))  # where a stretch of equal steps ends
+    runs: list[list[int]] = []
+    position = 0
+    while position < len(lane):
+        end = int(changes[np.searchsorted(changes, position, side="right")]) if position < len(steps) else position
+        step = int(steps[position]) if position < len(steps) else 1
+        runs.append([int(lane[position]), step, end - position + 1])
+        position = end + 1
+    return runs
+
+
+def from_runs(runs: Iterable[Iterable[int]]) -> ChannelAxis:
+    """The inverse of `to_runs`."""
+    parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in runs]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _width(group: ChannelGroup) -> str:
+    return str(group.width) if group.unit_channels == 1 else f"{group.width} x {group.unit_channels}"
+
+
 def _short(value: Any) -> str:
-    text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return _shortened(repr(value.tolist() if isinstance(value, np.ndarray) else value))
+
+
+def _shortened(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def _tuples(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,20 +19,20 @@ PruningStep = float | int | Sequence[float | int] | Mapping[str, float | int]
 
 @dataclass(frozen=True, init=False)
 class SearchSpace:
-    """S^c: the product of the choices of every group.
+    """All legal structures (S^c in the paper): the product of the choices of every group.
 
-    `pruning_step` is the paper's E: a fraction of each width (1/8 is the paper's), a number of channels to keep
-    multiples of (8 for hardware), or one of these per group, in order or by name.
+    The pruning step (E in the paper) is a fraction of each width (the paper uses 1/8), a number of channels whose
+    multiples are legal (8 suits most hardware), or one of these per group, in order or by name.
     """
 
-    names: tuple[str, ...]
-    choices: tuple[tuple[int, ...], ...]
-    makers: tuple[int, ...]  # how many layers make the channels of each group: more than one for residual streams
+    names: tuple[str, ...]  # of the groups
+    choices: tuple[tuple[int, ...], ...]  # the legal counts of each group, ascending
+    producer_counts: tuple[int, ...]  # for each group the number of layers that produce it; residual streams have many
 
     def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = 1 / 8) -> None:
         groups = graph.free
         widths = [(group.name, group.width, group.unit_channels) for group in groups]
-        self._fill(widths, pruning_step, graph.makers)
+        self._fill(widths, pruning_step, graph.producer_counts)
 
     @classmethod
     def from_widths(cls, widths: Sequence[int], pruning_step: PruningStep = 1 / 8) -> SearchSpace:
@@ -42,7 +42,10 @@ class SearchSpace:
         space._fill(groups, pruning_step, (1,) * len(groups))
         return space
 
-    def _fill(self, widths: Sequence[tuple[str, int, int]], pruning_step: PruningStep, makers: tuple[int, ...]) -> None:
+    def _fill(
+        self, widths: Sequence[tuple[str, int, int]], pruning_step: PruningStep, producer_counts: tuple[int, ...]
+    ) -> None:
+        """Set the fields of a new space; `widths` holds (name, units, channels per unit) of each group."""
         names = tuple(name for name, _, _ in widths)
         steps = _step_per_group(names, pruning_step)
         choices = tuple(
@@ -51,7 +54,7 @@ class SearchSpace:
         )
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "choices", choices)
-        object.__setattr__(self, "makers", makers)
+        object.__setattr__(self, "producer_counts", producer_counts)
 
     def __len__(self) -> int:
         """L: the number of groups."""
@@ -59,50 +62,53 @@ class SearchSpace:
 
     @property
     def size(self) -> int:
-        """How many structures there are (Eq. 6)."""
+        """The number of structures (Eq. 6)."""
         return math.prod(len(choice) for choice in self.choices)
 
     @property
     def full(self) -> Structure:
+        """The structure that keeps everything."""
         return Structure(choice[-1] for choice in self.choices)
 
     @property
     def smallest(self) -> Structure:
+        """The structure that keeps the least of every group."""
         return Structure(choice[0] for choice in self.choices)
 
-    # -- genes: the position of a count among its choices, from 0; what the search calculates with ---------------------
+    # -- genes: the position of each count among its choices, from 0; searches compute with these ----------------------
 
     @cached_property
     def levels(self) -> NDArray[np.int64]:
-        """How many choices each group has."""
+        """The number of choices of each group."""
         return np.array([len(choice) for choice in self.choices], dtype=np.int64)
 
     @cached_property
     def _table(self) -> NDArray[np.int64]:
-        """The count of every gene of every group, a row per group, filled up with the full width."""
+        """The count of every gene, one row per group; rows with fewer choices are padded with the full width."""
         table = np.empty((len(self), int(self.levels.max(initial=1))), dtype=np.int64)
         for row, choice in zip(table, self.choices, strict=True):
-            row[: len(choice)], row[len(choice) :] = choice, choice[-1]
+            row[: len(choice)] = choice
+            row[len(choice) :] = choice[-1]
         return table
 
     def counts(self, genes: ArrayLike) -> NDArray[np.int64]:
-        """Channel counts of genes: of one vector, or of many as rows of a matrix."""
+        """The channel counts of one gene vector, or of many as the rows of a matrix."""
         return np.asarray(self._table[np.arange(len(self)), np.asarray(genes)])
 
     def genes(self, structures: ArrayLike) -> NDArray[np.int64]:
-        """The genes of legal structures: of one, or of many as rows of a matrix. The inverse of `counts`."""
+        """The genes of one legal structure, or of many as the rows of a matrix. The inverse of `counts`."""
         return np.asarray((self._table < np.asarray(structures)[..., None]).sum(axis=-1))
 
     def structure(self, genes: ArrayLike) -> Structure:
-        """One gene vector as a structure."""
+        """The structure of one gene vector."""
         return Structure(self.counts(genes).tolist())
 
     def sample(self, generator: np.random.Generator) -> Structure:
-        """A structure drawn evenly from the space (Eq. 8)."""
+        """A structure drawn uniformly from the space (Eq. 8)."""
         return Structure(choice[generator.integers(len(choice))] for choice in self.choices)
 
     def snap(self, widths: ArrayLike) -> Structure:
-        """The largest legal structure not above `widths`, the smallest count where none is below (Alg. 1, l. 1-5)."""
+        """Round each width down to a legal count, or up to the smallest if it is below that (Alg. 1, l. 1-5)."""
         values = self._vector(widths)
         return Structure(
             choice[max(0, int(np.searchsorted(choice, value, side="right")) - 1)]
@@ -115,12 +121,13 @@ class SearchSpace:
         return all(count in choice for count, choice in zip(structure, self.choices, strict=True))
 
     def require(self, structure: Structure) -> None:
-        """Refuse a structure that is not in the space."""
+        """Reject a structure that is not in the space."""
         self._vector(structure)
         for name, count, choice in zip(self.names, structure, self.choices, strict=True):
             if count not in choice:
                 raise InvalidStructure(
-                    f"{count} channels are not a choice of group {name!r}. Choose from {', '.join(map(str, choice))}."
+                    f"{count} is not a legal number of channels for group {name!r}. "
+                    f"Choose from {', '.join(map(str, choice))}."
                 )
 
     def _vector(self, values: ArrayLike) -> NDArray[np.float64]:
@@ -133,7 +140,7 @@ class SearchSpace:
 
 
 def _choices(width: int, step: int) -> tuple[int, ...]:
-    """D_i^c = {e, 2e, ...} (Eq. 5)."""
+    """The legal counts of one group: D_i^c = {e, 2e, ...} (Eq. 5)."""
     counts = list(range(step, width + 1, step))
     # Paper: Eq. 5 ends at floor(c/e)*e while Alg. 1 clips at c. The unpruned width is always legal here.
     if not counts or counts[-1] != width:
@@ -145,7 +152,7 @@ def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float
     if isinstance(step, Mapping):
         if unknown := [name for name in step if name not in names]:
             raise InvalidOption(
-                f"There is no free group {unknown[0]!r} to set a pruning step for. print(graph) lists them."
+                f"The graph has no free group {unknown[0]!r} to set a pruning step for. print(graph) lists the groups."
             )
         if missing := [name for name in names if name not in step]:
             raise InvalidOption(f"Group {missing[0]!r} has no pruning step. Give a step for every free group.")
@@ -160,11 +167,11 @@ def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float
 
 
 def _step_in_units(name: str, step: float | int, width: int, unit_channels: int) -> int:
-    """e_i in units: a fraction of the width, or so many units that their channels are a multiple of `step`."""
+    """e_i in units: a fraction of the width, or the fewest units whose channels are a multiple of `step`."""
     if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and step >= 1:
         return int(step) // math.gcd(int(step), unit_channels)
     if isinstance(step, float) and 0 < step < 1:
-        return max(1, math.floor(width * step + 1e-9))  # 1/49 of 49 is one, whatever floats make of it
+        return max(1, math.floor(width * step + 1e-9))  # in floats, 49 * (1 / 49) is below 1
     raise InvalidOption(
         f"The pruning step of group {name!r} is {step!r}, neither a fraction between 0 and 1 nor a whole number of "
         "channels. Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."

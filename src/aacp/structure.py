@@ -20,13 +20,13 @@ class Structure:
 
     def __init__(self, counts: Iterable[int]) -> None:
         if isinstance(counts, str) or not isinstance(counts, Iterable):
-            raise InvalidStructure(f"{counts!r} is no structure. Give a list of counts, one per free group.")
+            raise InvalidStructure(f"{counts!r} is not a structure. Give a list of counts, one per free group.")
         values = tuple(counts)
         for value in values:
             if not _is_count(value):
                 raise InvalidStructure(
                     f"A structure holds whole numbers of at least 1, but got {value!r}. "
-                    "Every group keeps a channel or more."
+                    "Keep at least one channel of every group."
                 )
         object.__setattr__(self, "counts", tuple(int(value) for value in values))
 
@@ -46,5 +46,5 @@ class Structure:
 def _is_count(value: Any) -> bool:
     try:
         return not isinstance(value, bool) and bool(int(value) == value >= 1)
-    except (TypeError, ValueError, OverflowError):  # words, nothing, not a number, infinity
+    except (TypeError, ValueError, OverflowError):  # text, None, NaN, infinity
         return False

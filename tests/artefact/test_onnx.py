@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.artefact.onnx import export_artefact
-from aacp.latency.runtimes import time_networks
+from aacp.latency.check import time_networks
 from graph.micro_networks import MICRO
 from graph.oracles import half, tensors
 
@@ -92,7 +93,7 @@ def test_the_model_is_not_touched_and_equal_models_give_equal_files(tmp_path: Pa
 
 def test_a_network_for_one_batch_size_is_exported_for_that_one(tmp_path: Path) -> None:
     x = torch.randn(2, 3, 8, 8)
-    with pytest.raises(aacp.ExportFailed, match=r"cannot be turned into ONNX.*dynamic_batch=False"):
+    with pytest.raises(aacp.ExportFailed, match=r"cannot be converted to ONNX.*dynamic_batch=False"):
         aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", x)
     assert list(tmp_path.iterdir()) == []
     found = aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", {"x": x}, dynamic_batch=False)
@@ -151,21 +152,16 @@ def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -
     assert (after.path, after.dynamic_batch, after.checked_batches) == (tmp_path / "pruned.onnx", False, (2,))
     x2, threads = torch.cat((x, x)), torch.get_num_threads()
     np.testing.assert_allclose(in_onnx_runtime(after.path, x2)[0], network.eval()(x2).detach().numpy(), atol=1e-5)
-    timed = time_networks({"again": after.path, "after": after.path}, x, batch=2, turns=3)
+    of_two = aacp.Deployment(batch=2, threads=1)
+    timed = time_networks({"again": after.path, "after": after.path}, x, of_two, turns=3)
     assert [len(timing.seconds) for timing in timed.values()] == [3, 3]
-    in_torch = time_networks({"before": model, "after": network}, x, batch=2, turns=3, threads=1)
+    in_torch = time_networks({"before": model, "after": network}, x, replace(of_two, runtime="torch"), turns=3)
     assert aacp.speedup(in_torch["before"], in_torch["after"]).median > 0
     assert torch.get_num_threads() == threads
-    with pytest.raises(aacp.InvalidOption, match="mixed"):
-        time_networks({"torch": model, "onnx": after.path}, x)
-    with pytest.raises(aacp.InvalidOption, match="timed on the CPU, not on 'cuda'"):
-        time_networks({"onnx": after.path}, x, device="cuda")
     with pytest.raises(aacp.InvalidOption, match="4x1x8x8 is a batch of 4, but one of 2 was asked for"):
         export_artefact(tmp_path, batch=2, shape=(4, 1, 8, 8))
     with pytest.raises(aacp.InvalidOption, match="takes 1 inputs"):
-        time_networks({"onnx": after.path}, (x, x))
-    with pytest.raises(aacp.InvalidOption, match="0 threads"):
-        time_networks({"torch": model}, x, threads=0)
+        time_networks({"onnx": after.path}, (x, x), of_two)
 
 
 def test_the_exporters_talk_is_not_the_users(tmp_path: Path, monkeypatch, caplog) -> None:

@@ -139,7 +139,8 @@ aacp.save(network, found.graph, {str(again)!r}, kept=found.cuts[0].kept, model=f
     result = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     rooms = {name.split(".")[1] for name in json.loads(result.stdout.replace("'", '"')) if name.startswith("aacp.")}
-    assert rooms <= {"artefact", "channels", "lanes", "structure", "errors", "runs", "modules", "graph", "zoo"}
+    plain = {"channels", "structure", "errors", "version"}
+    assert rooms <= plain | {"artefact", "runs", "modules", "torch_internals", "graph", "zoo"}
     assert "plotly" not in result.stdout
     assert again.read_bytes() == path.read_bytes()
 
@@ -262,3 +263,41 @@ def test_what_a_network_makes_while_it_runs_keeps_nobody_from_loading(first: Ten
         aacp.save(network, graph, tmp_path / "gridded.safetensors", example=X)
         loaded = aacp.load(tmp_path / "gridded.safetensors", into=Gridded(first))
         assert torch.equal(loaded(X), expected)
+
+
+OLD = Path(__file__).parent / "old"  # written by the version before the second redesign, with digits_resnet
+
+
+@pytest.mark.parametrize("file", ["channels", "counts"])
+def test_a_file_of_the_previous_version_still_loads(file: str, tmp_path: Path) -> None:
+    expected = load_file(OLD / "expected.safetensors")
+    loaded = aacp.load(OLD / f"{file}.safetensors")
+    torch.testing.assert_close(loaded(expected["inputs"]), expected["outputs"])
+    header = aacp.Artefact.read(OLD / f"{file}.safetensors")
+    assert list(header.structure) == [6, 6, 12, 3, 3, 24, 6, 6]
+    assert header.model == "digits_resnet"
+    (cut,) = header.cuts
+    aacp.save(loaded, cut.graph, tmp_path / "again", kept=cut.kept, model=header.model)
+    assert_same(loaded, aacp.load(tmp_path / "again"), (expected["inputs"],))
+
+
+def test_the_channels_that_were_kept_are_recorded_if_they_are_given(tmp_path: Path) -> None:
+    channels = aacp.Artefact.read(OLD / "channels.safetensors").cuts[0].channels
+    assert channels is not None
+    assert channels[0] == (1, 3, 5, 7, 9, 11)
+    assert aacp.Artefact.read(OLD / "counts.safetensors").cuts[0].channels is None
+
+
+def test_least_squares_serve_only_networks_that_come_without_what_they_kept(
+    tmp_path: Path, cut_chain: tuple[nn.Module, aacp.ChannelGraph, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, graph, kept = cut_chain
+    monkeypatch.setattr("aacp.artefact.storage.structure_of", None)
+    header = aacp.save(network, graph, tmp_path / "a", kept=kept)
+    assert header.cuts[0].channels == tuple(tuple(sorted(kept[group.name])) for group in graph.free)
+    wrong = {name: channels[:-1] for name, channels in kept.items()}
+    with pytest.raises(
+        aacp.GraphMismatch, match=r"0\.bias has shape \(4,\) in this network, but the graph, cut to \[3, 2\]"
+    ):
+        aacp.save(network, graph, tmp_path / "b", kept=wrong)
+    assert not (tmp_path / "b").exists()

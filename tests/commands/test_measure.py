@@ -11,20 +11,20 @@ from click.testing import CliRunner
 import aacp
 from aacp.cli import main
 from aacp.commands.parameters import Step
-from aacp.latency.job import MeasuringJob
+from aacp.latency.job import MeasurementJob
 
 SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1"]
 
 
 @pytest.mark.slow
 def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = MeasuringJob.__init__
+    quick = MeasurementJob.__init__
 
     def hurried(self, *args, **options) -> None:
         quick(self, *args, **options)
         object.__setattr__(self, "seconds_per_structure", 0.01)
 
-    monkeypatch.setattr(MeasuringJob, "__init__", hurried)
+    monkeypatch.setattr(MeasurementJob, "__init__", hurried)
     file = tmp_path / "table.json"
     found = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--out", str(file), "--json"])
     assert found.exit_code == 0, found.output
@@ -45,7 +45,7 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--runtime", "tflite"], 2, "tflite"),
+        (["--runtime", "tflite"], 1, "no runtime 'tflite'"),
         (["--runtime", "torch", "--device", "tpu"], 1, "no device 'tpu'"),
         (["--step", "nonsense"], 2, "no step"),
         (["--step", "1.5"], 2, "no step"),

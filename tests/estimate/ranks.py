@@ -99,20 +99,6 @@ def search_in_plain_data(fabric: Fabric, name: str, evaluations: int) -> list[di
     return [candidate.to_json() for candidate in search(fabric, name, evaluations).history]
 
 
-class Racer:
-    """An estimate whose score shows what it was told to beat."""
-
-    def __call__(self, structure: aacp.Structure) -> float:
-        return PROBLEM.estimate(structure)
-
-    def raced(self, structure: aacp.Structure, incumbent: float) -> float:
-        return PROBLEM.estimate(structure) + 1e-3 * incumbent
-
-
-def race(fabric: Fabric, evaluations: int) -> SearchResult:
-    return aacp.search_on(fabric, method("ide+"), Racer(), evaluations=evaluations)
-
-
 def search_for_a_while(fabric: Fabric) -> SearchResult:
     return aacp.search_on(fabric, method("ide+"), PROBLEM.estimate, seconds=0.2)
 
@@ -177,6 +163,6 @@ def prune_a_network(fabric: Fabric) -> SearchResult:
         losses = [torch.nn.functional.cross_entropy(network(x), y).item() for x, y in batches]
         return -sum(losses) / len(losses)
 
-    data = {"calibration": (images, labels), "holdout": (images, labels)}
-    estimate = aacp.PSAE(model, graph, **data, score=confidence, device=fabric.device)
+    inheritance = aacp.Inheritance(model, graph, (images, labels), device=fabric.device)
+    estimate = aacp.PSAE(inheritance, (images, labels), score=confidence)
     return aacp.search_on(fabric, aacp.GuidedEvolution(space, budget, seed=0), estimate, evaluations=16)

@@ -14,13 +14,11 @@ from aacp.runs.folder import RunFolder
 from aacp.search.loop import SearchResult, run_search
 from estimate.ranks import (
     PROBLEM,
-    Racer,
     broken,
     free_port,
     launch,
     method,
     prune_a_network,
-    race,
     search,
     search_for_a_while,
     search_in_plain_data,
@@ -51,12 +49,6 @@ def test_a_real_network_scores_the_same_to_the_last_bit_on_one_rank_and_two() ->
     one, *two = [*launch(prune_a_network, size=1), *launch(prune_a_network, size=2)]
     assert len({candidate.score for candidate in one.returned.history}) > 10
     assert all(ending.returned == one.returned for ending in two)
-
-
-def test_every_rank_knows_what_its_trials_must_beat() -> None:
-    expected = run_search(method("ide+"), Racer(), evaluations=35)
-    assert any(candidate.score != PROBLEM.estimate(candidate.structure) for candidate in expected.history)
-    assert [ending.returned for ending in launch(race, 35)] == [expected, expected]
 
 
 def test_ranks_take_turns_and_none_waits_for_more_structures_than_there_are() -> None:

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
 from aacp.data.batches import inputs_of, targets_of
-from graph.micro_networks import conv
+from aacp.estimate.importance import unit_importance
+from aacp.estimate.inheritance import ChannelOrder
+from estimate.small_network import CALIBRATION, IMAGES, LABELS, OTHER, STRUCTURE, negative_loss, network
+from graph.micro_networks import Block, conv
 
-RANDOM = torch.Generator().manual_seed(1)
-CALIBRATION = torch.randn(20, 3, 8, 8, generator=RANDOM) + 0.3
-IMAGES, LABELS = torch.randn(60, 3, 8, 8, generator=RANDOM), torch.randint(0, 5, (60,), generator=RANDOM)
-STRUCTURE, OTHER = [5, 3], [2, 6]
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    first = (conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.5))
-    second = (conv(8, 6), nn.BatchNorm2d(6), nn.ReLU6())
-    model = nn.Sequential(*first, *second, nn.MaxPool2d(4), nn.Flatten(), nn.Linear(24, 5))
-    for norm in (model[1], model[5]):
-        norm.running_mean.normal_()
-        norm.running_var.uniform_(0.2, 4)
-        nn.init.normal_(norm.weight)
-    nn.init.normal_(model[-1].weight)  # opinions that differ from image to image
-    return model.eval()
+INHERITANCE = ("model", "graph", "calibration", "importance", "seed", "reconstruction", "device")
+EXECUTIONS = ["sliced", "masked"] if find_spec("aacp.accelerate") else ["sliced"]
 
 
 @pytest.fixture(scope="module")
@@ -51,22 +39,18 @@ def psae(model, graph) -> Callable[..., aacp.PSAE]:
     """An estimate with what a test wants to be different."""
 
     def make(**options: Any) -> aacp.PSAE:
-        given = {"calibration": CALIBRATION, "holdout": (IMAGES, LABELS), **options}
-        return aacp.PSAE(given.pop("model", model), given.pop("graph", graph), **given)
+        given = {"model": model, "graph": graph, "calibration": CALIBRATION, "holdout": (IMAGES, LABELS), **options}
+        inherits = {name: given.pop(name) for name in INHERITANCE if name in given}
+        return aacp.PSAE(aacp.Inheritance(**inherits), **given)
 
     return make
 
 
 def by_hand(model: nn.Module, graph: aacp.ChannelGraph, structure: Any, calibration: Tensor = CALIBRATION) -> nn.Module:
-    smaller = aacp.inherit(model, graph, structure).eval()
+    order = ChannelOrder.of(graph, unit_importance(model, graph))
+    smaller = aacp.shrink(model, graph, order.kept(structure)).eval()
     aacp.recalibrate(smaller, calibration)
     return smaller
-
-
-@torch.no_grad()
-def negative_loss(network: nn.Module, batches: aacp.Batches) -> float:
-    losses = [F.cross_entropy(network(inputs_of(b)), targets_of(b), reduction="sum") for b in batches]
-    return -float(sum(losses)) / batches.images
 
 
 def state(model: nn.Module) -> Any:
@@ -84,7 +68,8 @@ def same(one: Any, other: Any) -> bool:
 # -- what is scored ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", EXECUTIONS)
 def test_the_score_is_the_accuracy_of_the_inherited_and_recalibrated_network(psae, model, graph, execution) -> None:
     estimate = psae(execution=execution, batch_size=16)
     for structure in (STRUCTURE, OTHER, graph.full):
@@ -92,15 +77,6 @@ def test_the_score_is_the_accuracy_of_the_inherited_and_recalibrated_network(psa
             named = by_hand(model, graph, structure)(IMAGES).argmax(1)
         assert estimate(structure) == sum(int(a) == int(b) for a, b in zip(named, LABELS, strict=True)) / 60
     assert len(set(estimate.scores.values())) > 1
-
-
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
-def test_one_pass_takes_the_statistics_of_the_held_out_images(psae, model, graph, execution) -> None:
-    estimate = psae(execution=execution, passes=1, score=negative_loss, batch_size=7)
-    alone = aacp.Batches.of((IMAGES, LABELS))
-    for structure in (STRUCTURE, OTHER):
-        expected = negative_loss(by_hand(model, graph, structure, IMAGES), alone)
-        assert estimate(structure) == pytest.approx(expected, rel=1e-4)
 
 
 def test_importance_and_its_seed_decide_what_is_inherited(psae, model, graph) -> None:
@@ -115,14 +91,14 @@ def test_importance_and_its_seed_decide_what_is_inherited(psae, model, graph) ->
 
 def test_the_network_it_gives_is_the_one_it_scores(psae) -> None:
     estimate = psae(score=negative_loss)
-    assert negative_loss(estimate.network(STRUCTURE), estimate.holdout) == pytest.approx(estimate(STRUCTURE), rel=1e-5)
+    assert negative_loss(estimate.inheritance.network(STRUCTURE), estimate.holdout) == estimate(STRUCTURE)
 
 
 def test_networks_without_batch_norm_are_scored_and_a_note_says_so(psae) -> None:
     model = nn.Sequential(conv(3, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
     graph = aacp.trace(model, IMAGES[:2])
-    estimates = [psae(model=model, graph=graph, execution=kind, score=negative_loss) for kind in ("sliced", "masked")]
-    expected = negative_loss(aacp.inherit(model, graph, [4]), estimates[0].holdout)
+    estimates = [psae(model=model, graph=graph, execution=kind, score=negative_loss) for kind in EXECUTIONS]
+    expected = negative_loss(by_hand(model, graph, [4]), estimates[0].holdout)
     for estimate in estimates:
         assert estimate([4]) == pytest.approx(expected, rel=1e-5)
         assert any("no batch norm" in note for note in estimate.notes)
@@ -162,16 +138,11 @@ def psnr(network: nn.Module, batches: aacp.Batches) -> Tensor:
 @pytest.mark.parametrize("score", [intersection_over_union, psnr, aacp.accuracy])
 def test_any_function_of_network_and_batches_is_a_score(segmentation, score) -> None:
     model, graph, masks = segmentation
-    estimate = aacp.PSAE(model, graph, calibration=CALIBRATION, holdout=(IMAGES, masks), score=score, batch_size=13)
+    inheritance = aacp.Inheritance(model, graph, CALIBRATION)
+    estimate = aacp.PSAE(inheritance, (IMAGES, masks), score=score, batch_size=13)
     with torch.no_grad():
         expected = float(score(by_hand(model, graph, [6]), aacp.Batches.of((IMAGES, masks))))
     assert estimate([6]) == pytest.approx(expected, rel=1e-4)
-
-
-def test_pixels_are_not_raced_since_they_are_no_independent_draws(segmentation) -> None:
-    model, graph, masks = segmentation
-    options = {"calibration": CALIBRATION, "holdout": (IMAGES, masks), "batch_size": 4}
-    assert aacp.PSAE(model, graph, **options).raced([6], 0.99) == aacp.PSAE(model, graph, **options, racing=None)([6])
 
 
 # -- once and for all -------------------------------------------------------------------------------------------------
@@ -199,7 +170,8 @@ def test_each_structure_is_scored_once_however_it_is_given(psae) -> None:
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", EXECUTIONS)
 def test_scores_repeat_to_the_last_bit_in_any_order(psae, execution: str) -> None:
     one, other = (psae(execution=execution, score=negative_loss) for _ in range(2))
     tried = [STRUCTURE, OTHER, [8, 6], [1, 1]]
@@ -225,7 +197,8 @@ def test_data_is_taken_in_every_form(psae, kind: str) -> None:
     assert given(STRUCTURE) == pytest.approx(psae(score=negative_loss)(STRUCTURE), rel=1e-5)
 
 
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", EXECUTIONS)
 def test_the_model_is_not_touched_and_its_later_changes_do_not_show(psae, model, execution: str) -> None:
     model.train()
     model[0].eval()
@@ -260,8 +233,6 @@ def test_what_is_no_structure_of_the_graph_is_refused(psae, structure: Any) -> N
     ("options", "words"),
     [
         ({"execution": "fast"}, "execution is 'fast'"),
-        ({"passes": 3}, "passes is 3"),
-        ({"racing": 1.5}, "racing is 1.5"),
         ({"importance": "l7"}, "importance is 'l7'"),
         ({"score": "accuracy"}, "score is 'accuracy', not a function"),
         ({"batch_size": 0}, "batch_size is 0"),
@@ -285,18 +256,8 @@ def test_the_graph_of_another_network_is_refused(psae) -> None:
         psae(model=nn.Sequential(conv(3, 9), conv(9, 5)))
 
 
-def test_a_network_in_the_exported_form_runs_masked_and_never_sliced(psae, model, graph) -> None:
-    exported = aacp.trace(model, IMAGES[:2], form="exported")
-    estimate = psae(graph=exported, score=negative_loss)
-    assert estimate.execution == "masked"
-    assert any("exported form" in note for note in estimate.notes)
-    assert estimate(STRUCTURE) == pytest.approx(psae(score=negative_loss)(STRUCTURE), rel=1e-4)
-    with pytest.raises(aacp.InvalidOption, match='execution="masked"'):
-        psae(graph=exported, execution="sliced")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
+@pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -333,7 +294,7 @@ def test_the_error_of_a_score_function_keeps_its_cause(psae) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
+@pytest.mark.parametrize("execution", EXECUTIONS)
 def test_a_batch_of_one_value_per_channel_is_a_clear_error(psae, execution: str) -> None:
     parts = (conv(3, 8), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 5))
     model = nn.Sequential(*parts).eval()
@@ -344,7 +305,8 @@ def test_a_batch_of_one_value_per_channel_is_a_clear_error(psae, execution: str)
     assert 0 <= psae(model=model, graph=graph, calibration=CALIBRATION[:2], execution=execution)([4]) <= 1
 
 
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", EXECUTIONS)
 def test_after_an_error_scores_are_what_they_would_have_been(psae, execution: str) -> None:
     fails = [True]
 
@@ -365,6 +327,47 @@ def test_after_an_error_scores_are_what_they_would_have_been(psae, execution: st
     assert list(estimate.scores) == [tuple(OTHER)]
 
 
+# -- which execution --------------------------------------------------------------------------------------------------
+
+
+def halve_the_head(network: nn.Module, *_: object) -> None:
+    with torch.no_grad():
+        network[-1].weight.mul_(0.5)
+
+
+def test_with_a_reconstruction_the_estimate_scores_what_is_delivered(psae) -> None:
+    estimate = psae(reconstruction=halve_the_head, score=negative_loss)
+    delivered = estimate.inheritance.network(STRUCTURE)
+    assert estimate(STRUCTURE) == negative_loss(delivered, estimate.holdout)
+    assert estimate(STRUCTURE) != psae(score=negative_loss)(STRUCTURE)
+    assert any("can be reconstructed" in note for note in estimate.notes)
+
+
+def test_masked_execution_with_a_reconstruction_is_rejected(psae, model) -> None:
+    with pytest.raises(aacp.InvalidOption, match="cannot apply a reconstruction"):
+        psae(reconstruction=halve_the_head, execution="masked")
+    exported = aacp.trace(model, IMAGES[:2], form="exported")
+    with pytest.raises(aacp.InvalidOption, match="cannot apply a reconstruction"):
+        psae(reconstruction=halve_the_head, graph=exported)
+
+
+def test_without_the_accelerate_folder_masked_execution_is_a_clear_error(psae, model, monkeypatch) -> None:
+    monkeypatch.setattr("aacp.acceleration.FOLDER", "aacp.not_there")
+    assert psae().execution == "sliced"
+    with pytest.raises(aacp.InvalidOption, match=r"aacp\.accelerate, which is not installed\. Install"):
+        psae(execution="masked")
+    with pytest.raises(aacp.InvalidOption, match='form="module"'):
+        psae(graph=aacp.trace(model, IMAGES[:2], form="exported"))
+
+
+def test_a_network_that_writes_into_its_inputs_does_not_change_the_held_out_images(psae) -> None:
+    first = Block(lambda m, x: m.conv(x.mul_(0.5)), conv=conv(3, 8))
+    model = nn.Sequential(first, nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)).eval()
+    estimate = psae(model=model, graph=aacp.trace(model, IMAGES[:2].clone()), score=negative_loss, batch_size=60)
+    estimate([4])
+    assert torch.equal(next(estimate.holdout.inputs()), IMAGES)
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
@@ -381,7 +384,8 @@ def limited(most: int, score: Any = negative_loss) -> tuple[Any, list[int]]:
     return scored, tried
 
 
-@pytest.mark.parametrize("execution", ["sliced", "masked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", EXECUTIONS)
 def test_out_of_memory_halves_the_batch_goes_on_and_is_noted(psae, execution: str) -> None:
     score, tried = limited(16)
     estimate = psae(execution=execution, score=score)
@@ -389,16 +393,8 @@ def test_out_of_memory_halves_the_batch_goes_on_and_is_noted(psae, execution: st
     estimate(OTHER)
     assert tried == [60, 30, 15, 15]  # the second structure profits
     assert [note for note in estimate.notes if "Out of memory" in note] == [
-        f"Out of memory: held-out images now go in batches of {size}." for size in (30, 15)
+        f"Out of memory: held-out images are now scored in batches of {size}." for size in (30, 15)
     ]
-
-
-def test_out_of_memory_in_a_race_halves_its_parts(psae) -> None:
-    expected = psae(racing=None)(STRUCTURE)
-    estimate = psae(batch_size=10)
-    estimate.score, tried = limited(4, aacp.accuracy)
-    assert estimate.raced(STRUCTURE, incumbent=0.0) == pytest.approx(expected)
-    assert list(dict.fromkeys(tried)) == [10, 5, 2]
 
 
 @pytest.mark.parametrize("images", [1, 60])
@@ -408,32 +404,3 @@ def test_out_of_memory_on_a_single_image_is_passed_on(psae, images: int) -> None
     with pytest.raises(torch.OutOfMemoryError):
         estimate(STRUCTURE)
     assert tried[-1] == 1
-
-
-@pytest.mark.parametrize("passes", [1, 2])
-def test_where_masked_passes_need_too_much_memory_slices_take_over(psae, monkeypatch, passes: int) -> None:
-    from aacp.accelerate.masked.execution import Masked
-
-    def run(*_: Any, **__: Any) -> Any:
-        raise torch.OutOfMemoryError("out of memory")
-
-    expected = psae(score=negative_loss, passes=passes)(STRUCTURE)
-    estimate = psae(execution="masked", score=negative_loss, passes=passes)
-    monkeypatch.setattr(Masked, "_run", run)
-    assert estimate(STRUCTURE) == pytest.approx(expected, rel=1e-5)
-    assert estimate.execution == "sliced"
-    assert any("sliced execution from here on" in note for note in estimate.notes)
-
-
-# -- one pass or two --------------------------------------------------------------------------------------------------
-
-
-def test_agreement_compares_the_rankings_of_one_pass_and_two_and_changes_nothing(psae) -> None:
-    estimate = psae(score=negative_loss, batch_size=16)
-    tried = [STRUCTURE, OTHER, [8, 6], [1, 1], [3, 2]]
-    one, two = ([psae(score=negative_loss, passes=passes)(s) for s in tried] for passes in (1, 2))
-    ranks = [[sorted(scores).index(score) for score in scores] for scores in (one, two)]
-    distance = sum((a - b) ** 2 for a, b in zip(*ranks, strict=True))
-    assert estimate.agreement(tried) == pytest.approx(1 - 6 * distance / (5 * (25 - 1)))
-    assert len(estimate.holdout) == 4
-    assert not estimate.scores

@@ -15,7 +15,7 @@ def test_on_digits_more_channels_estimate_and_train_better() -> None:
     model = aacp.build_model("digits_resnet")
     aacp.fit(model, data.train, DIGITS.scaled(3))
     graph = aacp.trace(model, aacp.example_input(model))
-    estimate = aacp.PSAE(model, graph, calibration=data.train.subset(range(400)), holdout=data.holdout)
+    estimate = aacp.PSAE(aacp.Inheritance(model, graph, data.train.subset(range(400))), data.holdout)
     structures = [[max(1, group.width // share) for group in graph.free] for share in (1, 4, 16)]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = aacp.ranking(estimate, structures, data.train, recipe=DIGITS.scaled(1), outcome=data.holdout)
@@ -30,6 +30,6 @@ def test_two_structures_are_too_few() -> None:
     data = aacp.load_data("digits")
     model = aacp.build_model("digits_resnet")
     graph = aacp.trace(model, aacp.example_input(model))
-    estimate = aacp.PSAE(model, graph, calibration=data.train.subset(range(64)), holdout=data.holdout)
+    estimate = aacp.PSAE(aacp.Inheritance(model, graph, data.train.subset(range(64))), data.holdout)
     with pytest.raises(aacp.InvalidOption, match="says nothing"):
         aacp.ranking(estimate, [list(graph.full)] * 2, data.train)

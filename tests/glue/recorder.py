@@ -7,7 +7,7 @@ set that is read; a pass through a network, by torch's global hooks and by the w
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +43,7 @@ class Recorder:
         self._scores = threading.Event()
         self._reads: dict[str, set[str]] = defaultdict(set)
         self._passes: dict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
-        self.losses: set[str] = set()  # the stages in which the loss function was called
+        self.losses: Counter[str] = Counter()  # how often the loss function was called, by stage
 
     def stage(self) -> str:
         """The stage that the run is in."""
@@ -61,7 +61,7 @@ class Recorder:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy."""
-        self.losses.add(self.stage())
+        self.losses[self.stage()] += 1
         return nn.functional.cross_entropy(outputs, targets)
 
     @contextmanager

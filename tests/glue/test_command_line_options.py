@@ -21,6 +21,7 @@ from torch import nn
 
 import aacp
 from aacp.cli import main
+from glue import subjects
 from glue.subjects import Stopping
 
 MODEL = "glue.subjects:stopping"
@@ -228,6 +229,25 @@ def test_the_defaults_are_those_of_the_library(plain: dict[str, dict[str, Any]])
     assert plain["search"]["recipe"] is None
 
 
+def test_with_a_metric_the_drop_is_in_its_own_unit(tmp_path: Path) -> None:
+    given = ("--max-drop", "2", "--metric", "glue.subjects:metric")
+    assert requested(tmp_path, "prune", MODEL, *DATA, "--run", tmp_path, *given)["max_drop"] == 2.0
+
+
+@pytest.mark.parametrize("command", ["prune", "sweep"])
+def test_the_seed_draws_the_hold_out(command: str, tmp_path: Path) -> None:
+    held_out = []
+    for seed in ("1", "1", "2"):
+        folder = tmp_path / str(len(held_out))
+        subjects.judged_by.clear()
+        given = ("--data", "glue.subjects:pair", "--metric", "glue.subjects:metric", "--seed", seed)
+        always = ("--train",) if command == "sweep" else ()
+        requested(folder, command, MODEL, *DATA, *LIMIT, *always, *given, "--run", folder)
+        held_out.append(subjects.judged_by[0])
+    assert {part for part, _ in held_out[0]} == {"train"}
+    assert held_out[0] == held_out[1] != held_out[2]
+
+
 # -- what is not written down ------------------------------------------------------------------------------------------
 
 
@@ -344,3 +364,10 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
         assert found["loss"] == "loss"
     else:
         assert found == CHECKS[name].changes
+
+
+def test_a_search_that_took_over_evaluations_can_be_finished(searched: Path, tmp_path: Path) -> None:
+    short = ("--evaluations", "2", "--calibration", "16", "--seed", "3", "--from", searched, "--run", tmp_path)
+    assert invoke("search", MODEL, *DATA, "--prune-macs", "0.4", *short).exit_code == 0
+    found = requested(tmp_path, "finetune", tmp_path, "--device", "cpu", anew=True)
+    assert found["known_from"] == [str(searched)]

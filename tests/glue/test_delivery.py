@@ -16,7 +16,7 @@ from glue.subjects import Tiny, data
 
 CALIBRATION = 64
 PLAN = aacp.Plan(
-    pruning_step=2, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
+    pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
     export=False, seed=3,
 )  # fmt: skip
 PRODUCERS = {"conv1": ("bn1",), "conv2": ("bn2", "bn4"), "conv3": ("bn3",)}  # batch norms of each group, by a layer
@@ -122,8 +122,10 @@ def test_the_search_is_the_one_that_was_planned(by_scales: aacp.Pruned) -> None:
     state = json.loads((by_scales.folder.path / "search.json").read_text())
     assert state["method"] == type(aacp.searcher("random", aacp.SearchSpace.from_widths([8]), aacp.Budget())).__name__
     assert state["seed"] == PLAN.seed
-    assert len((by_scales.folder.path / "history.jsonl").read_text().splitlines()) == PLAN.evaluations
-    assert all(count % PLAN.pruning_step == 0 for count in by_scales.choice.counts)
+    lines = (by_scales.folder.path / "history.jsonl").read_text().splitlines()
+    assert len(lines) == PLAN.evaluations
+    evaluated = [count for line in lines for count in json.loads(line)["counts"]]
+    assert all(count % PLAN.pruning_step == 0 for count in evaluated)
     assert not (by_scales.folder.path / "export.json").exists()
 
 

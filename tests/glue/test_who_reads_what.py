@@ -17,7 +17,7 @@ from torch import nn
 
 import aacp
 from glue.recorder import Recorder
-from glue.subjects import SIZES, Tiny, data
+from glue.subjects import SIZES, Tiny, data, watermarks
 
 CALIBRATION = 64  # of the 120 training pictures
 BUDGET = {"macs": 0.5}
@@ -70,7 +70,7 @@ def test_fine_tuning_sees_training_data_and_the_search_the_hold_out(finetuned: R
         },
         "evaluation": EVALUATION,
     }
-    assert finetuned.losses == {"preflight", "search", "delivery"}
+    assert set(finetuned.losses) == {"preflight", "search", "delivery"}
 
 
 def test_every_read_of_every_stage_is_known(finetuned: Recorder) -> None:
@@ -106,14 +106,19 @@ def test_the_hold_out_is_trained_on_after_the_search_if_that_was_planned(run: Ru
     assert json.loads((found.folder / "evaluation.json").read_text())["after"]["holdout"] is None
 
 
-def test_training_from_scratch_has_no_teacher_and_sees_training_data(run: Run, recipe: aacp.Recipe) -> None:
-    found = run(with_loss=True, from_scratch=True, recipe=replace(recipe, distillation=0.0))
+def test_training_from_scratch_has_no_teacher_and_sees_training_data(
+    run: Run, model: nn.Module, recipe: aacp.Recipe
+) -> None:
+    found = run(with_loss=True, from_scratch=True, recipe=replace(recipe, distillation=0.0, lr=0.0))
     delivery = found.passes()["delivery"]
     assert delivery["train pruned"] == {"train"}
     assert delivery["score pruned"] == {"holdout"}
     assert "run unpruned" not in delivery
     assert "delivery" in found.losses
     assert found.passes()["evaluation"] == EVALUATION
+    # Without a rate, fresh weights stay what they were drawn as: none of them is inherited.
+    delivered = aacp.load(found.folder / "pruned.safetensors", into=Tiny())
+    assert not torch.isin(delivered.conv1.weight, model.conv1.weight).any()
 
 
 def test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_weights_stay(
@@ -161,10 +166,29 @@ def test_probing_trains_on_training_data_and_judges_by_the_hold_out(run: Run) ->
         "train pruned": {"train"},  # the hold-out judges the probes, whatever the last training may see
     }
     assert len(found.positions("search", "train pruned", "train")) > CALIBRATION  # more than the trial step
+    assert found.losses["search"] > 2  # the two trial steps, and those of the probes
     assert found.reads()["search"] == {"train", "holdout"}
     assert found.passes()["delivery"]["train pruned"] == {"train", "holdout"}
     trained = [path for path in (found.folder / "probes").iterdir() if (path / "training").is_dir()]
     assert len(trained) > 1
+
+
+def test_probes_are_compared_with_the_unpruned_score_on_the_hold_out(
+    model: nn.Module, recipe: aacp.Recipe, tmp_path: Path
+) -> None:
+    """The unpruned network scores 1 on the hold-out and nothing on test data; whatever is pruned scores 0.4."""
+    unpruned = {"holdout": 1.0, "test": 0.0}
+
+    def score(network: nn.Module, batches: aacp.Batches) -> float:
+        part, _ = watermarks(next(batches.inputs())).pop()
+        return unpruned[part] if network.conv3.out_channels + network.conv2.out_channels == 32 else 0.4
+
+    plan = aacp.Plan(
+        evaluations=1, recipe=recipe, calibration_images=16, export=False, frozen=("conv1",), max_drop=0.5,
+        probe_epochs=1,
+    )  # fmt: skip
+    with pytest.raises(aacp.InfeasibleBudget):
+        aacp.prune(model, data(), {}, tmp_path, plan=plan, score=score, device="cpu")
 
 
 def test_probing_by_the_estimate_trains_nothing(run: Run) -> None:

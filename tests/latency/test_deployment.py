@@ -18,13 +18,14 @@ import aacp
         ({"runtime": "tflite"}, "no runtime 'tflite'"),
         ({"batch": 0}, "A batch of 0 on 2 threads"),
         ({"threads": 0}, "A batch of 1 on 0 threads"),
-        ({"device": "tpu"}, "no device 'tpu'"),
-        ({"runtime": "onnxruntime", "device": "cuda"}, "timed on the CPU, not on 'cuda'"),
+        ({"device": "tpu"}, "torch has no device 'tpu'"),
+        ({"device": "cuda:99"}, "no device 'cuda:99'"),
+        ({"runtime": "onnxruntime", "device": "cuda"}, "onnxruntime has no device 'cuda'. Use cpu"),
     ],
 )
 def test_what_cannot_be_measured_here_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
-        aacp.setting_here(nn.Conv2d(1, 1, 1), replace(aacp.Deployment("torch"), **options))
+        aacp.conditions_here(nn.Conv2d(1, 1, 1), replace(aacp.Deployment("torch"), **options))
 
 
 def test_a_runtime_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,4 +38,4 @@ def test_a_runtime_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(aacp.MissingPackage, match="onnxruntime is not installed"):
-        aacp.setting_here(nn.Conv2d(1, 1, 1), aacp.Deployment("onnxruntime"))
+        aacp.conditions_here(nn.Conv2d(1, 1, 1), aacp.Deployment("onnxruntime"))

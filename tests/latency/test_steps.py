@@ -9,7 +9,7 @@ import pytest
 
 import aacp
 from aacp.channels import ChannelGroup
-from aacp.latency.steps import coloured, probe_counts, steps_on
+from aacp.latency.steps import coloured, find_steps, probe_counts
 from latency_bench import FakeBench, blocked, chain, proportional
 
 GRAPH = chain(64, 128, 96, 256)
@@ -22,11 +22,13 @@ def rounded_to(multiple: int):
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
 def test_blocks_of_sixteen_are_found(noise: float) -> None:
-    assert steps_on(FakeBench(GRAPH, blocked, noise), GRAPH) == dict.fromkeys(("conv0", "conv1", "conv2", "conv3"), 16)
+    assert find_steps(FakeBench(GRAPH, blocked, noise), GRAPH) == dict.fromkeys(
+        ("conv0", "conv1", "conv2", "conv3"), 16
+    )
 
 
 def test_where_every_channel_saves_time_the_step_is_not_coarse() -> None:
-    steps = steps_on(FakeBench(GRAPH, proportional), GRAPH)
+    steps = find_steps(FakeBench(GRAPH, proportional), GRAPH)
     assert set(steps.values()) <= {1, 2, 4, 8}
 
 
@@ -38,24 +40,24 @@ def test_other_blocks_are_found_where_only_outputs_are_padded(multiple: int) -> 
         up = [multiple * math.ceil(width / multiple) for width in (cin, cout)]
         return 1e-6 + 1e-9 * up[0] * up[1]
 
-    assert steps_on(FakeBench(graph, kernel), graph) == {"conv0": multiple, "conv1": multiple}
+    assert find_steps(FakeBench(graph, kernel), graph) == {"conv0": multiple, "conv1": multiple}
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_where_widths_make_no_difference_the_step_is_eight(noise: float) -> None:
     bench = FakeBench(GRAPH, lambda cin, cout: 1e-5, noise)
-    assert set(steps_on(bench, GRAPH).values()) == {8}
+    assert set(find_steps(bench, GRAPH).values()) == {8}
 
 
 def test_small_groups_get_small_steps() -> None:
     graph = chain(4, 6, 1)
-    steps = steps_on(FakeBench(graph, blocked), graph)
+    steps = find_steps(FakeBench(graph, blocked), graph)
     assert all(1 <= steps[group.name] <= group.width for group in graph.free)
     assert aacp.SearchSpace(graph, steps).full == graph.full
 
 
 def test_what_it_returns_makes_a_space() -> None:
-    space = aacp.SearchSpace(GRAPH, steps_on(FakeBench(GRAPH, blocked), GRAPH))
+    space = aacp.SearchSpace(GRAPH, find_steps(FakeBench(GRAPH, blocked), GRAPH))
     assert space.choices[0] == (16, 32, 48, 64)
 
 

@@ -124,7 +124,7 @@ def test_a_table_of_another_setting_is_refused_with_both_values(table: LatencyTa
 
 
 def test_a_table_of_another_machine_is_refused_unless_that_is_meant(table: LatencyTable) -> None:
-    foreign = replace(table, setting=replace(SETTING, machine="a toaster"))
+    foreign = replace(table, conditions=replace(SETTING, machine="a toaster"))
     with pytest.raises(aacp.DeviceMismatch, match="measured on 'a toaster', but this is"):
         foreign.cost(GRAPH)
     assert foreign.cost(GRAPH, elsewhere=True)(GRAPH.full) == table.cost(GRAPH)(GRAPH.full)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import aacp
-from aacp.latency.timing import Quartiles, Timing, interleaved, speedup
+from aacp.latency.timing import Quartiles, Timing, speedup, time_interleaved
 
 
 class Machine:
@@ -26,7 +26,7 @@ class Machine:
 def test_a_steady_machine_gives_the_seconds_and_the_ratio_themselves() -> None:
     machine = Machine()
     calls = {"before": lambda: spend(machine, 0.3), "after": lambda: spend(machine, 0.1)}
-    found = interleaved(calls, turns=5, clock=machine.clock)
+    found = time_interleaved(calls, turns=5, clock=machine.clock)
     assert found["before"].seconds == pytest.approx([0.3] * 5)
     ratio = speedup(found["before"], found["after"])
     assert (ratio.lower, ratio.median, ratio.upper) == pytest.approx((3, 3, 3))
@@ -39,7 +39,7 @@ def spend(machine: Machine, seconds: float) -> None:
 def test_each_turn_measures_every_call_once_and_another_one_goes_first() -> None:
     machine = Machine()
     calls = {name: (lambda name=name: machine.call(name, 1.0)) for name in "abc"}
-    interleaved(calls, turns=3, warmup=0, clock=machine.clock)
+    time_interleaved(calls, turns=3, warmup=0, clock=machine.clock)
     assert "".join(machine.order) == "abc" + "abc" + "bca" + "cab"  # the first three say how often to repeat
 
 
@@ -50,7 +50,7 @@ def test_short_calls_are_repeated_until_the_clock_has_something_to_measure() -> 
         count.append(1)
         machine.now += 0.001
 
-    found = interleaved({"short": call}, turns=2, warmup=4, seconds_per_sample=0.01, clock=machine.clock)
+    found = time_interleaved({"short": call}, turns=2, warmup=4, seconds_per_sample=0.01, clock=machine.clock)
     assert len(count) == 4 + 1 + 2 * 10
     assert found["short"].seconds == pytest.approx([0.001, 0.001])
 
@@ -64,8 +64,8 @@ def test_the_spread_is_the_quartiles() -> None:
 
 def test_what_cannot_be_timed_is_refused() -> None:
     with pytest.raises(aacp.InvalidOption, match="nothing to time"):
-        interleaved({})
+        time_interleaved({})
     with pytest.raises(aacp.InvalidOption, match="0 turns"):
-        interleaved({"a": int}, turns=0)
+        time_interleaved({"a": int}, turns=0)
     with pytest.raises(aacp.InvalidOption, match="timed in 2 turns, b in 1"):
         speedup(Timing("a", (1.0, 2.0)), Timing("b", (1.0,)))

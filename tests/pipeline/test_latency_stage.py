@@ -12,7 +12,7 @@ import torch
 
 import aacp
 from aacp.cost.analytic import Cost
-from aacp.latency.checking import LatencyCheck
+from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import Quartiles
 from aacp.pipeline.latency_stage import LatencyStage
@@ -155,7 +155,7 @@ def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth
         calls.append(where)
         return {group.name: 4 for group in graph.free}
 
-    monkeypatch.setattr("aacp.pipeline.latency_stage.discovered_steps", steps)
+    monkeypatch.setattr("aacp.pipeline.latency_stage.discover_steps", steps)
     plan = replace(PLAN, pruning_step="auto")
     choice = found(model, data, {"macs": 0.4}, tmp_path, plan)
     assert all(count % 4 == 0 for count in choice.counts)
@@ -167,10 +167,10 @@ def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth
 
 def test_a_table_that_was_measured_before_is_taken_or_refused(model, data, tmp_path: Path, monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(LatencyTable, "load", lambda path, setting: asked.append((path, setting)) or Table())
+    monkeypatch.setattr(LatencyTable, "load", lambda path, conditions: asked.append((path, conditions)) or Table())
     plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
     clock = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
     assert clock.table_for(targets({"latency": 0.3})) == Table()
-    assert asked == [("table.json", aacp.setting_here(model, plan.deployment))]
+    assert asked == [("table.json", aacp.conditions_here(model, plan.deployment))]
     assert clock.table_for(targets({"macs": 0.3})) is None

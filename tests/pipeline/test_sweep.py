@@ -58,7 +58,7 @@ def test_the_front_is_of_all_that_was_evaluated_anywhere(swept: Sweep) -> None:
 @pytest.mark.usefixtures("traced_before")
 @pytest.mark.parametrize("order", [(0.3, 0.5), (0.5, 0.3)])
 def test_no_budget_misses_what_another_search_found_within_it(model, data, tmp_path: Path, monkeypatch, order) -> None:
-    monkeypatch.setattr(PSAE, "_estimate", lambda self, structure, _: 1 / sum(structure))  # the smaller, the better
+    monkeypatch.setattr(PSAE, "_estimate", lambda self, structure: 1 / sum(structure))  # the smaller, the better
     found = sweep(model, data, [{"macs": rate} for rate in order], tmp_path, plan=PLAN, name="digits_resnet")
     tight, loose = (found.choices[order.index(rate)] for rate in (0.5, 0.3))
     smallest = min(sum(line["counts"]) for folder in found.folders for line in lines(folder.path / "history.jsonl"))
@@ -71,7 +71,7 @@ def test_no_budget_misses_what_another_search_found_within_it(model, data, tmp_p
 
 
 def test_nothing_is_evaluated_twice_and_the_same_call_evaluates_nothing(model, data, swept, monkeypatch) -> None:
-    monkeypatch.setattr(PSAE, "_scored_until_lost", None)
+    monkeypatch.setattr(PSAE, "_scored", None)
     again = sweep(model, data, BUDGETS, swept.folders[0].path.parent, plan=PLAN, name="digits_resnet")
     assert (again.choices, again.front) == (swept.choices, swept.front)
 
@@ -84,9 +84,9 @@ def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_pat
             raise KeyboardInterrupt
         return true(self, *values)
 
-    true, stopping.left = PSAE._scored_until_lost, 17
+    true, stopping.left = PSAE._scored, 17
     with monkeypatch.context() as patch:
-        patch.setattr(PSAE, "_scored_until_lost", stopping)
+        patch.setattr(PSAE, "_scored", stopping)
         with pytest.raises(KeyboardInterrupt):
             sweep(model, data, BUDGETS, tmp_path, plan=PLAN, name="digits_resnet")
     again = sweep(model, data, BUDGETS, tmp_path, plan=PLAN, name="digits_resnet")

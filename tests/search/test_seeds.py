@@ -58,11 +58,12 @@ def test_nearest_is_the_nearest_count() -> None:
 def test_groups_that_several_layers_make_begin_wide() -> None:
     model = build_model("resnet20")
     graph = trace(model, example_input(model))
-    assert [makers for group, makers in zip(graph.free, graph.makers, strict=True) if group.name == "conv1"] == [10]
+    counts = {group.name: count for group, count in zip(graph.free, graph.producer_counts, strict=True)}
+    assert counts["conv1"] == 10
     space, budget = SearchSpace(graph), Budget(Limit(macs(graph), pruning_rate=0.5))
     genes = seeds(Rescaling(space, budget), np.random.default_rng(0))
     fractions = space.counts(genes) / np.array(space.full)
-    stream = np.array(space.makers) > 1
+    stream = np.array(space.producer_counts) > 1
     assert budget.feasible(space.counts(genes)).all()
     assert (fractions[:-1, stream].mean(1) > fractions[:-1, ~stream].mean(1)).all()
     assert abs(fractions[-1, stream].mean() - fractions[-1, ~stream].mean()) < 0.1  # the last is flat

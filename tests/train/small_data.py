@@ -53,7 +53,7 @@ def _odd_resnet(name: str, size: tuple[int, int, int]) -> nn.Module:
     torch.manual_seed(0)
     model = aacp.build_model(name).eval()
     graph = aacp.trace(model, torch.randn(2, *size))
-    return aacp.inherit(model, graph, [max(1, group.width * 5 // 8 - 1) for group in graph.free]).train()
+    return aacp.shrink(model, graph, [max(1, group.width * 5 // 8 - 1) for group in graph.free]).train()
 
 
 def odd_resnet(name: str = "digits_resnet", size: tuple[int, int, int] = (1, 8, 8)) -> nn.Module:

@@ -16,7 +16,7 @@ from aacp.cli import main
 from aacp.errors import InvalidOption
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import LOG
-from aacp.train.devices import make_fabric
+from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
 from estimate.ranks import free_port
 
@@ -65,7 +65,7 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
     out, err = process.communicate(timeout=180)
     assert process.returncode == 1, err
     assert "WorkerFailed: Process" in err
-    assert f"it goes on from the last finished epoch in {tmp_path / 'two'}" in err
+    assert f"it resumes from the last finished epoch in {tmp_path / 'two'}" in err
     assert "Traceback" not in err
     assert out == ""
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from aacp.data.images import Images
 from aacp.data.splits import Data
 from aacp.errors import AACPError, CorruptImage, Diverged, InvalidData, InvalidOption
-from aacp.train.devices import make_fabric
+from aacp.train.fabric import make_fabric
 from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
 from aacp.train.recipe import Recipe
 from aacp.train.sources import source_of
@@ -93,7 +93,7 @@ def test_from_scratch_forgets_every_weight_and_says_what_it_could_not_draw() -> 
             super().__init__()
             self.gain = nn.Parameter(torch.full((1,), 5.0))
 
-    with pytest.warns(UserWarning, match=r"keep the weights they have: 0 \(Scaled\)"):
+    with pytest.warns(UserWarning, match=r"keep their weights: 0 \(Scaled\)"):
         draw_weights(nn.Sequential(Scaled()), 0)
 
 
@@ -176,7 +176,7 @@ def test_data_that_cannot_be_trained_on_is_refused_in_words() -> None:
     assert "There is no data" in refused(empty)
     assert "There is no data" in refused([])
     assert "has no length" in refused(iter([(torch.zeros(2, 2, 6, 6), torch.zeros(2))]))
-    assert "only 96 pictures" in refused(pictures(), replace(RECIPE, batch_size=97))
+    assert "only 96 images" in refused(pictures(), replace(RECIPE, batch_size=97))
     assert "96 examples, and a step needs a batch of 97" in refused(tensors(), replace(RECIPE, batch_size=97))
 
 
@@ -186,7 +186,7 @@ def test_labels_without_an_output_are_named(wrong: int) -> None:
     labels = images.labels.clone()
     labels[50] = wrong
     said = refused(replace(images, labels=labels))
-    assert f"There is a label {wrong} in the training data, but the network tells 4 classes apart" in said
+    assert f"There is a label {wrong} in the training data, but the network has 4 classes" in said
     loader = DataLoader(TensorDataset(images.normalised(images.pixels), labels), batch_size=16)
     assert f"There is a label {wrong}" in refused(loader)
 
@@ -249,7 +249,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_too_many_processes_for_a_batch_are_refused() -> None:
-    with pytest.raises(InvalidOption, match="batch of 16 cannot be dealt out to 3"):
+    with pytest.raises(InvalidOption, match="batch of 16 cannot be divided among 3"):
         source_of(pictures(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
 
 

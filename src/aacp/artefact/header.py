@@ -1,6 +1,6 @@
-"""Header: what the file of a pruned network says about it, as plain data; the weights are not read.
+"""Artefact: the header of a pruned network's file as plain data, read without the weights.
 
-It says along which graph the original was cut and how many channels each group keeps. That is enough to cut a fresh
+It holds the channel graph that the original was cut along and what each group keeps. That is enough to cut a new
 original to the same shapes.
 """
 
@@ -20,23 +20,25 @@ from aacp.errors import AACPError, BrokenArtefact, InvalidOption
 from aacp.structure import Structure
 from aacp.version import __version__
 
-FORMAT = 1  # of the header; raise it when a field changes its meaning
-KEY = "aacp"  # one entry holds all: safetensors does not promise to keep several in order, and equal means equal bytes
-FILE = "pruned.safetensors"  # in a run folder
+FORMAT = 1  # version of the header's format; raise it when a field changes its meaning
+# The name of the only entry in the metadata of a safetensors file. Several entries would have no fixed order, and equal
+# networks would not give equal bytes.
+KEY = "aacp"
+ARTEFACT = "pruned.safetensors"  # the name of the file in a run folder
 Channels = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class AppliedCut:
-    """One cut of a network: its graph, how many channels each free group keeps and, where it was told, which."""
+    """One cut of a network."""
 
     graph: ChannelGraph
-    structure: Structure
-    channels: Channels | None = None
+    structure: Structure  # how many channels each free group keeps
+    channels: Channels | None = None  # which channels each free group keeps, if they are known
 
     @property
     def kept(self) -> Structure | Channels:
-        """What `shrink` wants to hear; counts do where the channels are not known, since shapes need no more."""
+        """What to give `shrink`: the channels, or the counts if these are unknown; both give the same shapes."""
         return self.structure if self.channels is None else self.channels
 
     def to_json(self) -> dict[str, Any]:
@@ -44,8 +46,9 @@ class AppliedCut:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AppliedCut:
-        graph, structure = ChannelGraph.from_json(data["graph"]), Structure(data["structure"])
-        graph.lane_sizes(structure)  # refuses counts that are not the graph's
+        graph = ChannelGraph.from_json(data["graph"])
+        structure = Structure(data["structure"])
+        graph.lane_sizes(structure)  # rejects counts that are not the graph's
         if data["channels"] is None:
             return cls(graph, structure)
         channels = tuple(tuple(part) for part in data["channels"])
@@ -57,13 +60,13 @@ class AppliedCut:
 
 @dataclass(frozen=True)
 class Artefact:
-    """What the header of a file says: all but the weights."""
+    """The header of a pruned network's file: everything but the weights."""
 
-    model: str | None  # the name that `build_model` knows the original by
+    model: str | None  # the name of the original, as `build_model` takes it
     cuts: tuple[AppliedCut, ...]  # one, or several if a pruned network was pruned again
     example: Any = None  # shapes and types of an input, as plain data
-    metadata: Mapping[str, Any] | None = None  # the caller's own
-    version: str = __version__  # of the aacp that wrote it
+    metadata: Mapping[str, Any] | None = None  # what the caller of `save` passed
+    version: str = __version__  # of the aacp that wrote the file
 
     @property
     def graph(self) -> ChannelGraph:
@@ -75,7 +78,7 @@ class Artefact:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Artefact:
-        """The header of a file, or of the pruned network in a run folder; the weights are not read."""
+        """Read the header of a file, or of the pruned network in a run folder."""
         path = artefact_path(path)
         try:
             data = json.loads(_text_in(path))
@@ -86,18 +89,18 @@ class Artefact:
                 )
             cuts = tuple(AppliedCut.from_json(cut) for cut in data["cuts"])
             if not cuts:
-                raise ValueError("there is no cut in it")
+                raise ValueError("it holds no cut")
             return cls(data["model"], cuts, data["example"], data["metadata"], data["aacp"])
         except BrokenArtefact:
             raise
         except (AACPError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
             raise BrokenArtefact(
-                f"The header of {path} is not one of a pruned network ({type(error).__name__}: {error}). "
+                f"The header of {path} does not describe a pruned network ({type(error).__name__}: {error}). "
                 "Write the file again with aacp.save."
             ) from error
 
     def text(self) -> str:
-        """The header, the same for the same content."""
+        """Return the header as JSON; equal headers give equal text."""
         data = {"format": FORMAT, "aacp": self.version, "model": self.model, "example": self.example}
         data |= {"metadata": self.metadata, "cuts": [cut.to_json() for cut in self.cuts]}
         try:
@@ -109,9 +112,9 @@ class Artefact:
 
 
 def artefact_path(path: str | os.PathLike[str]) -> Path:
-    """The file itself, also of a run folder."""
+    """Return the path of the file: of a run folder, that of the pruned network in it."""
     path = Path(path)
-    return path / FILE if path.is_dir() else path
+    return path / ARTEFACT if path.is_dir() else path
 
 
 def _text_in(path: Path) -> str:
@@ -122,10 +125,10 @@ def _text_in(path: Path) -> str:
             entries = file.metadata() or {}
     except (SafetensorError, OSError, ValueError) as error:
         raise BrokenArtefact(
-            f"{path} is not a whole safetensors file: {error}. Copy it anew from where it came from."
+            f"{path} is not a complete safetensors file: {error}. Copy it again from its source."
         ) from error
     if KEY not in entries:
         raise BrokenArtefact(
-            f"{path} holds weights but does not say what was pruned. Load plain weights with aacp.load_weights."
+            f"{path} holds weights, but no header of a pruned network. Load plain weights with aacp.load_weights."
         )
     return str(entries[KEY])

@@ -1,4 +1,4 @@
-"""Export: a network as an ONNX file that has been compared with torch before it appears."""
+"""export_onnx: a network as an ONNX file, compared with torch before the file appears."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ import torch
 from torch import Tensor, nn
 
 from aacp.artefact.header import Artefact, artefact_path
+from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.artefact.storage import load
 from aacp.errors import ExportFailed, InvalidOption, first_line
 from aacp.graph.flat import FlatNetwork, tensors_in
 from aacp.graph.signature import batch_of, from_plain, with_batch
-from aacp.latency.runtimes import feeds, onnx_session, require_package
 from aacp.modules import copy_module, positional
 from aacp.torch_internals import pytree
+from aacp.zoo.imports import require_package
 
-OPSET = 18  # the first that torch's exporter writes, and so the one that most runtimes read
-BATCHES = (1, 2, 5)  # that an export with a free batch size is tried on
-TOLERANCE = {torch.float16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-7}  # of the largest value a tensor holds
-SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers end at 2 GB; beyond it, weights go to a second file
+OPSET = 18  # the oldest opset that torch's exporter writes, which most runtimes can read
+CHECKED_BATCHES = (1, 2, 5)  # batch sizes on which an export with a free batch size is compared with torch
+# The largest difference from torch that is accepted, relative to the largest value of an output, by precision.
+TOLERANCE = {torch.float16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-7}
+SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers are limited to 2 GB; larger weights go to a second file
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """An ONNX file, and how far its outputs are from torch's."""
+    """An ONNX file, and the largest difference of its outputs from torch's."""
 
     path: Path
     opset: int
@@ -40,9 +42,9 @@ class OnnxFile:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dynamic_batch: bool
-    checked_batches: tuple[int, ...]  # none if it was not to be checked
-    largest_difference: float | None
-    largest_output: float | None  # what the difference is to be held against
+    checked_batches: tuple[int, ...]  # empty if it was not compared
+    largest_difference: float | None  # None if it was not compared
+    largest_output: float | None  # the largest output, for comparison with the difference
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path)}
@@ -65,19 +67,26 @@ def export_onnx(
     dynamic_batch: bool = True,
     check: bool = True,
 ) -> OnnxFile:
-    """Write a network as ONNX; unless told otherwise, for any batch size and compared with torch. It is not touched.
+    """Write a network as ONNX; by default for any batch size, and compared with torch.
 
-    `example` is one input, a tuple of several, or a dictionary of them by name. Tensors whose first size is that of
-    the first tensor are taken to have the batch there. A file whose outputs differ by more than `TOLERANCE` of their
-    largest value is an error, and not written.
+    A file whose outputs differ by more than `TOLERANCE` of their largest value is an error, and is not written.
+
+    Args:
+        model: the network, which is not changed.
+        path: the file to write.
+        example: one input, a tuple of several, or a dictionary of them by name. The batch is the first dimension of
+            every tensor whose first dimension has the size of the first tensor's.
+        opset: the version of the ONNX operators.
+        dynamic_batch: whether the file accepts any batch size; otherwise only that of the example.
+        check: whether to compare the outputs in ONNX Runtime with those of torch.
     """
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
-        require_package(package)
+        require_package(package, INSTALL)
     _require_opset(opset)
     arguments = pytree.tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf, example)
     arguments = positional(model, arguments)
     if dynamic_batch and batch_of(arguments) < 2:
-        arguments = with_batch(arguments, 2)  # torch.export takes a size of one for a constant
+        arguments = with_batch(arguments, 2)  # torch.export would treat a size of one as a constant
     flat = FlatNetwork(copy_module(model).cpu().eval(), arguments)
     program = _converted(flat, arguments, opset, dynamic_batch)
     path = Path(path)
@@ -85,7 +94,7 @@ def export_onnx(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         draft = Path(folder) / path.name
         program.save(str(draft), external_data=_bytes(flat) > SINGLE_FILE_BYTES)
-        batches = BATCHES if dynamic_batch else (batch_of(arguments),)
+        batches = CHECKED_BATCHES if dynamic_batch else (batch_of(arguments),)
         found = _compared(flat, arguments, draft, batches) if check else (None, None)
         size = _move_all(Path(folder), path.parent)
     return OnnxFile(path, opset, size, flat.inputs, flat.outputs, dynamic_batch, batches if check else (), *found)
@@ -100,9 +109,19 @@ def export_artefact(
     opset: int = OPSET,
     batch: int | None = None,
 ) -> OnnxFile:
-    """Write the pruned network of a file, or of a run folder, as ONNX beside it; with `batch`, for that size only."""
+    """Write the pruned network of a file, or of a run folder, as ONNX.
+
+    Args:
+        path: a file that `save` wrote, or the folder of a run.
+        out: the file to write; by default beside the first, with the ending `.onnx`.
+        model: the name of the original network; by default the one in the file.
+        shape: the shape of an input; by default that of the example in the file.
+        opset: the version of the ONNX operators.
+        batch: the only batch size that the file accepts; by default any.
+    """
     path = artefact_path(path)
-    network, example = load(path, into=model), from_plain(Artefact.read(path).example)
+    network = load(path, into=model)
+    example = from_plain(Artefact.read(path).example)
     if shape is not None or example is None:
         from aacp.zoo.models import example_input
 
@@ -113,8 +132,9 @@ def export_artefact(
 
 
 def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynamic_batch: bool) -> Any:
-    """The network in ONNX, without notes on where in whose source code an operator stands."""
-    tensors, batch = tensors_in(arguments), batch_of(arguments)
+    """Convert the network, and remove the notes on source files from its operators."""
+    tensors = tensors_in(arguments)
+    batch = batch_of(arguments)
     free = [{0: torch.export.Dim("batch")} if t.dim() and t.shape[0] == batch else None for t in tensors]
     shapes = (tuple(free),) if dynamic_batch else None
     with warnings.catch_warnings(), _silent("torch.onnx"), torch.no_grad():
@@ -128,27 +148,27 @@ def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynami
                 verbose=False,
                 input_names=flat.inputs,
                 output_names=flat.outputs,
-                dynamic_shapes=shapes,  # for their names: without them `batch` would be called s95
+                dynamic_shapes=shapes,  # for the name: without it the dimension `batch` would be called s95
             )
         except Exception as error:  # whatever the network's code or the exporters raise
             hint = "A network whose code depends on the batch size needs dynamic_batch=False." if dynamic_batch else ""
             raise ExportFailed(
-                f"{type(flat.network).__name__} cannot be turned into ONNX: {first_line(_root(error))}. "
+                f"{type(flat.network).__name__} cannot be converted to ONNX: {first_line(_root(error))}. "
                 f"{hint or 'Replace that part of the network, or try another opset.'}"
             ) from error
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()
     if program.model.opset_imports[""] != opset:
         raise ExportFailed(
-            f"Opset {opset} was asked for, but {type(flat.network).__name__} needs operators of opset "
-            f"{program.model.opset_imports['']}. Ask for that one."
+            f"Opset {opset} was requested, but {type(flat.network).__name__} needs operators of opset "
+            f"{program.model.opset_imports['']}. Request that one."
         )
     return program
 
 
 @contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """A logger without its warnings: the exporter tells of every package it could have used, as if one were missing."""
+    """Silence the warnings of a logger: the exporter warns about every optional package that is not installed."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -159,11 +179,14 @@ def _silent(name: str) -> Iterator[None]:
 
 
 def _compared(flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, batches: Sequence[int]) -> tuple[float, float]:
-    """The largest difference between ONNX Runtime and torch, and the largest output; an error if that is too much."""
-    session = onnx_session(path, torch.get_num_threads())
+    """Return the largest difference between ONNX Runtime and torch, and the largest output.
+
+    A difference above the tolerance is an error.
+    """
+    session = open_session(path, torch.get_num_threads())
     difference = largest = 0.0
     for batch in batches:
-        inputs = _like(with_batch(arguments, batch))
+        inputs = _similar_inputs(with_batch(arguments, batch))
         with torch.no_grad():
             expected = flat(*tensors_in(inputs))
         for name, ours, theirs in zip(flat.outputs, expected, _run(session, inputs, path, batch), strict=True):
@@ -180,8 +203,8 @@ def _compared(flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, batches
 
 def _run(session: Any, inputs: tuple[Any, ...], path: Path, batch: int) -> list[Tensor]:
     try:
-        return [torch.from_numpy(value) for value in session.run(None, feeds(session, inputs))]
-    except Exception as error:  # ONNX Runtime has a dozen kinds, all of its own
+        return [torch.from_numpy(value) for value in session.run(None, session_inputs(session, inputs))]
+    except Exception as error:  # ONNX Runtime has a dozen exception classes of its own
         raise ExportFailed(
             f"ONNX Runtime cannot run {path.name} on a batch of {batch}: {first_line(error)}. "
             "Export with dynamic_batch=False, or with check=False for another runtime."
@@ -189,6 +212,7 @@ def _run(session: Any, inputs: tuple[Any, ...], path: Path, batch: int) -> list[
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
+    """Return the largest difference between two outputs, and the largest finite value of the first."""
     if ours.shape != theirs.shape:
         return float("inf"), 0.0
     if not ours.numel():
@@ -199,8 +223,8 @@ def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
     return float(far.max()), float(finite.max()) if finite.numel() else 0.0
 
 
-def _like(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Other inputs of the same kind: numbers with the mean and spread of the example's, where they are not whole."""
+def _similar_inputs(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Draw new inputs: floating-point tensors with the mean and deviation of the example's; others are kept."""
     generator = torch.Generator().manual_seed(0)
 
     def drawn(leaf: Any) -> Any:
@@ -218,7 +242,7 @@ def _bytes(model: nn.Module) -> int:
 
 
 def _move_all(source: Path, target: Path) -> int:
-    """Put finished files in their place, the one that names the other last; says how many bytes they hold."""
+    """Move finished files to a folder, the `.onnx` file last since it refers to the other; return their bytes."""
     files = sorted(source.iterdir(), key=lambda file: file.suffix == ".onnx")
     size = sum(file.stat().st_size for file in files)
     for file in files:
@@ -235,6 +259,6 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _require_opset(opset: int) -> None:
-    newest = require_package("onnx").defs.onnx_opset_version()
+    newest = require_package("onnx", INSTALL).defs.onnx_opset_version()
     if not OPSET <= opset <= newest:
         raise InvalidOption(f"Opset {opset} cannot be written here. Choose one from {OPSET} to {newest}.")

@@ -1,7 +1,7 @@
-"""Artefact: a pruned network as one safetensors file: the weights, and in the header how to get their shapes.
+"""save and load: a pruned network as one safetensors file with its weights and, in the header, how it was cut.
 
-To load it, a fresh original is cut as the header says, and filled. Nothing is unpickled, and neither search nor
-training nor report is imported.
+`load` builds the original network, cuts it as the header says, and fills in the weights. Nothing is unpickled, and
+neither search nor training nor report is imported.
 """
 
 from __future__ import annotations
@@ -40,19 +40,29 @@ def save(
     metadata: Mapping[str, Any] | None = None,
     base: str | os.PathLike[str] | None = None,
 ) -> Artefact:
-    """Write a pruned network and all that is needed to load it; the file appears as a whole or not at all.
+    """Write a pruned network to a file; the file appears as a whole or not at all.
 
-    `graph` is the one the network was cut along, `kept` what `shrink` was told to keep: without it the counts are read
-    off the shapes, and only which channels they were is lost. `model` is the name that `build_model` knows the
-    original by, so that `load` needs no more than the path. `example` is recorded by its shapes, for exporters. Of a
-    pruned network that was loaded from a file, traced and pruned again, `base` is that file.
+    Args:
+        pruned: the network as `shrink` returned it, trained or not.
+        graph: the channel graph that it was cut along.
+        path: the file to write.
+        kept: what `shrink` was given to keep. It is stored, after its counts were compared with the shapes of the
+            network. None is for networks that were cut elsewhere: the counts are then derived from the shapes, and
+            which channels were kept is not recorded.
+        model: the name of the original network, as `build_model` takes it; with it, `load` needs only the path.
+        example: an input of the network; its shapes are recorded for exporters.
+        metadata: anything that can be written as JSON, for your own use.
+        base: the file of a pruned network that was loaded, traced and pruned again to get this one.
+
+    Returns:
+        The header of the file.
     """
     earlier = None if base is None else Artefact.read(base)
     plain = None if example is None else to_plain(example)
     if graph.form == "exported" and plain is None:
         raise InvalidOption(
             'This graph was traced with form="exported", and such a network cannot be loaded without its example. '
-            "Pass save the example it was traced on."
+            "Pass the example that it was traced on."
         )
     cut = _cut_of(pruned, graph, kept)
     artefact = Artefact(model, (cut,), plain, metadata)
@@ -68,10 +78,16 @@ def save(
 
 
 def load(path: str | os.PathLike[str], into: nn.Module | str | None = None) -> nn.Module:
-    """The pruned network of a file, in evaluation mode, on the device of the original and in the file's precision.
+    """Return the pruned network of a file, in evaluation mode and in the precision of the file.
 
-    `into` is a fresh original, which is not touched, or the name of one; without it the name in the file is used. A
-    name `package.module:function` is imported and called: give `into` for files that you do not trust.
+    Args:
+        path: a file that `save` wrote, or the folder of a run.
+        into: a new original network, which is not changed, or the name of one, as `build_model` takes it. None uses
+            the name in the file. A name `package.module:function` is imported and called, so give `into` for files
+            that you do not trust.
+
+    Returns:
+        The network, on the device of the original.
     """
     path = artefact_path(path)
     artefact = Artefact.read(path)
@@ -85,7 +101,10 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None) -> n
 
 
 def _cut_of(pruned: nn.Module, graph: ChannelGraph, kept: Kept | None) -> AppliedCut:
-    """What is kept: as it was told, and checked, or read off the shapes."""
+    """Return the cut with the channels that were kept, after comparing their counts with the network's shapes.
+
+    Without `kept`, the counts are solved for from the shapes: that is for networks that were cut elsewhere.
+    """
     if kept is None:
         return AppliedCut(graph, structure_of(pruned, graph))
     parts = np.split(graph.kept_units(kept), np.cumsum([group.width for group in graph.groups])[:-1])
@@ -97,19 +116,23 @@ def _cut_of(pruned: nn.Module, graph: ChannelGraph, kept: Kept | None) -> Applie
 
 
 def _require_base(earlier: Artefact, graph: ChannelGraph) -> None:
-    """Refuse a graph that was not traced from the network that the earlier file holds."""
+    """Reject a graph that was not traced from the network in the earlier file."""
     before = expected_shapes(earlier.graph, earlier.structure)
     for tensor in graph.tensors:
         if tensor.is_parameter and before.get(tensor.name) != tensor.shape:
             raise GraphMismatch(
                 f"{tensor.name} has shape {_words(tensor.shape)} in the graph, but {_words(before.get(tensor.name))} "
-                "in the base that is said to have been pruned further. Load the base, trace that network, prune it."
+                "in the base. Load the base, trace that network, and prune it."
             )
 
 
 def _to_store(pruned: nn.Module, cut: AppliedCut) -> dict[str, Tensor]:
-    """The state of the network, and what else it holds of the shape the graph knows: a cache of another is left out."""
-    stored, shapes = stored_tensors(pruned), expected_shapes(cut.graph, cut.structure)
+    """Return the tensors to write: the state of the network, and attributes that have the shape of the graph.
+
+    An attribute of another shape is a cache that the network has made while it ran, and is left out.
+    """
+    stored = stored_tensors(pruned)
+    shapes = expected_shapes(cut.graph, cut.structure)
     return {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors_of(pruned).items()
@@ -121,20 +144,20 @@ def _original(path: Path, name: str | None) -> nn.Module:
     if name is None:
         raise BrokenArtefact(
             f"{path} does not say how to build its network, only that its class is "
-            f"{Artefact.read(path).cuts[0].graph.model}. Pass a fresh one: load(path, into=...)."
+            f"{Artefact.read(path).cuts[0].graph.model}. Pass a new one: load(path, into=...)."
         )
     from aacp.zoo.models import build_model
 
-    with torch.random.fork_rng(devices=[]):  # its first weights are thrown away: they shall not cost a random number
+    with torch.random.fork_rng(devices=[]):  # the initial weights are not used, so the random state must not change
         return build_model(name)
 
 
 def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> None:
-    """Refuse a network that the graph was not traced from."""
+    """Reject a network that the graph was not traced from."""
     if type(network).__name__ != graph.model:
         raise BrokenArtefact(
             f"{path} holds a pruned {graph.model}, but a {type(network).__name__} was given. "
-            "Give a fresh network of the original class."
+            "Give a new network of the original class."
         )
     if any(tensor.is_meta for tensor in network.parameters()):
         raise InvalidOption(f"The {graph.model} is on the meta device and has no data to fill. Build it on the CPU.")
@@ -145,28 +168,31 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
         if found.get(name) != known.get(name) and name not in passing:
             raise BrokenArtefact(
                 f"{name} has shape {_words(found.get(name))} in the {graph.model} that was given, but "
-                f"{_words(known.get(name))} in the one that {path} was pruned from. Build the original as it was then."
+                f"{_words(known.get(name))} in the one that {path} was pruned from. Build the original as it was built "
+                "then."
             )
 
 
 def _fill(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    own, stored = tensors_of(network), stored_tensors(network)
+    """Replace the tensors of a cut network by those of a file, after comparing their shapes."""
+    own = tensors_of(network)
+    stored = stored_tensors(network)
     attributes = plain_attributes(network) - stored
     for name in sorted((stored | set(weights)) - attributes):
         found = tuple(weights[name].shape) if name in weights else None
         wanted = tuple(own[name].shape) if name in own else None
         if found != wanted:
             raise BrokenArtefact(
-                f"{name} has shape {_words(found)} in {path}, but {_words(wanted)} in the network cut as its header "
-                "says. Write the file again with aacp.save."
+                f"{name} has shape {_words(found)} in {path}, but {_words(wanted)} in the network that its header "
+                "describes. Write the file again with aacp.save."
             )
     device = next((tensor.device for tensor in own.values()), torch.device("cpu"))
     for name, tensor in weights.items():
         if name in own:
             own[name].data = tensor.to(own[name].device)
-        else:  # an attribute that the network had made for itself, and a fresh one has not yet
-            path_to, _, key = name.rpartition(".")
-            setattr(network.get_submodule(path_to), key, tensor.to(device))
+        else:  # an attribute that a network makes when it first runs, and that a new one does not have yet
+            module, _, key = name.rpartition(".")
+            setattr(network.get_submodule(module), key, tensor.to(device))
 
 
 def _words(shape: tuple[int, ...] | None) -> str:

@@ -16,9 +16,7 @@ from aacp.commands.parameters import Step
 @click.command()
 @click.argument("model")
 @RUNTIME
-@click.option(
-    "--device", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda; ONNX Runtime: cpu."
-)
+@click.option("--device", default="cpu", show_default=True, help="Device of the runtime: cpu, or cuda in torch.")
 @BATCH
 @THREADS
 @INPUT
@@ -56,14 +54,19 @@ def measure(
     meanwhile; the same command again goes on where it was stopped.
     """
     from aacp.latency.deployment import Deployment
-    from aacp.latency.job import MeasuringJob
+    from aacp.latency.job import MeasurementJob
 
     out = out or f"latency/{re.sub(r'[^A-Za-z0-9._-]+', '-', f'{model}-{runtime}-{device}')}.json"
     where = Deployment(runtime, device, batch, threads)
-    job = MeasuringJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
+    job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
     with resumable(f"{out}.log"):
         table = job.run()
-    found = {"table": out, "seconds": table.reference, "error": asdict(table.error), "setting": asdict(table.setting)}
-    found["warning"] = table.warning
+    found = {
+        "table": out,
+        "seconds": table.reference,
+        "error": asdict(table.error),
+        "setting": asdict(table.conditions),
+        "warning": table.warning,
+    }
     lines = [str(table), *([table.warning] if table.warning else []), f"table: {out}"]
     click.echo(json.dumps(found) if as_json else "\n".join(lines))

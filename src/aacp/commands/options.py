@@ -115,8 +115,8 @@ STEP_HELP = (
     "Steps in which widths are cut: a share of each such as 0.125, channels such as 8, or auto: what timing suggests."
 )
 RUNTIME = click.option(
-    "--runtime", type=click.Choice(["onnxruntime", "torch"]), default="onnxruntime", show_default=True,
-    help="What will run the network: latency is measured in it.",
+    "--runtime", default="onnxruntime", show_default=True, metavar="RUNTIME",
+    help="What will run the network: onnxruntime, torch, or package.module:NAME. Latency is measured in it.",
 )  # fmt: skip
 BATCH = click.option(
     "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs in a timed batch."

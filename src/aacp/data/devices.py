@@ -1,6 +1,8 @@
-"""Devices by name, checked against what this machine has."""
+"""Devices by name, checked against what this machine has, and the number of processor cores to use."""
 
 from __future__ import annotations
+
+import os
 
 import torch
 
@@ -24,6 +26,13 @@ def device_of(device: torch.device | str | None = None, processes: int = 1) -> t
     elif place.type not in _other_accelerators():
         raise InvalidOption(f"This machine has no device {str(place)!r}. Use a device that it has, such as cpu.")
     return place
+
+
+def usable_cores() -> int:
+    """The number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _named(name: torch.device | str) -> torch.device:

@@ -6,7 +6,6 @@ The method, the clock and the run folder live on rank 0 alone, so bounds, Ctrl-C
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from torch import Tensor
 from aacp import errors
 from aacp.errors import AACPError, WorkerFailed, first_line
 from aacp.estimate.rank_links import SCORE, TEXT, TRIAL, RankLinks, interrupts_held, interrupts_to, read, written
-from aacp.search.loop import Estimate, Raced, Racer, SearchResult, run_search
+from aacp.search.loop import Estimate, SearchResult, run_search
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
 
@@ -62,7 +61,6 @@ class Lead:
         self.star = star
         self._others = range(1, star.size)
         self._owing: set[int] = set()  # ranks whose answer is still to come
-        self._incumbent = math.nan  # what the trials of this batch must reach, if their estimates race
 
     def run(self, search: Callable[..., SearchResult], method: Searcher[Any]) -> SearchResult:
         try:
@@ -80,7 +78,6 @@ class Lead:
 
         A rank has one structure at a time. So if a rank dies, all but the last few scores were told and written.
         """
-        self._incumbent = estimate.incumbent if isinstance(estimate, Raced) else math.nan
         for rank, structure in zip(self._others, batch[1:], strict=False):
             self._hand_out(rank, structure)
         for position, structure in enumerate(batch):
@@ -97,7 +94,7 @@ class Lead:
 
     def _hand_out(self, rank: int, structure: Structure) -> None:
         with interrupts_held():
-            self._ask(rank, _trial(structure, self._incumbent))
+            self._ask(rank, torch.tensor(structure.counts, dtype=TRIAL))
 
     def _collect(self, rank: int, following: Sequence[Structure] = ()) -> float:
         """The score a rank owes; it goes on with the structure that follows while this one is told."""
@@ -140,7 +137,7 @@ class Worker:
         with interrupts_to(signal.SIG_IGN):
             self._answer(partial(self._agree, read(self.star.receive(0))))
             while (message := self.star.receive(0)).dtype == TRIAL:
-                self._answer(partial(self._estimated, *_read_trial(message)))
+                self._answer(partial(self.estimate, Structure(message.tolist())))
             self.star.send(torch.zeros(1, dtype=SCORE), 0)
             return self._concluded(**read(message))
 
@@ -150,11 +147,6 @@ class Worker:
         except (Exception, KeyboardInterrupt) as error:
             self._failure, answer = error, written(_described(error, self.star.rank))
         self.star.send(answer, 0)
-
-    def _estimated(self, structure: Structure, incumbent: float) -> float:
-        if isinstance(self.estimate, Racer) and not math.isnan(incumbent):
-            return self.estimate.raced(structure, incumbent)
-        return self.estimate(structure)
 
     def _agree(self, state: dict[str, Any]) -> float:
         self.method.resume(state)
@@ -176,16 +168,6 @@ class Worker:
         assert best is not None
         assert recommendation is not None
         return SearchResult(best, recommendation, self.method.history, stopped)
-
-
-def _trial(structure: Structure, incumbent: float) -> Tensor:
-    """A structure to estimate, after the incumbent's bits."""
-    bits = torch.tensor([incumbent], dtype=SCORE).view(TRIAL)
-    return torch.cat([bits, torch.tensor(structure.counts, dtype=TRIAL)])
-
-
-def _read_trial(message: Tensor) -> tuple[Structure, float]:
-    return Structure(message[1:].tolist()), float(message[:1].view(SCORE))
 
 
 def _described(error: BaseException, rank: int) -> tuple[str, str]:

@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelAxis, ChannelGraph
+from aacp.data.batches import Batches
 from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
-from aacp.lanes import Lane
 from aacp.modules import evaluating, named_tensors
 from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
-Importance = str | Callable[[nn.Module, ChannelGraph], Mapping[str, ArrayLike]]
-Rows = tuple[torch.Tensor, Lane]  # one row per index of the lane
+GroupScores = Mapping[str, ArrayLike]  # one number per channel, by the name of the group
+Importance = (
+    str | Callable[[nn.Module, ChannelGraph], GroupScores] | Callable[[nn.Module, ChannelGraph, Batches], GroupScores]
+)
+Rows = tuple[torch.Tensor, ChannelAxis]  # one row per index of the lane
 CRITERIA = ("l1", "l2", "bn", "random")
 
 
-def unit_importance(model: nn.Module, graph: ChannelGraph, importance: Importance = "l1", seed: int = 0) -> Scores:
+def unit_importance(
+    model: nn.Module,
+    graph: ChannelGraph,
+    importance: Importance = "l1",
+    seed: int = 0,
+    calibration: Batches | None = None,
+) -> Scores:
     """How much each unit matters, larger is more; only the order within a group counts.
 
-    "l1" and "l2" are norms of the filters that make a channel, summed over all layers that make it; "bn" the size of
-    the batch norms' scales (l1 where a group has none); "random" the paper's control (Table 3). A function of yours
-    takes model and graph and returns the scores of each free group by its name.
+    Args:
+        model: the unpruned network.
+        graph: its channel graph.
+        importance: "l1" and "l2" are norms of the filters that produce a channel, summed over all layers that produce
+            it; "bn" is the size of the batch norms' scales (l1 where a group has none); "random" is the paper's control
+            (Table 3). A function takes (model, graph), or (model, graph, calibration) if it requires three arguments,
+            and returns one number per channel for each group of `graph.free`, by the group's name.
+        seed: of "random".
+        calibration: images from the training data, for functions that take them.
     """
     require_match(model, graph)
     require_criterion(importance)
     if callable(importance):
-        return _from_user(importance(model, graph), graph)
+        return _from_user(_called(importance, model, graph, calibration), graph)
     if importance == "random":
         return np.random.default_rng(seed).random(len(graph.unit_groups))
     norm = 2 if importance == "l2" else 1
@@ -47,8 +64,33 @@ def unit_importance(model: nn.Module, graph: ChannelGraph, importance: Importanc
     return scores
 
 
+def _called(
+    importance: Callable[..., GroupScores], model: nn.Module, graph: ChannelGraph, calibration: Batches | None
+) -> GroupScores:
+    """The scores of a user's function, which is given the calibration images if it requires a third argument."""
+    if not _requires_three_arguments(importance):
+        return importance(model, graph)
+    if calibration is None:
+        raise InvalidOption(
+            "The importance function takes calibration images, but there are none here. Give calibration images."
+        )
+    return importance(model, graph, calibration)
+
+
+def _requires_three_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # functions that are written in C may have no signature
+        return False
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return True
+    return False
+
+
 def require_criterion(importance: Importance) -> None:
-    """Refuse what is neither the name of a criterion nor a function."""
+    """Reject what is neither the name of a criterion nor a function."""
     if not callable(importance) and importance not in CRITERIA:
         raise InvalidOption(f"importance is {importance!r}, but must be one of {CRITERIA} or a function. Choose one.")
 

@@ -1,31 +1,65 @@
-"""Inheritance: the channels of each group in order of importance, so that every structure keeps the first ones."""
+"""Inheritance: how a structure becomes a network that has the weights of the unpruned one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.estimate.importance import Importance, Scores, unit_importance
-from aacp.graph.surgery import shrink
+from aacp.data.batches import Batches
+from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
+from aacp.estimate.importance import Importance, Scores, require_criterion, unit_importance
+from aacp.estimate.recalibration import recalibrate
+from aacp.graph.surgery import cut_units
+from aacp.modules import copy_module, detach_hooks, device_of_model
 from aacp.structure import Structure
+from aacp.torch_internals import pytree
+
+KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept channels of each free group, by the group's name
+
+
+class Reconstruction(Protocol):
+    """A function that corrects the weights of a cut network, in place, before its batch norms are recalibrated."""
+
+    def __call__(
+        self,
+        network: nn.Module,
+        original: nn.Module,
+        graph: ChannelGraph,
+        kept: Mapping[str, NDArray[np.int64]],
+        calibration: Batches,
+    ) -> None:
+        """Correct the weights of `network`.
+
+        Args:
+            network: the cut network, in evaluation mode, on the device of the calibration images.
+            original: the unpruned network, on the same device; it must not be changed.
+            graph: the channel graph of the unpruned network.
+            kept: the indices of the channels that each free group keeps, by the group's name.
+            calibration: images from the training data.
+        """
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
-    """The rank of every unit within its group, 0 the most important: a structure keeps those below its count."""
+class ChannelOrder:
+    """The rank of every unit within its group, 0 for the most important one.
+
+    A structure keeps the units of a group whose rank is below the group's count, so a larger structure contains every
+    smaller one.
+    """
 
     graph: ChannelGraph
     ranks: NDArray[np.int64]
 
     @classmethod
-    def of(cls, graph: ChannelGraph, scores: Scores) -> Order:
-        """Larger scores first; of equals the one with the lower index."""
+    def of(cls, graph: ChannelGraph, scores: Scores) -> ChannelOrder:
+        """Rank units by descending score; of equal scores the lower index comes first."""
         ranks = np.zeros(len(scores), dtype=np.int64)
         start = 0
         for group in graph.groups:
@@ -34,21 +68,19 @@ class Order:
             start += group.width
         return cls(graph, ranks)
 
-    def counts_per_group(self, structure: Iterable[int]) -> NDArray[np.int64]:
-        """What each group keeps, frozen ones included; the structure is checked."""
-        counts = Structure(structure)
-        self.graph.lane_sizes(counts.counts)
-        free = iter(counts)
-        return np.array([group.width if group.frozen is not None else next(free) for group in self.graph.groups])
-
     def units(self, structure: Iterable[int]) -> NDArray[np.bool_]:
-        """Which units a structure keeps."""
-        kept: NDArray[np.bool_] = self.ranks < self.counts_per_group(structure)[self.graph.unit_groups]
+        """A mask of the units that a structure keeps; raises InvalidStructure if the graph does not allow it."""
+        checked = structure if isinstance(structure, Structure) else Structure(structure)
+        counts = np.array([group.width for group in self.graph.groups], dtype=np.int64)
+        counts[[group.frozen is None for group in self.graph.groups]] = self.graph.valid_counts(checked)
+        kept: NDArray[np.bool_] = self.ranks < counts[self.graph.unit_groups]
         return kept
 
-    def kept(self, structure: Iterable[int]) -> dict[str, NDArray[np.int64]]:
-        """Which channels each free group keeps, in the order they have in the network."""
-        units, chosen, start = self.units(structure), {}, 0
+    def kept(self, structure: Iterable[int]) -> KeptChannels:
+        """The indices of the channels that each free group keeps, in the order they have in the network."""
+        units = self.units(structure)
+        chosen: KeptChannels = {}
+        start = 0
         for group in self.graph.groups:
             if group.frozen is None:
                 chosen[group.name] = np.flatnonzero(units[start : start + group.width])
@@ -56,15 +88,90 @@ class Order:
         return chosen
 
 
-def inherit(
-    model: nn.Module,
-    graph: ChannelGraph,
-    structure: Iterable[int],
-    *,
-    importance: Importance = "l1",
-    seed: int = 0,
-    example: Any = None,
-) -> nn.Module:
-    """A smaller network that keeps the most important channels of each group; the model is not touched."""
-    order = Order.of(graph, unit_importance(model, graph, importance, seed))
-    return shrink(model, graph, order.kept(structure), example=example)
+class Inheritance:
+    """How a structure becomes a network: which channels it keeps, and how their weights are set right.
+
+    The estimate, the delivered network and every network in between come from one Inheritance, so what is scored is
+    what is delivered. The model is copied: later changes to it have no effect.
+
+    Args:
+        model: the trained, unpruned network.
+        graph: its channel graph.
+        calibration: images from the training data, which batch norms are recalibrated on: a loader, a data set, tensors
+            or Batches. They are read once and kept.
+        importance: "l1", "l2", "bn", "random", or a function; see `unit_importance`. It is evaluated once, here.
+        seed: of the importance "random".
+        reconstruction: a function that corrects the weights of the cut network before recalibration; see
+            `Reconstruction`. None keeps the weights of the original.
+        device: where the networks are made; None is the model's device.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graph: ChannelGraph,
+        calibration: Any,
+        *,
+        importance: Importance = "l1",
+        seed: int = 0,
+        reconstruction: Reconstruction | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        require_criterion(importance)
+        self.graph = graph
+        self.device = torch.device(device) if device is not None else device_of_model(model)
+        self.calibration = Batches.of(calibration, device=self.device)
+        require_finite("calibration", self.calibration)
+        self.model = _private_copy(model, self.device)
+        # A user's function gets a copy of its own: it may run backward passes or set hooks.
+        judged = _private_copy(model, self.device) if callable(importance) else self.model
+        self.order = ChannelOrder.of(graph, unit_importance(judged, graph, importance, seed, self.calibration))
+        self.reconstruction = reconstruction
+
+    def units(self, structure: Iterable[int]) -> NDArray[np.bool_]:
+        """A mask of the units that a structure keeps; raises InvalidStructure if the graph does not allow it."""
+        return self.order.units(structure)
+
+    def kept(self, structure: Iterable[int]) -> KeptChannels:
+        """The indices of the channels that each free group keeps, as `aacp.save(kept=...)` takes them."""
+        return self.order.kept(structure)
+
+    def network(self, structure: Iterable[int]) -> nn.Module:
+        """A new network with this structure: cut, reconstructed if requested, recalibrated, in evaluation mode.
+
+        It shares nothing with the original. A graph of form "exported" has no batch norm modules to recalibrate: its
+        networks keep the statistics of the original.
+        """
+        example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
+        network = cut_units(self.model, self.graph, self.units(structure), example=example).to(self.device)
+        if self.reconstruction is not None:
+            self._reconstruct(network, self.reconstruction, self.kept(structure))
+        recalibrate(network, self.calibration)
+        return network
+
+    def _reconstruct(self, network: nn.Module, reconstruction: Reconstruction, kept: KeptChannels) -> None:
+        try:
+            reconstruction(network, self.model, self.graph, kept, self.calibration)
+        except (AACPError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # a user's function may raise anything
+            raise InvalidOption(
+                f"The reconstruction failed: {first_line(error)}. "
+                "It is called with (network, original, graph, kept, calibration)."
+            ) from error
+        network.eval()
+
+
+def require_finite(name: str, batches: Batches) -> None:
+    """Reject images that hold NaN or infinity, which would make every score meaningless."""
+    for inputs in batches.inputs():
+        tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+            raise InvalidData(f"The {name} images are not finite. Look for NaN and infinity in them.")
+
+
+def _private_copy(model: nn.Module, device: torch.device) -> nn.Module:
+    """A copy of the model in evaluation mode whose hooks no longer write to the caller's objects."""
+    twin = copy_module(model).to(device).eval()
+    detach_hooks(twin)
+    return twin

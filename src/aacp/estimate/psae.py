@@ -1,228 +1,159 @@
 """PSAE: the accuracy of a structure, estimated without training it.
 
 The paper's Pruned Structure Accuracy Estimator: inherit the most important filters, recalibrate the batch norms, score
-on held-out images. Calibration and held-out images come from the training data, never from test data.
+on held-out images. Calibration and held-out images come from the training data, never from the test data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 
-from aacp.accelerate.masked.execution import Masked
-from aacp.channels import ChannelGraph
-from aacp.correlation import spearman
-from aacp.data.batches import Batches, targets_of
+from aacp.acceleration import accelerated
+from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
-from aacp.errors import AACPError, InvalidData, InvalidOption, InvalidScore, first_line
-from aacp.estimate.importance import Importance, unit_importance
-from aacp.estimate.inheritance import Order
-from aacp.estimate.racing import LOOKS, is_losing
-from aacp.estimate.recalibration import recalibrate
-from aacp.estimate.settings import Execution, Passes, Settings
-from aacp.estimate.sliced import Sliced
-from aacp.graph.surgery import shrink
-from aacp.modules import copy_module, detach_hooks, device_of_model
+from aacp.errors import AACPError, InvalidOption, InvalidScore, first_line
+from aacp.estimate.execution import Execution, Sliced
+from aacp.estimate.inheritance import Inheritance, require_finite
+from aacp.estimate.recalibration import running_norms
 from aacp.structure import Structure
-from aacp.torch_internals import pytree
 
-BATCH = {"cpu": 128, "cuda": 8192}
-ALIKE = 0.98  # rank correlation at which one pass is as good as two
+ExecutionName = Literal["auto", "sliced", "masked"]
+EXECUTIONS = ("auto", "sliced", "masked")
+BATCH_SIZE = {"cpu": 128, "cuda": 8192}  # held-out images that are scored at once, by device
 
 
 class PSAE:
-    """structure -> estimated score, deterministic, each structure once.
+    """structure -> estimated score; deterministic, and computed once for each structure.
 
-    `score` is accuracy, or any function of (network, batches) of which more is better. `execution` is chosen by the
-    device: sliced on a CPU, masked on a GPU. `passes=1` normalises the held-out images by their own statistics instead
-    of those of the calibration images, which saves a pass on a GPU; "auto" does so if that ranks structures alike.
-    `racing` is the probability that a search stops a trial that would have reached its incumbent (None: no racing).
-    The model is copied, so later changes to it do not show. `notes` says in words what was decided.
+    Args:
+        inheritance: how a structure becomes a network.
+        holdout: images and targets that the network was not trained on: a loader, a data set, tensors or Batches. They
+            are read once and kept.
+        score: accuracy, or any function of (network, batches) that returns a number, larger is better.
+        execution: "sliced" scores the network that would be delivered; "masked" gives the same scores faster on a GPU;
+            "auto" chooses by the device.
+        batch_size: held-out images that are scored at once; None chooses by the device.
+
+    Attributes:
+        execution: "sliced" or "masked", whichever is used.
+        scores: the score of every structure estimated so far, by its counts.
+        notes: sentences that say what was decided, for the user.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        graph: ChannelGraph,
-        *,
-        calibration: Any,
+        inheritance: Inheritance,
         holdout: Any,
+        *,
         score: Score = accuracy,
-        importance: Importance = "l1",
-        execution: Execution = "auto",
-        passes: Passes = 2,
-        racing: float | None = 0.01,
-        device: torch.device | str | None = None,
+        execution: ExecutionName = "auto",
         batch_size: int | None = None,
-        seed: int = 0,
     ) -> None:
-        self.settings = Settings(score, importance, execution, passes, racing, seed)
-        self.graph, self.score = graph, score
-        self.device = torch.device(device) if device is not None else device_of_model(model)
-        self.order = Order.of(graph, unit_importance(model, graph, importance, seed))
+        if execution not in EXECUTIONS:
+            raise InvalidOption(f"execution is {execution!r}, but must be one of {EXECUTIONS}. Choose one.")
+        if not callable(score):
+            raise InvalidOption(f"score is {score!r}, not a function. Give one that takes (network, batches).")
+        self.inheritance = inheritance
+        self.score = score
         self.scores: dict[tuple[int, ...], float] = {}
         self.notes: list[str] = []
-        self._model = copy_module(model).eval()
-        detach_hooks(self._model)
-        self._batch_size = BATCH.get(self.device.type, BATCH["cpu"]) if batch_size is None else batch_size
-        self.calibration = Batches.of(calibration, batch_size=self._batch_size, device=self.device)
-        self.holdout = Batches.of(holdout, batch_size=self._batch_size, device=self.device)
-        for name, batches in (("calibration", self.calibration), ("held-out", self.holdout)):
-            _require_finite(name, batches)
-        self._parts = self._prepare_racing()
-        self.execution = self._chosen_execution()
-        self.passes: int = 2
-        self.passes = self._chosen_passes()
-        self._running = self._execution(self.passes)
-        if not self._running.norms:
+        device = inheritance.device
+        self._batch_size = BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"]) if batch_size is None else batch_size
+        self.holdout = Batches.of(holdout, batch_size=self._batch_size, device=device)
+        require_finite("held-out", self.holdout)
+        self._running = self._execution(execution)
+        self.execution = "sliced" if isinstance(self._running, Sliced) else "masked"
+        if not running_norms(inheritance.model):
             self.notes.append("This network has no batch norm with running statistics: nothing is recalibrated.")
 
-    # -- choices ------------------------------------------------------------------------------------------------------
+    def __call__(self, structure: Iterable[int]) -> float:
+        checked = structure if isinstance(structure, Structure) else Structure(structure)
+        if checked.counts not in self.scores:
+            self.scores[checked.counts] = self._estimate(checked)
+        return self.scores[checked.counts]
 
-    def _chosen_execution(self) -> str:
-        if self.settings.execution == "sliced" and self.graph.form == "exported":
+    # -- choice of an execution ---------------------------------------------------------------------------------------
+
+    def _execution(self, name: ExecutionName) -> Execution:
+        """The execution with this name, or the best one for "auto"."""
+        self._require_possible(name)
+        if name == "sliced":
+            return Sliced(self.inheritance)
+        if self.inheritance.reconstruction is not None:
+            self.notes.append("Sliced execution: only networks that are really cut can be reconstructed.")
+            return Sliced(self.inheritance)
+        faster: Execution | None = accelerated("execution_for", self.inheritance, name == "masked")
+        if faster is None and (name == "masked" or self._is_exported):
             raise InvalidOption(
-                'This graph was traced with form="exported", since the network\'s own code cannot run sliced. '
+                "Masked execution is part of aacp.accelerate, which is not installed. "
+                'Install all of aacp, or trace with form="module" and choose execution="sliced".'
+            )
+        if self._is_exported:
+            self.notes.append("Masked execution: a network of the exported form keeps its statistics once it is cut.")
+        return Sliced(self.inheritance) if faster is None else faster
+
+    def _require_possible(self, name: ExecutionName) -> None:
+        """Reject an execution that cannot score what is delivered."""
+        reconstructed = self.inheritance.reconstruction is not None
+        if name == "sliced" and self._is_exported:
+            raise InvalidOption(
+                'This graph was traced with form="exported", because the network\'s own code cannot run sliced. '
                 'Choose execution="masked".'
             )
-        if self.settings.execution != "auto":
-            return self.settings.execution
-        if self.graph.form == "exported":
-            self.notes.append("Masked execution: the exported form has one shape; cut, it keeps its statistics.")
-            return "masked"
-        return "masked" if self.device.type == "cuda" else "sliced"
+        if reconstructed and (name == "masked" or self._is_exported):
+            raise InvalidOption(
+                "Masked execution cannot apply a reconstruction, so it would not score what is delivered. "
+                'Choose execution="auto" and form="module", or give no reconstruction.'
+            )
 
-    def _chosen_passes(self) -> int:
-        if self.settings.passes != "auto":
-            return self.settings.passes
-        if self.execution == "sliced":
-            return 2  # a second pass is what tells them apart, and slices do not save it
-        alike = self.agreement(_spread_out(self.graph, self.settings.seed))
-        self.notes.append(f"One pass and two rank structures with a Spearman correlation of {alike:.4f}.")
-        return 1 if alike >= ALIKE else 2
-
-    def _execution(self, passes: int) -> Sliced | Masked:
-        kind = Masked if self.execution == "masked" else Sliced
-        if passes == 2:
-            return kind(self._model, self.order, self.calibration)
-        # Statistics are those of all held-out images, so they go in one batch.
-        self.holdout = Batches.of(self.holdout, batch_size=self.holdout.images, device=self.device)
-        return kind(self._model, self.order, self.holdout, one_pass=True)
-
-    def _prepare_racing(self) -> list[Batches]:
-        """The held-out images in random order, in the parts after which a trial may be stopped."""
-        races = self.settings.racing is not None and self.score is accuracy and len(self.holdout) > 1
-        targets = targets_of(next(iter(self.holdout)))
-        if not races or not isinstance(targets, torch.Tensor) or targets.dim() != 1:  # pixels are no independent draws
-            return [self.holdout]
-        self.holdout = self.holdout.shuffled(self.settings.seed)
-        return self.holdout.parts(LOOKS)
-
-    def agreement(self, structures: Sequence[Iterable[int]]) -> float:
-        """The rank correlation between the scores of one pass and of two."""
-        by_passes, holdout = [], self.holdout
-        for passes in (1, 2):
-            running = self._execution(passes)
-            by_passes.append([self._scored(running.network(structure)) for structure in structures])
-            self.holdout = holdout
-        return spearman(*by_passes)
+    @property
+    def _is_exported(self) -> bool:
+        return self.inheritance.graph.form == "exported"
 
     # -- estimates ----------------------------------------------------------------------------------------------------
 
-    def __call__(self, structure: Iterable[int]) -> float:
-        return self._estimate(structure, None)
-
-    def raced(self, structure: Iterable[int], incumbent: float) -> float:
-        """The same for a trial that only matters if it reaches an incumbent.
-
-        One that clearly does not is stopped early, and its score is that of the images it has seen.
-        """
-        return self._estimate(structure, incumbent)
-
-    def network(self, structure: Iterable[int]) -> nn.Module:
-        """The network that is scored: cut, inherited, recalibrated (not so the exported form); independent of this."""
-        example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
-        smaller = shrink(self._model, self.graph, self.order.kept(structure), example=example).to(self.device)
-        recalibrate(smaller, self.calibration)
-        return smaller
-
-    def _estimate(self, structure: Iterable[int], incumbent: float | None) -> float:
-        counts = Structure(structure).counts
-        if counts not in self.scores:
-            try:
-                score = self._scored_until_lost(self._running.network(counts), incumbent)
-            except torch.OutOfMemoryError:
-                if self.execution == "sliced" or self.graph.form == "exported":
-                    raise
-                score = None
-            self.scores[counts] = self._scored_in_slices(counts, incumbent) if score is None else score
-        return self.scores[counts]
-
-    def _scored_in_slices(self, counts: tuple[int, ...], incumbent: float | None) -> float:
-        """The score, now that a pass of full width over all images has proved too much for the memory."""
+    def _estimate(self, structure: Structure) -> float:
+        try:
+            return self._scored(self._running.network(structure))
+        except torch.OutOfMemoryError:
+            if self.execution == "sliced" or self._is_exported:
+                raise
+        # Outside of the handler: the error holds the memory that the next attempt needs.
+        self.notes.append("Out of memory: sliced execution from here on, which needs less of it.")
         self.execution = "sliced"
-        self.notes.append("Out of memory: sliced execution from here on, which can take fewer images at a time.")
-        self._running = self._execution(self.passes)
-        return self._scored_until_lost(self._running.network(counts), incumbent)
+        self._running = Sliced(self.inheritance)
+        return self._scored(self._running.network(structure))
 
-    def _scored_until_lost(self, network: nn.Module, incumbent: float | None) -> float:
-        """The score, of as many images as it takes to see that the incumbent wins."""
-        error = self.settings.racing
-        if incumbent is None or error is None or len(self._parts) == 1 or self.passes == 1:
-            return self._scored(network)
-        right = seen = 0
-        for part in self._parts:
-            right += round(self._scored(network, part) * part.images)
-            seen += part.images
-            if is_losing(right, seen, self.holdout.images, incumbent, error):
-                break
-        return right / seen
-
-    def _scored(self, network: nn.Module, batches: Batches | None = None) -> float:
-        """The score of a network on held-out images; if they are too many at once, in halves."""
+    def _scored(self, network: nn.Module) -> float:
+        """The score of a network on the held-out images, in batches that are halved as often as memory requires."""
         while True:
             try:
-                value = float(self.score(network, self.holdout if batches is None else self._split(batches)))
+                value = float(self.score(network, self.holdout))
             except AACPError:
                 raise
             except torch.OutOfMemoryError:
-                if self._batch_size == 1 or (self.passes == 1 and self.execution == "masked"):
+                if self._batch_size == 1:
                     raise
-                self._halve()
-                continue
-            except Exception as error:  # whatever the user's function raises
+            except Exception as error:  # a user's function may raise anything
                 raise InvalidScore(
                     f"The score function failed: {first_line(error)}. It is called with (network, batches)."
                 ) from error
-            if not math.isfinite(value):
-                raise InvalidScore(f"The score is {value}, which ranks nothing. Return a finite number.")
-            return value
+            else:
+                return _finite(value)
+            self._halve_batches()
 
-    def _halve(self) -> None:
+    def _halve_batches(self) -> None:
         self._batch_size = max(1, min(self._batch_size, self.holdout.images) // 2)
-        self.holdout, self._parts = self._split(self.holdout), [self._split(part) for part in self._parts]
-        self.notes.append(f"Out of memory: held-out images now go in batches of {self._batch_size}.")
-
-    def _split(self, batches: Batches) -> Batches:
-        return Batches.of(batches, batch_size=self._batch_size, device=self.device)
+        self.holdout = Batches.of(self.holdout, batch_size=self._batch_size, device=self.holdout.device)
+        self.notes.append(f"Out of memory: held-out images are now scored in batches of {self._batch_size}.")
 
 
-def _require_finite(name: str, batches: Batches) -> None:
-    """Refuse images that make every score meaningless, once and for all."""
-    for inputs in batches.inputs():
-        tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-            raise InvalidData(f"The {name} images are not finite. Look for NaN and infinity in them.")
-
-
-def _spread_out(graph: ChannelGraph, seed: int, count: int = 16) -> list[Structure]:
-    """Random structures from narrow to wide, to see how two ways of scoring rank them."""
-    generator = np.random.default_rng(seed)
-    shares = generator.uniform(0.4, 1.0, (count, 1)) * generator.uniform(0.8, 1.0, (count, len(graph.free)))
-    widths = np.array([group.width for group in graph.free])
-    return [Structure(row) for row in np.maximum(1, np.round(shares * widths)).astype(int).tolist()]
+def _finite(score: float) -> float:
+    if not math.isfinite(score):
+        raise InvalidScore(f"The score is {score}, which ranks nothing. Return a finite number.")
+    return score

@@ -61,12 +61,14 @@ def ranking(
     if len(structures) < 3:
         raise InvalidOption(f"A ranking of {len(structures)} structures says nothing. Give at least 3, better 12.")
     chosen = tuple(Structure(structure) for structure in structures)
-    scored_on = estimate.holdout if outcome is None else Batches.of(outcome, device=estimate.device)
-    estimates, outcomes = [], []
+    scored_on = estimate.holdout if outcome is None else Batches.of(outcome, device=estimate.inheritance.device)
+    device = estimate.inheritance.device
+    estimates: list[float] = []
+    outcomes: list[float] = []
     for number, structure in enumerate(chosen):
-        network = estimate.network(structure)
+        network = estimate.inheritance.network(structure)
         estimates.append(estimate(structure))
-        finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=estimate.device)
+        finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=device)
         outcomes.append(float(estimate.score(network.eval(), scored_on)))
         if verbose:
             sys.stderr.write(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, tuned {outcomes[-1]:.4f}\n")

@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-from aacp.channels import Activation, ChannelGraph, ChannelGroup, HardCodedSize, Layer, Tensor
+from aacp.channels import Activation, ChannelAxis, ChannelGraph, ChannelGroup, HardCodedSize, Layer, Member, Tensor
 from aacp.graph.labels import Ids, Labels, core, ids_of, varying
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
-from aacp.lanes import Lane
 from aacp.modules import named_tensors
 from aacp.torch_internals import storage_number
 
@@ -120,11 +119,11 @@ def _groups(
 ) -> tuple[tuple[ChannelGroup, ...], list[int]]:
     """Groups in the order of the layers that make their channels, and the roots of their units in order."""
     occurrence = _occurrences(table)
-    members: dict[int, list[str]] = {}
+    members: dict[int, list[Member]] = {}
     for tensor in tensors:
         for dim, index in enumerate(tensor.lanes):
             if index is not None:
-                members.setdefault(index, []).append(f"{tensor.name}[{dim}]")
+                members.setdefault(index, []).append(Member(tensor.name, dim))
     groups: list[ChannelGroup] = []
     units: list[int] = []
     seen: set[int] = set()
@@ -139,9 +138,9 @@ def _groups(
         for root in fresh:
             by_signature.setdefault((occurrence[root], reasons.get(root)), []).append(root)
         for (signature, reason), roots in by_signature.items():
-            names = tuple(member for index, _ in signature for member in members.get(index, []))
+            found = tuple(member for index, _ in signature for member in members.get(index, []))
             name = _name(layer.name, lane, roots, taken, len(by_signature) > 1)
-            groups.append(ChannelGroup(name, len(roots), channels[roots[0]], names, reason))
+            groups.append(ChannelGroup(name, len(roots), channels[roots[0]], found, reason))
             taken.add(name)
             units.extend(roots)
         seen.update(fresh)
@@ -161,7 +160,7 @@ def _occurrences(table: LaneTable) -> dict[int, Occurrences]:
     return {root: tuple(entries) for root, entries in found.items()}
 
 
-def _name(layer: str, lane: Lane, roots: list[int], taken: set[str], is_part: bool) -> str:
+def _name(layer: str, lane: ChannelAxis, roots: list[int], taken: set[str], is_part: bool) -> str:
     """The first layer's name, with the stretch of its channels where several groups share it."""
     name = layer or "network"
     if is_part or name in taken:

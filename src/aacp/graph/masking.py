@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -205,7 +205,8 @@ def _batch_norm(run: MaskedRun, call: Call) -> Any:
     return _affine(run, call, normal, [1, -1, *[1] * (value.dim() - 2)])
 
 
-MASKED_OPERATORS: dict[str, Callable[[MaskedRun, Call], Any]] = dict.fromkeys(
+MaskedOperator: TypeAlias = Callable[[MaskedRun, Call], Any]
+MASKED_OPERATORS: dict[str, MaskedOperator] = dict.fromkeys(
     ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _silent
 )
 MASKED_OPERATORS |= dict.fromkeys(("sum", "linalg_vector_norm", "norm"), _sum)

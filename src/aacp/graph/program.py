@@ -25,6 +25,10 @@ from aacp.torch_internals import (
 )
 
 
+class UnsupportedUse(Exception):
+    """Raised by a rule that does not know what to do with a call; the channels that enter the call are then frozen."""
+
+
 class Call:
     """One operator call: its arguments by the names of the operator's schema, and where in the network it stands."""
 
@@ -53,10 +57,23 @@ class Call:
         return defaults | dict(zip(defaults, self.node.args, strict=False)) | self.node.kwargs
 
     def __getitem__(self, name: str) -> Any:
-        return self.arguments[name]
+        """An argument by name: a node if it is a tensor, else its value."""
+        value = self.arguments[name]
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, fx.Node) and not is_tensor(item):
+                raise UnsupportedUse(f"its argument {name!r} is computed while the network runs")
+        return value
 
     def get(self, name: str) -> Any:
-        return self.arguments.get(name)
+        """The same, or None if the operator has no argument of this name."""
+        return self[name] if name in self.arguments else None
+
+    def number(self, name: str) -> int:
+        """An argument by name that must be a whole number, not a tensor."""
+        value = self[name]
+        if not isinstance(value, int):
+            raise UnsupportedUse(f"its argument {name!r} is not a number")
+        return value
 
     def reduced(self, rank: int) -> list[int]:
         """The dimensions that a sum, mean or extremum of a tensor of this rank goes over."""
@@ -97,6 +114,7 @@ def is_tensor(node: fx.Node) -> bool:
 
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """The shape of the tensor that a node stands for."""
     return tuple(int(size) for size in node.meta["val"].shape)
 
 

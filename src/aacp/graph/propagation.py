@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -11,9 +13,11 @@ import numpy as np
 import torch
 from torch import fx
 
+from aacp.errors import first_line
 from aacp.graph.labels import Ids, Labels, Ties, along, core, ids_of, tidy, varying
-from aacp.graph.program import Call, Program, is_tensor, shape_of
+from aacp.graph.program import Call, Program, UnsupportedUse, is_tensor, shape_of
 
+STRICT = "AACP_STRICT_RULES"  # environment variable: let errors of rules through; the tests set it
 UNCOUNTED = "uncounted attention"  # the kind of layers that torch's counter, and so we, leave out of the MACs
 TWO_KINDS = "mixes two kinds of channels in one dimension"
 
@@ -128,11 +132,20 @@ class Propagation:
 
     def tie_lanes(self, first: Ids | None, second: Ids | None, reason: str) -> None:
         """Let two dimensions shrink together; one that holds no channels keeps the other from shrinking."""
+        if (
+            first is not None
+            and second is not None
+            and 1 not in (len(first), len(second))
+            and len(first) != len(second)
+        ):
+            raise UnsupportedUse(f"it combines {len(first)} with {len(second)} channels")
         nothing: Ids = np.full(1, -1)
         self.ties.tie(nothing if first is None else first, nothing if second is None else second, reason)
 
     def tie_slots(self, lane: Ids, parts: int, reason: str) -> Ids:
         """Let index j of each of `parts` equal stretches of a lane go together; returns the ids of one stretch."""
+        if len(lane) % parts:
+            raise UnsupportedUse(f"it divides {len(lane)} channels into {parts} parts")
         rows = lane.reshape(parts, -1)
         first: Ids = rows[0]
         self.ties.tie(np.tile(first, parts), rows, reason)
@@ -178,14 +191,25 @@ class Propagation:
 
     def _run_call(self, call: Call, rule: Rule | None) -> None:
         if rule is None:
-            self._give_up(call, "is not known")
+            self._give_up(call, "has no rule")
             return
         try:
+            for node in [call.node, *call.tensors]:
+                _require_known_shapes(node)
             result = rule(self, call)
             results = result if isinstance(result, list) else [result]
             self.labels[call.node] = [self._settled(labels, call) for labels in results]
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            self._give_up(call, f"is used in a way that is not known ({type(error).__name__})")
+        except UnsupportedUse as error:
+            self._give_up(call, f"is used in a way that is not supported: {error}")
+        except Exception as error:  # a mistake in a rule, ours or a user's
+            if os.environ.get(STRICT):
+                raise
+            self._give_up(call, f"has a rule that failed ({type(error).__name__}: {first_line(error)})")
+            warnings.warn(
+                f"The rule for {call.where} failed: {type(error).__name__}: {first_line(error)}. The channels that "
+                "enter the operator are kept. Please report this to the authors of the rule.",
+                stacklevel=2,
+            )
 
     def _give_up(self, call: Call, why: str) -> None:
         """An operator that cannot be followed: what enters it stays as it is."""
@@ -208,6 +232,13 @@ class Propagation:
             else:
                 kept.append(label)
         return tuple(kept)
+
+
+def _require_known_shapes(node: fx.Node) -> None:
+    """Reject a call with tensors, among its arguments or results, whose shapes depend on the data."""
+    for value in Call(node).outputs:
+        if value is not None and not all(isinstance(size, int) for size in value.shape):
+            raise UnsupportedUse("it handles a tensor whose shape depends on the data")
 
 
 Rule: TypeAlias = Callable[[Propagation, Call], "Labels | list[Labels]"]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
 from aacp.graph.assembly import Assembled
 from aacp.graph.program import export
@@ -175,17 +175,21 @@ def freeze_by_name(graph: ChannelGraph, patterns: tuple[str, ...]) -> ChannelGra
     """Freeze the groups whose name, or one of whose layers, matches a pattern."""
     reasons: dict[str, str] = {}
     for pattern in patterns:
-        found = [group.name for group in graph.groups if _matches(pattern, group.name, group.members)]
+        found = [group.name for group in graph.groups if _matches(pattern, _paths(graph, group))]
         if not found:
             raise InvalidOption(f"frozen={pattern!r} matches no group and no layer. print(graph) lists them.")
         reasons |= dict.fromkeys(found, f"frozen by hand ({pattern})")
     return graph.freeze(reasons)
 
 
-def _matches(pattern: str, name: str, members: tuple[str, ...]) -> bool:
-    # A member "head.conv.weight[0]" makes its channels in the first dimension; later ones only read them.
-    makers = [member.removesuffix("[0]").rpartition(".")[0] for member in members if member.endswith("[0]")]
-    paths = [name, *makers]
+def _paths(graph: ChannelGraph, group: ChannelGroup) -> list[str]:
+    """The names that stand for a group: its own, its producers, and modules that act on single channels (norms)."""
+    layers = {layer.name for layer in graph.layers}  # of these, only the producers count: the others read the channels
+    others = [member.module for member in group.members if member.dim == 0 and member.module not in layers]
+    return [group.name, *graph.producer_names(group), *others]
+
+
+def _matches(pattern: str, paths: list[str]) -> bool:
     return pattern in paths or any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*") for path in paths)
 
 

@@ -1,8 +1,9 @@
-"""Calibration: what whole structures took, held against what was predicted of them."""
+"""Calibration: whole structures as measured, compared with the sum of their pieces as predicted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,77 +13,95 @@ from aacp.latency.curves import non_negative
 
 Values = NDArray[np.float64]
 
-TOLERATED = 2.0  # median deviations: beyond it, a measurement counts the less the further off it is
-SHARED, LOCAL = 0.1, 0.1  # deviations that all structures, and neighbours, are wrong by in the same direction
-SLOPES = (0.0, 0.003, 0.006, 0.01, 0.02, 0.03, 0.05)  # by octave of one group
-NOISES = (0.01, 0.02, 0.03, 0.05, 0.08)
-SHIFT = 0.02
-NEIGHBOURHOOD = 0.25  # octaves of width, root mean square over the groups
+OUTLIER_DEVIATIONS = 2.0  # residuals above this many times the median residual get less weight in `robust_line`
+
+# The priors below were chosen by hand and not fitted to data; the accuracy of tables that use them is measured by
+# benchmarks/latency_prediction.py. They are standard deviations of the logarithm of seconds: 0.1 means about 10 %.
+TREND_SLOPES = (0.0, 0.003, 0.006, 0.01, 0.02, 0.03, 0.05)  # candidates for the slope of a group, by octave of width
+TREND_NOISES = (0.01, 0.02, 0.03, 0.05, 0.08)  # candidates for the noise; the most likely pair of candidates is used
+TREND_OFFSET = 0.02  # of the error that all structures of a table share
+CORRECTION_SHARED = 0.1  # of the error that all structures share, seen in later measurements
+CORRECTION_LOCAL = 0.1  # of the error that near structures share, seen in later measurements
+CORRECTION_LENGTH = 0.25  # how near: correlation length in octaves of width, root mean square over the groups
+MIN_NOISE = 0.003  # the least uncertainty of a later measurement that is assumed
 
 
 def robust_line(predicted: Values, seconds: Values) -> tuple[float, float]:
-    """Slope and constant, neither negative, that lead from sums of pieces to wholes; outliers hardly count."""
+    """Return a slope and a constant, both at least 0, from sums of pieces to whole structures.
+
+    The fit is reweighted ten times, so that outliers have little influence.
+    """
     design = np.stack([predicted, np.ones(len(predicted))], axis=1) / seconds[:, None]
     weights = np.ones(len(seconds))
     for _ in range(10):
         slope, constant = non_negative(design * weights[:, None], weights)
-        off = np.abs(design @ (slope, constant) - 1)
-        weights = np.sqrt(np.minimum(1, TOLERATED * max(float(np.median(off)), 1e-9) / np.maximum(off, 1e-12)))
+        residuals = np.abs(design @ (slope, constant) - 1)
+        tolerated = OUTLIER_DEVIATIONS * max(float(np.median(residuals)), 1e-9)
+        weights = np.sqrt(np.minimum(1, tolerated / np.maximum(residuals, 1e-12)))
     return float(slope), float(constant)
 
 
 @dataclass(frozen=True, eq=False)
 class Trend:
-    """A factor for structures: what wholes take beside their pieces grows or falls with the width of each group.
+    """A factor for structures that grows or falls with the width of each group.
 
-    Caches, layouts and threads that wait are seen by the whole network alone. How much of it there is, none perhaps,
-    and how much is noise, is what makes the measurements likeliest.
+    The time of a whole network also depends on caches, memory layouts and waiting threads, which the sum of its pieces
+    does not show. The size of this effect, which may be 0, and the noise are chosen by maximum likelihood.
     """
 
-    middle: Values  # octaves
-    slopes: Values  # of the logarithm, by octave of each group
-    shift: float
+    centre: Values  # mean width of each group, in octaves
+    slopes: Values  # of the logarithm of seconds, by octave of each group
+    offset: float
 
     @classmethod
-    def fit(cls, rows: NDArray[np.int64], wrong: Values) -> Trend:
-        """From structures and the logarithms of measured over predicted seconds."""
+    def fit(cls, rows: NDArray[np.int64], residuals: Values) -> Trend:
+        """Fit a trend to structures and the logarithms of measured over predicted seconds."""
         octaves = np.log2(rows.astype(np.float64))
-        middle = octaves.mean(axis=0)
-        apart = octaves - middle
-        found = [_likelihood(apart, wrong, slope, noise) for slope in SLOPES for noise in NOISES]
-        _, slope, weights = max(found, key=lambda each: each[0])
-        return cls(middle, slope**2 * apart.T @ weights, SHIFT**2 * float(weights.sum()))
+        centre = octaves.mean(axis=0)
+        distances = octaves - centre
+        candidates = product(TREND_SLOPES, TREND_NOISES)
+        found = [_log_likelihood(distances, residuals, slope, noise) for slope, noise in candidates]
+        _, slope, weights = max(found, key=lambda candidate: candidate[0])
+        return cls(centre, slope**2 * distances.T @ weights, TREND_OFFSET**2 * float(weights.sum()))
 
     def __call__(self, rows: NDArray[np.int64]) -> Values:
-        return np.asarray(np.exp(self.shift + (np.log2(rows.astype(np.float64)) - self.middle) @ self.slopes))
+        distances = np.log2(rows.astype(np.float64)) - self.centre
+        return np.asarray(np.exp(self.offset + distances @ self.slopes))
 
 
-def _likelihood(apart: Values, wrong: Values, slope: float, noise: float) -> tuple[float, float, Values]:
-    """How likely deviations are if slopes and noise have these deviations; the slope, and what weighs each of them."""
-    covariance = slope**2 * apart @ apart.T + SHIFT**2 + noise**2 * np.eye(len(wrong))
+def _log_likelihood(distances: Values, residuals: Values, slope: float, noise: float) -> tuple[float, float, Values]:
+    """Return the log likelihood of residuals under a prior, the slope of that prior, and the weight of each residual.
+
+    Args:
+        distances: the widths of each structure, in octaves from the mean.
+        residuals: the logarithms of measured over predicted seconds.
+        slope: the prior standard deviation of the slopes.
+        noise: the standard deviation of a measurement.
+    """
+    covariance = slope**2 * distances @ distances.T + TREND_OFFSET**2 + noise**2 * np.eye(len(residuals))
     lower = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(lower, wrong)
-    fit = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
-    return fit, slope, np.asarray(np.linalg.solve(lower.T, white))
+    white = np.linalg.solve(lower, residuals)
+    log_likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
+    return log_likelihood, slope, np.asarray(np.linalg.solve(lower.T, white))
 
 
 @dataclass(frozen=True)
 class PredictionError:
-    """How far predictions are from measurements: relative errors, and whether the order is right."""
+    """The error of predictions on measured structures: relative errors, and the rank correlation."""
 
     structures: int
-    median: float
-    highest: float
+    median: float  # relative error
+    highest: float  # relative error
     rank_correlation: float
-    noise: float  # of the measurements themselves
+    noise: float  # relative uncertainty of the measurements themselves
 
     @classmethod
     def of(cls, predicted: Values, seconds: Values, noise: float) -> PredictionError:
         if not len(seconds):
             return cls(0, float("nan"), float("nan"), float("nan"), noise)
-        off = np.abs(predicted / seconds - 1)
-        order = spearman(predicted.tolist(), seconds.tolist()) if len(off) > 1 else float("nan")
-        return cls(len(off), float(np.median(off)), float(off.max()), order, noise)
+        errors = np.abs(predicted / seconds - 1)
+        correlation = spearman(predicted.tolist(), seconds.tolist()) if len(errors) > 1 else float("nan")
+        return cls(len(errors), float(np.median(errors)), float(errors.max()), correlation, noise)
 
     def __str__(self) -> str:
         return (
@@ -94,24 +113,26 @@ class PredictionError:
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """A factor for structures, from a few that took longer or shorter than predicted: most for their neighbours."""
+    """A factor for structures from a few later measurements; it is strongest for structures near the measured ones."""
 
-    octaves: Values  # of the widths of those few
-    weights: Values
+    octaves: Values  # widths of the measured structures
+    weights: Values  # one for each measured structure
 
     @classmethod
-    def of(cls, rows: NDArray[np.int64], wrong: Values, noise: float) -> Correction:
-        """From structures and the logarithms of measured over predicted seconds."""
+    def of(cls, rows: NDArray[np.int64], residuals: Values, noise: float) -> Correction:
+        """Make a correction from structures and the logarithms of measured over predicted seconds."""
         octaves = np.log2(rows.astype(np.float64))
-        covariance = _alike(octaves, octaves) + max(noise, 0.003) ** 2 * np.eye(len(rows))
-        return cls(octaves, np.asarray(np.linalg.solve(covariance, wrong), dtype=np.float64))
+        covariance = _covariance(octaves, octaves) + max(noise, MIN_NOISE) ** 2 * np.eye(len(rows))
+        return cls(octaves, np.asarray(np.linalg.solve(covariance, residuals), dtype=np.float64))
 
     def __call__(self, rows: NDArray[np.int64]) -> Values:
         if not len(self.weights):
             return np.ones(len(rows))
-        return np.asarray(np.exp(_alike(np.log2(rows.astype(np.float64)), self.octaves) @ self.weights))
+        return np.asarray(np.exp(_covariance(np.log2(rows.astype(np.float64)), self.octaves) @ self.weights))
 
 
-def _alike(some: Values, others: Values) -> Values:
+def _covariance(some: Values, others: Values) -> Values:
+    """Return the prior covariance of the errors of some structures with those of others."""
     squares = ((some[:, None] - others) ** 2).mean(axis=2)
-    return np.asarray(SHARED**2 + LOCAL**2 * np.exp(-0.5 * squares / NEIGHBOURHOOD**2))
+    local = np.exp(-0.5 * squares / CORRECTION_LENGTH**2)
+    return np.asarray(CORRECTION_SHARED**2 + CORRECTION_LOCAL**2 * local)

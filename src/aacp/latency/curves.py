@@ -1,9 +1,10 @@
-"""Curve: seconds as a function of a few widths, known on a grid, from scattered measurements.
+"""Curve: seconds as a function of a few widths on a grid, fitted to scattered measurements.
 
-Kernels step: a width just above a multiple of 16 may cost as much as the next multiple, one that is no multiple of 4
-twice as much. The fit is a polynomial of widths and of widths rounded up, with coefficients that cannot be negative,
-times what is left over: a Gaussian process in the logarithm, for which widths are alike if they are near, and more so
-if the same power of two divides them. Pieces of one kind share a curve, each with a factor for its place.
+The time of a kernel is a step function: a width just above a multiple of 16 may take as long as the next multiple, and
+a width that 4 does not divide may take twice as long. The fit is the product of two factors: a polynomial of the widths
+and of the widths rounded up, with coefficients of at least 0, and the exponential of a Gaussian process for the rest.
+In that process two widths are correlated if they are near, and more so if the same power of two divides them. Pieces of
+one kind share a curve; each place in the network has a factor of its own.
 """
 
 from __future__ import annotations
@@ -18,36 +19,49 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Sizes = NDArray[np.int64]
 
-ROUNDINGS = (1, 8, 16, 32)
-LARGEST_MULTIPLE = 32
-NEAR, FAR = 0.7, 2.0  # in octaves: how far a width's neighbours reach
-DEVIATIONS = (0.05, 0.2, 0.6)  # of logarithms: how much multiples may matter; the likeliest is taken
-NOISES = (0.01, 0.03, 0.1)
-SMOOTH, PLACE = 0.1, 0.05  # deviations that neighbours share, and that a place has to itself
+ROUNDINGS = (1, 8, 16, 32)  # the polynomial contains the widths rounded up to these multiples
+LARGEST_MULTIPLE = 32  # the largest power of two whose multiples are distinguished
+
+# The prior of the Gaussian process. Its numbers were chosen by hand and not fitted to data; the accuracy of tables that
+# use them is measured by benchmarks/latency_prediction.py. Standard deviations are of the logarithm of seconds: 0.1
+# means about 10 %.
+SMOOTH_DEVIATION = 0.1  # of the part that is similar for near widths
+SMOOTH_LENGTH = 0.7  # correlation length of that part, in octaves of width
+STEP_DEVIATIONS = (0.05, 0.2, 0.6)  # candidates for the part that depends on the dividing power of two
+STEP_LENGTH = 2.0  # correlation length of that part, in octaves of width
+PLACE_DEVIATION = 0.05  # of the factor that a place in the network has of its own
+NOISES = (0.01, 0.03, 0.1)  # candidates for the noise of a measurement; the most likely pair of candidates is used
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Seconds on a grid of widths, and a factor for each place; between grid points it is interpolated."""
+    """Seconds on a grid of widths, and a factor for each place; values between grid points are interpolated."""
 
-    axes: tuple[Sizes, ...]
+    axes: tuple[Sizes, ...]  # the grid points of each width
     seconds: Values  # one dimension for each width
-    places: Values
+    places: Values  # the factor of each place
 
     @classmethod
     def fit(cls, sizes: Sizes, places: Sizes, seconds: Values, axes: Sequence[Sizes]) -> Curve:
-        """The curve through measurements: a row of widths each, which piece it was, and its seconds."""
+        """Fit a curve to measurements.
+
+        Args:
+            sizes: the widths of each measurement, one row each.
+            places: which piece each measurement is of.
+            seconds: the seconds of each measurement.
+            axes: the grid points of each width.
+        """
         coefficients = non_negative(_features(sizes) / seconds[:, None], np.ones(len(seconds)))
-        left_over = np.log(seconds / (_features(sizes) @ coefficients))
-        process = _likeliest(sizes, places, left_over)
-        grid = np.array(list(product(*axes)), dtype=np.int64)  # one empty row if there is none
+        residuals = np.log(seconds / (_features(sizes) @ coefficients))
+        process = _most_likely_process(sizes, places, residuals)
+        grid = np.array(list(product(*axes)), dtype=np.int64)  # one empty row if there are no axes
         values = (_features(grid) @ coefficients) * np.exp(process.at(grid))
         shape = tuple(len(axis) for axis in axes)
         return cls(tuple(axes), values.reshape(shape), np.exp(process.of_places(int(places.max()) + 1)))
 
 
 def _features(sizes: Sizes) -> Values:
-    """1, every width, and every product of two of them, rounded up to several multiples."""
+    """Return the terms of the polynomial: 1, every width, and every product of two widths, for each rounding."""
     columns = [np.ones(len(sizes))]
     for multiple in ROUNDINGS:
         widths = (-(-sizes // multiple) * multiple).astype(np.float64)
@@ -57,63 +71,79 @@ def _features(sizes: Sizes) -> Values:
     return np.stack(columns, axis=1)
 
 
-# -- what the polynomial leaves over ----------------------------------------------------------------------------------
+# -- the residuals of the polynomial ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class _Process:
-    """A Gaussian process over widths and places."""
+    """A Gaussian process over widths and places, conditioned on residuals."""
 
     sizes: Sizes
     places: Sizes
-    deviation: float  # of what multiples do
+    step_deviation: float
     weights: Values
     log_likelihood: float
 
     @classmethod
-    def of(cls, sizes: Sizes, places: Sizes, values: Values, deviation: float, noise: float) -> _Process:
+    def fit(cls, sizes: Sizes, places: Sizes, residuals: Values, step_deviation: float, noise: float) -> _Process:
+        """Condition the process on residuals.
+
+        Args:
+            sizes: the widths of each measurement, one row each.
+            places: which piece each measurement is of.
+            residuals: the logarithms of measured over fitted seconds.
+            step_deviation: the prior standard deviation of the part that depends on the dividing power of two.
+            noise: the standard deviation of a measurement.
+        """
         same_place = places[:, None] == places
-        covariance = _alike(sizes, sizes, deviation) + PLACE**2 * same_place + noise**2 * np.eye(len(values))
+        covariance = _covariance(sizes, sizes, step_deviation) + PLACE_DEVIATION**2 * same_place
+        covariance += noise**2 * np.eye(len(residuals))
         lower = np.linalg.cholesky(covariance)
-        white = np.linalg.solve(lower, values)
-        fit = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
-        return cls(sizes, places, deviation, np.linalg.solve(lower.T, white), fit)
+        white = np.linalg.solve(lower, residuals)
+        log_likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
+        return cls(sizes, places, step_deviation, np.linalg.solve(lower.T, white), log_likelihood)
 
     def at(self, sizes: Sizes) -> Values:
-        """What is left over at other widths, wherever."""
-        return np.asarray(_alike(sizes, self.sizes, self.deviation) @ self.weights)
+        """Return the mean residual at other widths, without the factor of a place."""
+        return np.asarray(_covariance(sizes, self.sizes, self.step_deviation) @ self.weights)
 
     def of_places(self, count: int) -> Values:
-        """What each place adds to it."""
-        return np.asarray(PLACE**2 * np.bincount(self.places, self.weights, minlength=count), dtype=np.float64)
+        """Return the mean residual that each place adds."""
+        sums = np.bincount(self.places, self.weights, minlength=count)
+        return np.asarray(PLACE_DEVIATION**2 * sums, dtype=np.float64)
 
 
-def _likeliest(sizes: Sizes, places: Sizes, values: Values) -> _Process:
-    found = [_Process.of(sizes, places, values, deviation, noise) for deviation in DEVIATIONS for noise in NOISES]
+def _most_likely_process(sizes: Sizes, places: Sizes, residuals: Values) -> _Process:
+    candidates = product(STEP_DEVIATIONS, NOISES)
+    found = [_Process.fit(sizes, places, residuals, deviation, noise) for deviation, noise in candidates]
     return max(found, key=lambda process: process.log_likelihood)
 
 
-def _alike(some: Sizes, others: Sizes, deviation: float) -> Values:
-    """How much the left-over of each of some widths has to do with that of each of the others."""
-    near = np.ones((len(some), len(others)))
-    far, dividing, alone = near.copy(), near.copy(), np.zeros(near.shape)
+def _covariance(some: Sizes, others: Sizes, step_deviation: float) -> Values:
+    """Return the prior covariance of the residuals at some widths with those at others."""
+    shape = (len(some), len(others))
+    near = np.ones(shape)
+    far = np.ones(shape)
+    all_same = np.ones(shape)  # whether every width has the same dividing power of two in both
+    share_same = np.zeros(shape)  # the share of the widths for which that is so
     for one, other in zip(some.T, others.T, strict=True):
         octaves = np.log2(np.maximum(one, 1))[:, None] - np.log2(np.maximum(other, 1))
         same = np.gcd(one, LARGEST_MULTIPLE)[:, None] == np.gcd(other, LARGEST_MULTIPLE)
-        near = near * np.exp(-0.5 * (octaves / NEAR) ** 2)
-        far = far * np.exp(-0.5 * (octaves / FAR) ** 2)
-        dividing = dividing * same
-        alone = alone + same / max(1, some.shape[1])
-    return np.asarray(SMOOTH**2 * near + deviation**2 * far * (dividing + alone) / 2)
+        near = near * np.exp(-0.5 * (octaves / SMOOTH_LENGTH) ** 2)
+        far = far * np.exp(-0.5 * (octaves / STEP_LENGTH) ** 2)
+        all_same = all_same * same
+        share_same = share_same + same / max(1, some.shape[1])
+    return np.asarray(SMOOTH_DEVIATION**2 * near + step_deviation**2 * far * (all_same + share_same) / 2)
 
 
 def non_negative(design: Values, target: Values, sweeps: int = 400) -> Values:
-    """Least squares with coefficients of at least 0, one after the other."""
+    """Solve least squares with coefficients of at least 0, by coordinate descent."""
     scale = np.maximum(np.linalg.norm(design, axis=0), 1e-300)
     scaled = design / scale
-    gram, pull = scaled.T @ scaled, scaled.T @ target
-    found = np.zeros(len(pull))
+    gram = scaled.T @ scaled
+    correlation = scaled.T @ target
+    found = np.zeros(len(correlation))
     for _ in range(sweeps):
         for i in range(len(found)):
-            found[i] = max(0.0, found[i] + pull[i] - float(gram[i] @ found))
+            found[i] = max(0.0, found[i] + correlation[i] - float(gram[i] @ found))
     return np.asarray(found / scale)

@@ -1,59 +1,71 @@
-"""Deployment: where a network will run, and what a latency measured there depends on."""
+"""Deployment: where a network will run, and the conditions that a latency measured there depends on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import nn
 
 from aacp.errors import InvalidOption
 from aacp.latency.pieces import MeasurementConditions
-from aacp.latency.runtimes import require_package
+from aacp.latency.runtimes.registry import find_runtime
+from aacp.latency.runtimes.runtime import Runtime
 from aacp.runs.provenance import machine
-
-RUNTIMES = ("onnxruntime", "torch")
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where the network will run: what its latency is measured in."""
+    """Where a network will run: its latency is measured there.
 
-    runtime: str = "onnxruntime"
+    Args:
+        runtime: the name of a runtime, `package.module:NAME` of your own, or a `Runtime` object.
+        device: a device of the runtime, such as "cpu" or "cuda:1".
+        batch: how many inputs the network processes at once.
+        threads: how many CPU threads it may use.
+    """
+
+    runtime: str | Runtime = "onnxruntime"
     device: str = "cpu"
     batch: int = 1
     threads: int = 2
 
     def __post_init__(self) -> None:
-        if self.runtime not in RUNTIMES:
-            raise InvalidOption(f"There is no runtime {self.runtime!r}. Choose {' or '.join(RUNTIMES)}.")
         if self.batch < 1 or self.threads < 1:
             raise InvalidOption(
                 f"A batch of {self.batch} on {self.threads} threads cannot be timed. Give 1 or more of both."
             )
-        if self.device != "cpu" and self.runtime == "onnxruntime":
-            raise InvalidOption(
-                f"ONNX Runtime is timed on the CPU, not on {self.device!r}. Use device cpu, or the runtime torch."
-            )
+        self.resolved_runtime.require_kind(self.device)
+
+    @property
+    def resolved_runtime(self) -> Runtime:
+        """The runtime itself, where `runtime` may be its name."""
+        return find_runtime(self.runtime)
 
     def require_device(self) -> None:
-        """Refuse a device that this machine does not have."""
-        if self.device != "cpu" and not (self.device.startswith("cuda") and torch.cuda.is_available()):
-            raise InvalidOption(
-                f"There is no device {self.device!r} here. Use cpu, or cuda on a machine that has a GPU."
-            )
+        """Reject a device that this machine does not have."""
+        self.resolved_runtime.require_device(self.device)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data from which `Deployment(**data)` makes an equal deployment, if the runtime has a name."""
+        name = self.runtime.name if isinstance(self.runtime, Runtime) else self.runtime
+        return {"runtime": name, "device": self.device, "batch": self.batch, "threads": self.threads}
 
 
 HERE: Deployment = Deployment()
 
 
-def setting_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
-    """What a latency measured here and now depends on; refuses what cannot be measured."""
+def conditions_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
+    """Return the conditions of a latency measured here and now; reject what cannot be measured here."""
     where.require_device()
-    version = torch.__version__ if where.runtime == "torch" else require_package("onnxruntime").__version__
-    if where.runtime == "onnxruntime":
-        require_package("onnx")
-    name = "cpu" if where.device == "cpu" else torch.cuda.get_device_name(where.device)
-    dtype = next((value.dtype for value in model.parameters() if value.is_floating_point()), torch.float32)
-    precision = str(dtype).removeprefix("torch.")
-    return MeasurementConditions(where.runtime, version, name, precision, where.batch, where.threads, machine())
+    runtime = where.resolved_runtime
+    runtime.require_installed()
+    return MeasurementConditions(
+        runtime=runtime.name,
+        version=runtime.version,
+        device=runtime.device_name(where.device),
+        precision=runtime.precision(model),
+        batch=where.batch,
+        threads=where.threads,
+        machine=machine(),
+    )

@@ -1,4 +1,4 @@
-"""MeasuringJob: from the name of a network to its latency table in a file."""
+"""MeasurementJob: from the name of a network to its latency table in a file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.errors import RunMismatch
 from aacp.graph.tracing import trace
-from aacp.latency.deployment import HERE, Deployment, setting_here
-from aacp.latency.measuring import STRUCTURES, measure_latency
-from aacp.latency.steps import discovered_steps
+from aacp.latency.deployment import HERE, Deployment, conditions_here
+from aacp.latency.measure import STRUCTURES, measure_latency
+from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
 from aacp.space import PruningStep, SearchSpace
@@ -21,8 +21,21 @@ from aacp.zoo.models import build_model, example_input
 
 
 @dataclass(frozen=True)
-class MeasuringJob:
-    """A measurement that can be asked for again: what is in the log beside the file is not measured twice."""
+class MeasurementJob:
+    """A measurement that can be requested again: what the log beside the file holds is not measured twice.
+
+    Args:
+        model: the name of a network, as `build_model` takes it.
+        file: where to save the table.
+        where: runtime, device, batch and threads.
+        shape: the shape of an input; by default the one that the network states, or 1x3x224x224.
+        step: the pruning step of the search space; "auto" finds one by timing.
+        frozen: name patterns of layers that are not pruned.
+        scope: "all", or "inner" to leave residual streams alone.
+        structures: how many structures the table is fitted to.
+        seconds_per_structure: how long to measure each structure, about.
+        verbose: whether to print progress to standard error.
+    """
 
     model: str
     file: str
@@ -36,14 +49,15 @@ class MeasuringJob:
     verbose: bool = False
 
     def run(self) -> LatencyTable:
+        """Build and trace the network, measure its structures, and save the table."""
         network = build_model(self.model).eval()
-        setting = asdict(setting_here(network, self.where))
+        conditions = asdict(conditions_here(network, self.where))  # rejects a bad deployment before the network runs
         example = example_input(network, self.shape, self.where.batch)
         graph = trace(network, example, frozen=self.frozen, scope=self.scope)
         return measure_latency(
             network,
             graph,
-            SearchSpace(graph, self._step(network, graph, example, setting)),
+            SearchSpace(graph, self._step(network, graph, example, conditions)),
             self.where,
             example=example,
             file=self.file,
@@ -52,18 +66,19 @@ class MeasuringJob:
             verbose=self.verbose,
         )
 
-    def _step(self, network: nn.Module, graph: ChannelGraph, example: Any, setting: dict[str, Any]) -> PruningStep:
-        """The step that was asked for; found by timing once, if that was asked for."""
+    def _step(self, network: nn.Module, graph: ChannelGraph, example: Any, conditions: dict[str, Any]) -> PruningStep:
+        """Return the requested step; "auto" is found by timing once and kept in a file beside the table."""
         if self.step != "auto":
             return self.step
-        folder, name = RunFolder(Path(self.file).parent), f"{Path(self.file).name}.steps"
+        folder = RunFolder(Path(self.file).parent)
+        name = f"{Path(self.file).name}.steps"
         known = folder.read_json(name)
         names = [group.name for group in graph.free]
-        if known is not None and (known["setting"] != setting or list(known["steps"]) != names):
+        if known is not None and (known["setting"] != conditions or list(known["steps"]) != names):
             raise RunMismatch(f"{name} holds steps of another network or setting. Remove it, or choose another file.")
         if known is None:
-            steps = discovered_steps(network, graph, self.where, example=example, verbose=self.verbose)
-            known = {"setting": setting, "steps": steps}
+            steps = discover_steps(network, graph, self.where, example=example, verbose=self.verbose)
+            known = {"setting": conditions, "steps": steps}
             folder.write_json(name, known)
         found: dict[str, int] = known["steps"]
         return found

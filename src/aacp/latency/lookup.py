@@ -1,4 +1,4 @@
-"""Lookup: the sum of many curves of widths for many structures at once, as a handful of array operations."""
+"""Lookup: the sum of the curves of all pieces, for many structures at once, in a few array operations."""
 
 from __future__ import annotations
 
@@ -13,25 +13,35 @@ from aacp.latency.curves import LARGEST_MULTIPLE, Curve
 
 Sizes = NDArray[np.int64]
 Values = NDArray[np.float64]
-Widths = Sequence[tuple[int, Mapping[str, int]]]  # of a piece: what is fixed, and how often each group counts
+# The widths of a piece: each is a constant plus a multiple of the count of each group.
+Widths = Sequence[tuple[int, Mapping[str, int]]]
 
-POINTS = 2**14  # of a grid: 128 widths each of two
+MAX_GRID_POINTS = 2**14  # of one piece: 128 values of each of two widths
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """Grids of all pieces one after the other in one array, and where in it a structure finds its values.
+    """The grids of all pieces in one array, and the tables that lead from a structure to its places in that array.
 
-    Widths are numbered through, piece after piece, each piece with as many as the largest has. An *entry* is a width
-    together with a value of it.
+    Every piece is padded to the same number of width axes, and the axes are numbered consecutively. An entry is one
+    value of one axis; entry 0 stands for the axes that are padding.
+
+    Args:
+        matrix: from the counts of the groups to the values of the axes, without their constants.
+        entries: the entry of the value 0 of each axis, plus the constant of its width.
+        below: for each entry, the distance in `values` from the start of the piece's grid to the grid point below.
+        above: for each entry, its position between the grid point below (0) and the one above (1).
+        strides: for each axis of each piece, the distance in `values` between neighbouring grid points.
+        bases: for each piece, where its grid begins in `values`.
+        values: the seconds at the grid points of all pieces.
     """
 
-    matrix: Values  # from counts to widths
-    entries: Sizes  # where the entries of a width begin, and what is fixed about it
-    below: Sizes  # of each entry: how far into its piece's grid the grid point below it lies
-    above: Values  # of each entry: how far it is on the way to the next grid point
-    strides: Sizes  # of each width of each piece: how far apart grid points are in the array
-    bases: Sizes  # of each piece: where its grid begins
+    matrix: Values
+    entries: Sizes
+    below: Sizes
+    above: Values
+    strides: Sizes
+    bases: Sizes
     values: Values
 
     @classmethod
@@ -44,7 +54,16 @@ class Lookup:
         counts: Sizes,
         seconds: Values,
     ) -> Lookup:
-        """From the seconds of each piece (a column) in each structure (a row): a curve for each kind of piece."""
+        """Fit a curve to each kind of piece.
+
+        Args:
+            kinds: the kind of each piece; pieces of one kind differ in their widths alone.
+            widths: the widths of each piece.
+            names: the names of the groups.
+            choices: the counts of each group in the search space.
+            counts: the counts of each measured structure, one row each.
+            seconds: the seconds of each piece (a column) in each structure (a row).
+        """
         by_name = dict(zip(names, choices, strict=True))
         curves: dict[int, tuple[Curve, int]] = {}
         for pieces in _by_kind(kinds, widths):
@@ -60,78 +79,95 @@ class Lookup:
     def _of(
         cls, grids: Sequence[tuple[Sequence[Sizes], Values]], widths: Sequence[Widths], names: Sequence[str]
     ) -> Lookup:
+        """Put the grids of all pieces, each with its axes, into one array."""
         depth = max(1, *(len(axes) for axes, _ in grids))
         matrix = np.zeros((len(names), len(grids), depth))
-        entries, strides = (np.zeros((len(grids), depth), dtype=np.int64) for _ in range(2))
-        below, above, count = [np.zeros(1, dtype=np.int64)], [np.zeros(1)], 1  # of a width that a piece does not have
+        entries = np.zeros((len(grids), depth), dtype=np.int64)
+        strides = np.zeros((len(grids), depth), dtype=np.int64)
+        below = [np.zeros(1, dtype=np.int64)]
+        above = [np.zeros(1)]
+        entry_count = 1
         for piece, (axes, grid) in enumerate(grids):
-            for dim, (axis, (fixed, times)) in enumerate(zip(axes, widths[piece], strict=True)):
-                for name, each in times.items():
-                    matrix[names.index(name), piece, dim] = each
+            for dim, (axis, (fixed, multiples)) in enumerate(zip(axes, widths[piece], strict=True)):
+                for name, multiple in multiples.items():
+                    matrix[names.index(name), piece, dim] = multiple
                 position = np.interp(np.arange(axis[-1] + 1), axis, np.arange(len(axis)))
                 strides[piece, dim] = int(np.prod(grid.shape[dim + 1 :]))
                 below.append(position.astype(np.int64) * strides[piece, dim])
                 above.append(position - position.astype(np.int64))
-                entries[piece, dim] = count + fixed
-                count += len(position)
-        bases = np.cumsum([0, *(grid.size for _, grid in grids[:-1])])
-        values = np.concatenate([grid.reshape(-1) for _, grid in grids])
-        flat = matrix.reshape(len(names), -1), entries.reshape(-1), np.concatenate(below), np.concatenate(above)
-        return cls(*flat, strides, bases, values)
+                entries[piece, dim] = entry_count + fixed
+                entry_count += len(position)
+        return cls(
+            matrix=matrix.reshape(len(names), -1),
+            entries=entries.reshape(-1),
+            below=np.concatenate(below),
+            above=np.concatenate(above),
+            strides=strides,
+            bases=np.cumsum([0, *(grid.size for _, grid in grids[:-1])]),
+            values=np.concatenate([grid.reshape(-1) for _, grid in grids]),
+        )
 
     def __call__(self, counts: Sizes) -> Values:
-        """The sum over all pieces for each row of counts, interpolated between grid points."""
+        """Return the sum over all pieces for each row of counts, interpolated between grid points."""
         entries = (counts.astype(np.float64) @ self.matrix).astype(np.int64) + self.entries
         shape = (len(counts), *self.strides.shape)
         place = self.below[entries].reshape(shape).sum(axis=2) + self.bases
         above = self.above[entries]
-        if not above.any():  # structures of the space that was measured
+        if not above.any():  # all structures lie on grid points, as those of the measured space do
             return np.asarray(self.values[place].sum(axis=1))
         return self._interpolated(place, above.reshape(shape))
 
     def _interpolated(self, place: Sizes, above: Values) -> Values:
+        """Interpolate linearly in each axis, over all corners of the grid cell."""
         total = np.zeros(place.shape)
         for corner in product((False, True), repeat=above.shape[2]):
             share = np.where(corner, above, 1 - above).prod(axis=2)
-            # A corner beyond the end of a grid has no share, but must not point beyond the end of all.
-            there = np.minimum(place + (self.strides * corner).sum(axis=1), len(self.values) - 1)
-            total += share * self.values[there]
+            # A corner beyond the end of a grid has share 0, but its index must stay inside the array.
+            corner_place = np.minimum(place + (self.strides * corner).sum(axis=1), len(self.values) - 1)
+            total += share * self.values[corner_place]
         return np.asarray(total.sum(axis=1))
 
 
 def _by_kind(kinds: Sequence[str], widths: Sequence[Widths]) -> list[list[int]]:
-    """Pieces that do the same but for their widths."""
+    """Return the pieces of each kind; pieces with different numbers of widths are of different kinds."""
     found: dict[tuple[str, int], list[int]] = {}
-    for piece, (kind, its) in enumerate(zip(kinds, widths, strict=True)):
-        found.setdefault((kind, len(its)), []).append(piece)
+    for piece, kind in enumerate(kinds):
+        found.setdefault((kind, len(widths[piece])), []).append(piece)
     return list(found.values())
 
 
 def _sizes(widths: Widths, names: Sequence[str], counts: Sizes) -> Sizes:
-    columns = [fixed + sum(n * counts[:, names.index(name)] for name, n in times.items()) for fixed, times in widths]
-    return np.stack(columns, axis=1) if columns else np.zeros((len(counts), 0), dtype=np.int64)
+    """Return the widths of a piece in each structure, one row each."""
+    if not widths:
+        return np.zeros((len(counts), 0), dtype=np.int64)
+    columns = []
+    for fixed, multiples in widths:
+        columns.append(fixed + sum(multiple * counts[:, names.index(name)] for name, multiple in multiples.items()))
+    return np.stack(columns, axis=1)
 
 
 def _axes(pieces: Sequence[Widths], choices: Mapping[str, Sequence[int]]) -> list[Sizes]:
-    """The widths that the space can reach, as many as a grid can hold; of too many, those that kernels like."""
+    """Return the grid points of each width: what the search space can reach, or as many of these as a grid can hold."""
     count = len(pieces[0])
-    most = max(2, int(POINTS ** (1 / max(1, count))))
-    return [
-        _thinned(np.unique(np.concatenate([_reached(its[dim], choices) for its in pieces])), most)
-        for dim in range(count)
-    ]
+    most = max(2, int(MAX_GRID_POINTS ** (1 / max(1, count))))
+    axes = []
+    for dim in range(count):
+        reached = np.concatenate([_reached(widths[dim], choices) for widths in pieces])
+        axes.append(_thinned(np.unique(reached), most))
+    return axes
 
 
 def _reached(width: tuple[int, Mapping[str, int]], choices: Mapping[str, Sequence[int]]) -> Sizes:
-    fixed, times = width
+    """Return all values of a width in a search space."""
+    fixed, multiples = width
     sums = np.array([fixed])
-    for name, count in times.items():
-        sums = np.unique(np.add.outer(sums, count * np.array(choices[name])))
+    for name, multiple in multiples.items():
+        sums = np.unique(np.add.outer(sums, multiple * np.array(choices[name])))
     return sums
 
 
 def _thinned(values: Sizes, most: int) -> Sizes:
-    """At most so many, ends included: multiples of large powers of two first."""
+    """Return at most `most` of the values, with both ends; multiples of large powers of two are preferred."""
     for multiple in (1, 2, 4, 8, 16, LARGEST_MULTIPLE):
         chosen = values[(values % multiple == 0) | (values == values[0]) | (values == values[-1])]
         if len(chosen) <= most:

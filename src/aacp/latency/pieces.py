@@ -1,4 +1,4 @@
-"""What latencies are measured of: where (a Setting), what (Pieces of a network), and how long (Measured)."""
+"""The data of latency measurements: conditions, pieces of a network, and timed structures."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from aacp.errors import DeviceMismatch
 
 @dataclass(frozen=True)
 class MeasurementConditions:
-    """What a latency depends on besides the network; `device` is "cpu" or the name of a GPU."""
+    """The conditions that a latency depends on besides the network."""
 
     runtime: str
-    version: str
-    device: str
-    precision: str
+    version: str  # of the runtime
+    device: str  # "cpu", the name of a GPU, or a name that only the runtime knows
+    precision: str  # such as "float32"
     batch: int
     threads: int
     machine: str
 
-    def require(self, asked: MeasurementConditions) -> None:
-        """Refuse to stand for another setting."""
+    def require(self, requested: MeasurementConditions) -> None:
+        """Raise DeviceMismatch if the requested conditions are different."""
         for field in fields(self):
-            mine, other = getattr(self, field.name), getattr(asked, field.name)
+            mine = getattr(self, field.name)
+            other = getattr(requested, field.name)
             if mine != other:
                 raise DeviceMismatch(
-                    f"The latency table was measured with {field.name} {mine!r}, but {field.name} {other!r} is asked "
-                    "for. Measure again there, with the same options."
+                    f"The latency table was measured with {field.name} {mine!r}, but {field.name} {other!r} is "
+                    "requested. Measure again there, with the same options."
                 )
 
     def __str__(self) -> str:
@@ -40,26 +41,27 @@ class MeasurementConditions:
 
 @dataclass(frozen=True)
 class Width:
-    """A number of channels that follows a structure: `fixed`, and so many times the count of each group."""
+    """A number of channels as a function of a structure: a constant plus a multiple of the count of each group."""
 
-    fixed: int
-    groups: tuple[tuple[str, int], ...]
+    fixed: int  # the constant
+    groups: tuple[tuple[str, int], ...]  # the names of groups, each with its multiple
 
     @classmethod
     def of(cls, graph: ChannelGraph, lane: int) -> Width:
-        matrix, offset = graph.counting
+        """Return the width of a lane of a graph."""
+        matrix, offset = graph.lane_size_map
         times = {group.name: int(n) for group, n in zip(graph.free, matrix[lane], strict=True) if n}
         return cls(int(offset[lane]), tuple(times.items()))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A layer and what runs after it up to the next one; pieces of the same kind differ in their widths alone."""
+    """A layer and everything that runs after it up to the next one."""
 
-    layer: str
-    kind: str
-    output_size: tuple[int, ...]
-    widths: tuple[Width, ...]
+    layer: str  # its name
+    kind: str  # pieces of the same kind differ in their widths alone
+    output_size: tuple[int, ...]  # height and width
+    widths: tuple[Width, ...]  # that its time depends on
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Piece:
@@ -71,14 +73,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class TimedStructure:
-    """What was measured of one structure: low quantiles of the turns, and of the unpruned network in the same turns."""
+    """The seconds of one structure, and of the unpruned network in the same turns."""
 
     structure: tuple[int, ...]
-    whole: float  # seconds
-    reference: float  # of the unpruned network
-    pieces: tuple[float, ...]
-    reference_pieces: float  # of the unpruned network, all together
-    noise: float  # of the ratio of whole to reference: relative, one standard error or so
+    whole: float  # seconds of the structure
+    reference: float  # seconds of the unpruned network
+    pieces: tuple[float, ...]  # seconds of each piece of the structure
+    reference_pieces: float  # seconds of all pieces of the unpruned network together
+    noise: float  # relative uncertainty of `whole / reference`, about one standard error
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TimedStructure:

@@ -1,8 +1,8 @@
-"""LatencyTable: seconds of a network's pieces by their widths, on one device, runtime, precision, batch and threads.
+"""LatencyTable: predicts the seconds of a structure from measured structures of the same network.
 
-A *piece* is a layer and all that runs after it up to the next one. Pieces were timed inside whole structures, spread
-over the space; a structure's seconds are predicted as the sum of its pieces, and that sum is held against the whole
-structures. Some structures were kept out of all that, to say how far the table errs.
+A piece is a layer and everything that runs after it up to the next one. Pieces are timed inside whole structures that
+are spread over the search space. A prediction is the sum of a structure's pieces, calibrated by the times of whole
+structures. Some structures are held out to measure the error of the predictions.
 """
 
 from __future__ import annotations
@@ -28,52 +28,71 @@ from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import machine
 
-FORMAT = 1  # of the JSON; raise it when a field changes its meaning
-HARDLY_FASTER = 0.7  # of the unpruned network's seconds: if no structure takes less, something else than widths decides
+FORMAT = 1  # version of the JSON format; raise it when a field changes its meaning
+# If no measured structure takes less than this share of the unpruned network's time, pruning channels cannot make the
+# network much faster under these conditions, and the table carries a warning. Chosen by hand.
+SMALLEST_USEFUL_SHARE = 0.7
 
 
 @dataclass(frozen=True, eq=False)
 class LatencyTable:
-    """Seconds of one network's pieces, and what is predicted from them."""
+    """Measured structures of one network, and the predictions made from them.
+
+    Args:
+        model: the class name of the network.
+        conditions: what the measurements depend on besides the network.
+        names: the names of the groups.
+        choices: the counts of each group in the search space that was measured.
+        pieces: the pieces of the network.
+        measured: the structures that the predictions are fitted to.
+        held_out: the structures that the error of the predictions is measured on.
+        corrections: structures that were measured later, with their seconds.
+    """
 
     model: str
-    setting: MeasurementConditions
-    names: tuple[str, ...]  # of the groups
-    choices: tuple[tuple[int, ...], ...]  # of the space that was measured
+    conditions: MeasurementConditions
+    names: tuple[str, ...]
+    choices: tuple[tuple[int, ...], ...]
     pieces: tuple[Piece, ...]
-    measured: tuple[TimedStructure, ...]  # what the prediction is made of
-    held_out: tuple[TimedStructure, ...]  # what it is judged by
-    corrections: tuple[tuple[tuple[int, ...], float], ...] = ()  # structures and their seconds, measured later
+    measured: tuple[TimedStructure, ...]
+    held_out: tuple[TimedStructure, ...]
+    corrections: tuple[tuple[tuple[int, ...], float], ...] = ()
 
     def __str__(self) -> str:
         return (
-            f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.setting}; {len(self.pieces)} pieces in "
+            f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.conditions}; {len(self.pieces)} pieces in "
             f"{len(self.measured)} structures; {self.error}"
         )
 
     # -- prediction ---------------------------------------------------------------------------------------------------
 
     def cost(self, graph: ChannelGraph, *, elsewhere: bool = False) -> Cost:
-        """The seconds of structures of a graph; on another machine than the table's only if `elsewhere`."""
-        if not elsewhere and machine() != self.setting.machine:
+        """Return the latency of structures as a cost.
+
+        Args:
+            graph: the channel graph that the table was measured with; groups may have been frozen since.
+            elsewhere: whether the table may be of another machine than this one.
+        """
+        if not elsewhere and machine() != self.conditions.machine:
             raise DeviceMismatch(
-                f"The latency table was measured on {self.setting.machine!r}, but this is {machine()!r}. Measure "
+                f"The latency table was measured on {self.conditions.machine!r}, but this is {machine()!r}. Measure "
                 "here, or pass elsewhere=True to prune here for that machine."
             )
         columns = self._columns(graph)
-        widest, order = np.array([choice[-1] for choice in self.choices], dtype=np.int64), np.argsort(columns)
+        widest = np.array([choice[-1] for choice in self.choices], dtype=np.int64)
+        order = np.argsort(columns)
 
-        def rows(kept: NDArray[np.int64]) -> NDArray[np.float64]:
+        def seconds(kept: NDArray[np.int64]) -> NDArray[np.float64]:
             if len(columns) == len(widest):
                 return self.seconds(kept[:, order])
             counts = np.tile(widest, (len(kept), 1))
             counts[:, columns] = kept
             return self.seconds(counts)
 
-        return Cost("latency", "s", self.reference, rows)
+        return Cost("latency", "s", self.reference, seconds)
 
     def seconds(self, counts: ArrayLike) -> NDArray[np.float64]:
-        """The seconds of structures of the measured graph, one a row."""
+        """Predict the seconds of structures of the measured graph, one per row."""
         rows = np.atleast_2d(np.asarray(counts, dtype=np.int64))
         self._require_measured(rows)
         return self._calibrated(rows) * self._correction(rows)
@@ -85,7 +104,7 @@ class LatencyTable:
 
     @cached_property
     def error(self) -> PredictionError:
-        """How far predictions are from what was measured of structures that played no part in them."""
+        """The error of the predictions on the structures that were held out."""
         rows = np.array([run.structure for run in self.held_out], dtype=np.int64).reshape(-1, len(self.names))
         noise = float(np.median([run.noise for run in (*self.held_out, *self.measured)]))
         return PredictionError.of(self._calibrated(rows), self._wholes(self.held_out), noise)
@@ -97,27 +116,37 @@ class LatencyTable:
 
     @cached_property
     def shortest(self) -> float:
-        """The share of the unpruned network's seconds that the fastest structure took."""
+        """The seconds of the fastest measured structure, as a share of the unpruned network's."""
         return min(run.whole / run.reference for run in self.measured)
 
     @property
     def warning(self) -> str | None:
-        """What to do if pruning can hardly make the network faster in this setting."""
-        if self.shortest < HARDLY_FASTER:
+        """A sentence that says what to do if pruning channels hardly makes the network faster here; None otherwise."""
+        if self.shortest < SMALLEST_USEFUL_SHARE:
             return None
         return (
-            f"The fastest structure took {self.shortest:.0%} of the unpruned network's time: not widths cost it here, "
-            "but starting each of its layers. Measure with a larger batch or another runtime, or remove layers."
+            f"The fastest structure took {self.shortest:.0%} of the unpruned network's time: most of the time here is "
+            "spent on starting layers, not on channels. Measure with a larger batch or another runtime, or remove "
+            "layers."
         )
 
     def corrected(self, graph: ChannelGraph, structures: Sequence[ArrayLike], seconds: Sequence[float]) -> LatencyTable:
-        """The table with later measurements of whole structures believed, the more so the nearer a structure is."""
+        """Return the table with later measurements of whole structures.
+
+        The predictions follow these measurements fully at the measured structures, and less far away from them.
+
+        Args:
+            graph: the channel graph of the structures.
+            structures: structures that were measured.
+            seconds: the seconds of each.
+        """
         if len(structures) != len(seconds) or not all(0 < value < math.inf for value in seconds):
             raise InvalidOption(
                 f"{len(structures)} structures were given with the seconds {list(seconds)}. Give one positive number "
                 "for each."
             )
-        columns, added = self._columns(graph), []
+        columns = self._columns(graph)
+        added = []
         for structure, value in zip(structures, seconds, strict=True):
             counts = np.array([choice[-1] for choice in self.choices])
             counts[columns] = np.asarray(structure)
@@ -128,13 +157,13 @@ class LatencyTable:
         return self._summed(rows) * self._trend(rows)
 
     def _summed(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The sum of the pieces, as a whole."""
+        """Predict the seconds of whole structures from the sums of their pieces."""
         slope, constant = self._line
         return np.asarray(slope * self._lookup(rows) + constant)
 
     @cached_property
     def _lookup(self) -> Lookup:
-        """The sum of all pieces: each as measured while the unpruned network took what it takes at the median."""
+        """The sum of all pieces, scaled to the median speed of the machine during the measurements."""
         usual = np.median([run.reference_pieces for run in self.measured])
         seconds = np.array([np.array(run.pieces) * usual / run.reference_pieces for run in self.measured])
         widths = [[(width.fixed, dict(width.groups)) for width in piece.widths] for piece in self.pieces]
@@ -143,7 +172,7 @@ class LatencyTable:
 
     @cached_property
     def _line(self) -> tuple[float, float]:
-        """How whole structures follow from the sum of their pieces."""
+        """Slope and constant from the sum of the pieces to the whole structure."""
         rows = np.array([run.structure for run in self.measured], dtype=np.int64)
         return robust_line(self._lookup(rows), self._wholes(self.measured))
 
@@ -159,13 +188,13 @@ class LatencyTable:
         return Correction.of(rows, np.log(found / self._calibrated(rows)), self.noise)
 
     def _wholes(self, runs: Sequence[TimedStructure]) -> NDArray[np.float64]:
-        """Seconds as they would have been while the unpruned network took what it takes at the median."""
+        """Return the seconds of whole structures, scaled to the median speed of the machine."""
         return np.array([run.whole / run.reference * self.reference for run in runs], dtype=np.float64)
 
-    # -- what it may be used for --------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def _columns(self, graph: ChannelGraph) -> NDArray[np.int64]:
-        """The place of each free group of a graph in the table; a graph of another network is refused."""
+        """Return the column of each free group of a graph in the table; reject a graph of another network."""
         measured = {piece.layer: piece.output_size for piece in self.pieces}
         known = {layer.name: tuple(layer.output_size) for layer in graph.layers}
         for name, size in measured.items():
@@ -192,13 +221,15 @@ class LatencyTable:
             _, group = np.argwhere(rows < self._least)[0]
             raise InvalidStructure(
                 f"The latency table covers {self._least[group]} to {self.choices[group][-1]} channels of group "
-                f"{self.names[group]!r}, but {rows[:, group].min()} were asked for. Measure with this pruning step."
+                f"{self.names[group]!r}, but {rows[:, group].min()} were requested. Measure with this pruning step."
             )
 
     # -- JSON ---------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self), "error": asdict(self.error)}
+        data = asdict(self)
+        data["setting"] = data.pop("conditions")  # the name of this field in the file format
+        return {"format": FORMAT, **data, "error": asdict(self.error)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LatencyTable:
@@ -207,22 +238,23 @@ class LatencyTable:
         pieces = tuple(map(Piece.from_json, data["pieces"]))
         runs = {part: tuple(map(TimedStructure.from_json, data[part])) for part in ("measured", "held_out")}
         corrections = tuple((tuple(counts), float(seconds)) for counts, seconds in data["corrections"])
-        setting, choices = MeasurementConditions(**data["setting"]), tuple(map(tuple, data["choices"]))
-        return cls(data["model"], setting, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
+        conditions = MeasurementConditions(**data["setting"])
+        choices = tuple(map(tuple, data["choices"]))
+        return cls(data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table, as a whole or not at all."""
+        """Write the table to a file; the file appears as a whole or not at all."""
         RunFolder(Path(path).parent).write_json(Path(path).name, self.to_json())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], setting: MeasurementConditions | None = None) -> LatencyTable:
-        """The table in a file, refused if it was not measured in the given setting."""
+    def load(cls, path: str | os.PathLike[str], conditions: MeasurementConditions | None = None) -> LatencyTable:
+        """Read a table from a file; reject it if it was not measured under the given conditions."""
         try:
             table = cls.from_json(json.loads(Path(path).read_text()))
         except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-            raise GraphMismatch(f"{path} does not hold a latency table: {error}. Measure again.") from error
-        if setting is not None:
-            table.setting.require(setting)
+            raise GraphMismatch(f"{path} does not hold a latency table: {error}. Measure one.") from error
+        if conditions is not None:
+            table.conditions.require(conditions)
         return table
 
 

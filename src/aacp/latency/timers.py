@@ -1,55 +1,54 @@
-"""Benches: structures of one network, timed in turns with the whole network, each with the seconds of its pieces."""
+"""Timers: structures of one network, timed in turns with the unpruned network, with the seconds of their pieces."""
 
 from __future__ import annotations
 
 import math
-import tempfile
+import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.graph.signature import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import Deployment
-from aacp.latency.onnx_pieces import OnnxPieces, draft_onnx
-from aacp.latency.pieces import Piece, TimedStructure, Width
-from aacp.latency.runtimes import on_device, onnx_session, torch_threads
-from aacp.latency.torch_pieces import TorchPieces, is_convolution, is_layer, piece_kinds
+from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
+from aacp.latency.pieces import Piece, TimedStructure
+from aacp.latency.runtimes.runtime import PieceTimer
+from aacp.latency.runtimes.torch import on_device, torch_threads
+from aacp.modules import device_of_model
 from aacp.structure import Structure
 
-QUANTILE = 0.1  # of the turns: others on the machine only ever make a run longer
-QUIET = 0.015  # relative uncertainty; above it, turns are added
-PATIENCE = 4
-WARMUP = 2
-LEAST_TURNS, MOST_TURNS = 7, 60
-
-
-class TimedNetwork(Protocol):
-    """A network that can be run as a whole, or with the time of its pieces noted."""
-
-    def whole(self) -> None: ...
-
-    def note(self) -> None: ...
-
-    def notes(self) -> list[list[float]]: ...
+WARMUP = 2  # turns that are not counted
+MIN_TURNS = 7  # timed turns, even if they take longer than the requested seconds
+MAX_TURNS = 60  # timed turns, before any are added because of noise
+QUIET_NOISE = 0.015  # relative uncertainty of a structure's time above which turns are added
+MAX_EXTENSION = 4  # a noisy measurement may take up to this many times the requested seconds
+LEVEL_QUANTILE = 0.1  # of the turns gives the seconds of the unpruned network: interference only ever adds time
+PROGRESS_LINES = 10  # on standard error while structures are measured
 
 
 class StructureTimer(Protocol):
-    """What measures a structure: the seconds of the whole, of its pieces, and of the unpruned network meanwhile."""
+    """Measures structures: the seconds of the whole, of its pieces, and of the unpruned network in the same turns."""
 
     pieces: tuple[Piece, ...]
 
     def __call__(self, structure: Structure) -> TimedStructure: ...
 
 
-class NetworkBench:
-    """Structures of a network, in torch or in ONNX Runtime."""
+class NetworkTimer:
+    """Measures structures of a network where it will run.
+
+    Args:
+        model: the unpruned network, which is not changed.
+        graph: its channel graph.
+        example: an input; it is repeated or cut to the batch of the deployment.
+        where: runtime, device, batch and threads.
+        seconds_per_structure: how long to measure each structure, about; longer if the machine is busy.
+    """
 
     def __init__(
         self,
@@ -59,104 +58,122 @@ class NetworkBench:
         where: Deployment,
         seconds_per_structure: float = 1.0,
     ) -> None:
-        self._model, self._graph, self._example = model, graph, with_batch(on_device(example, "cpu"), where.batch)
-        self._runtime, self._device, self._threads = where.runtime, where.device, where.threads
+        self._model = model
+        self._graph = graph
+        self._where = where
         self._seconds = seconds_per_structure
-        self._layers, kinds, only_convolutions = piece_kinds(
-            model, on_device(self._example, model_device(model)), graph
-        )
-        self._begins = is_convolution if only_convolutions else is_layer
-        self.pieces = pieces_of_graph(graph, self._layers, kinds)
-        self._full: TimedNetwork | None = None
-        self._file: bytes | None = None
-        self._session: Any = None
+        self._example = with_batch(on_device(example, "cpu"), where.batch)
+        example_there = on_device(self._example, str(device_of_model(model)))
+        self._layers, descriptions = describe_pieces(model, example_there, graph)
+        self.pieces = pieces_of_graph(graph, self._layers, descriptions)
+        self._unpruned: PieceTimer | None = None
 
     def __call__(self, structure: Structure) -> TimedStructure:
-        with torch_threads(self._threads), tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
-            subject = self._subject(structure, Path(folder) / "structure.onnx")
-            return in_turns(structure, subject, self._reference(Path(folder) / "full.onnx"), self._seconds)
+        # torch is limited in every runtime: its own threads would take the processor from the one that is timed.
+        with torch_threads(self._where.threads):
+            self._unpruned = self._unpruned or self._prepare(self._graph.full)
+            clock = self._where.resolved_runtime.clock
+            return time_in_turns(structure, self._prepare(structure), self._unpruned, self._seconds, clock)
 
-    def _subject(self, structure: Structure, path: Path) -> TimedNetwork:
-        network = shrink(self._model, self._graph, structure, example=self._example)
-        if self._runtime == "torch":
-            return TorchPieces(network, self._example, self._begins, self._device)
-        draft_onnx(network, path, self._example)
-        return self._in_onnx(path, structure)
-
-    def _reference(self, path: Path) -> TimedNetwork:
-        """The unpruned network; what it takes to make it is kept."""
-        if self._runtime == "torch":
-            self._full = self._full or self._subject(self._graph.full, path)
-            return self._full
-        if self._file is None:
-            draft_onnx(self._model, path, self._example)
-            self._file, self._session = path.read_bytes(), onnx_session(path, self._threads)
-        path.write_bytes(self._file)
-        return self._in_onnx(path, self._graph.full, self._session)
-
-    def _in_onnx(self, path: Path, structure: Structure, session: Any = None) -> TimedNetwork:
-        sizes = self._graph.lane_sizes(np.asarray(structure))
-        widths = [0 if layer.output is None else int(sizes[layer.output]) for layer in self._layers]
-        return OnnxPieces(path, self._example, self._layers, widths, self._threads, session)
+    def _prepare(self, structure: Structure) -> PieceTimer:
+        return self._where.resolved_runtime.prepare_pieces(
+            shrink(self._model, self._graph, structure, example=self._example),
+            self._example,
+            timed_layers(self._graph, self._layers, structure),
+            device=self._where.device,
+            threads=self._where.threads,
+        )
 
 
-def in_turns(
+def time_in_turns(
     structure: Structure,
-    subject: TimedNetwork,
-    reference: TimedNetwork,
+    subject: PieceTimer,
+    unpruned: PieceTimer,
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> TimedStructure:
-    """A structure and the unpruned network in turns, for about so many seconds.
+    """Time a structure and the unpruned network in turns, and return the seconds that most turns agree on.
 
-    What counts is the median of each turn's ratio: a machine that is slower for a while is slower for both. It stands
-    against what the unpruned network takes when little else runs. A busy machine is given `PATIENCE` times as long.
+    The median of the ratios of each turn counts, because a machine that is slower for a while is slower for both. That
+    ratio is multiplied by the seconds that the unpruned network takes when little else runs.
+
+    Args:
+        structure: what `subject` is.
+        subject: the network of the structure.
+        unpruned: the unpruned network.
+        seconds: how long to measure, about; up to `MAX_EXTENSION` times as long on a busy machine.
+        clock: the current time in seconds.
     """
-    calls = (reference.whole, subject.whole, reference.note, subject.note)
-    for _ in range(WARMUP):
-        once = sum(_timed(call, clock) for call in calls)
-    batch = int(np.clip(math.ceil(seconds / max(once, 1e-9)), LEAST_TURNS, MOST_TURNS))
-    turns: list[list[float]] = []
-    while not turns or (noise_of(turns) > QUIET and len(turns) < PATIENCE * batch):
-        turns += [[_timed(call, clock) for call in calls] for _ in range(batch)]
-    seen = np.array(turns)
-    noted, together = (np.array(it.notes()[-len(turns) :]) for it in (subject, reference))
-    sums = together.sum(axis=1)
-    whole_reference, pieces_reference = (float(np.quantile(level, QUANTILE)) for level in (seen[:, 0], sums))
-    pieces = np.median(noted / sums[:, None], axis=0) * pieces_reference
+    calls = (unpruned.run, subject.run, unpruned.run_timed, subject.run_timed)
+    turns = np.array(_timed_turns(calls, seconds, clock))
+    pieces = np.array(subject.take_recorded()[-len(turns) :])
+    unpruned_sums = np.array(unpruned.take_recorded()[-len(turns) :]).sum(axis=1)
+    unpruned_seconds = float(np.quantile(turns[:, 0], LEVEL_QUANTILE))
+    unpruned_pieces = float(np.quantile(unpruned_sums, LEVEL_QUANTILE))
+    piece_ratios = np.median(pieces / unpruned_sums[:, None], axis=0)
     return TimedStructure(
         structure=tuple(structure),
-        whole=float(np.median(seen[:, 1] / seen[:, 0])) * whole_reference,
-        reference=whole_reference,
-        pieces=tuple(pieces.tolist()),
-        reference_pieces=pieces_reference,
-        noise=noise_of(turns),
+        whole=float(np.median(turns[:, 1] / turns[:, 0])) * unpruned_seconds,
+        reference=unpruned_seconds,
+        pieces=tuple((piece_ratios * unpruned_pieces).tolist()),
+        reference_pieces=unpruned_pieces,
+        noise=noise_of(turns.tolist()),
     )
 
 
+def _timed_turns(
+    calls: tuple[Callable[[], object], ...], seconds: float, clock: Callable[[], float]
+) -> list[list[float]]:
+    """Return the seconds of each call in each turn; turns are added while the ratio of the first two is uncertain."""
+    for _ in range(WARMUP):
+        seconds_per_turn = sum(_seconds_of(call, clock) for call in calls)
+    count = int(np.clip(math.ceil(seconds / max(seconds_per_turn, 1e-9)), MIN_TURNS, MAX_TURNS))
+    turns: list[list[float]] = []
+    while not turns or (noise_of(turns) > QUIET_NOISE and len(turns) < MAX_EXTENSION * count):
+        turns += [[_seconds_of(call, clock) for call in calls] for _ in range(count)]
+    return turns
+
+
 def noise_of(turns: list[list[float]]) -> float:
-    """How uncertain the ratio of the second column to the first is, relative to it."""
+    """Return the relative uncertainty of the ratio of the second column to the first."""
     lower, median, upper = np.quantile([turn[1] / turn[0] for turn in turns], [0.25, 0.5, 0.75])
     return float((upper - lower) / median / math.sqrt(len(turns)))
 
 
-def _timed(call: Callable[[], object], clock: Callable[[], float]) -> float:
+def _seconds_of(call: Callable[[], object], clock: Callable[[], float]) -> float:
     start = clock()
     call()
     return clock() - start
 
 
-def pieces_of_graph(graph: ChannelGraph, layers: list[Any], kinds: list[str]) -> tuple[Piece, ...]:
-    """Each piece with the lanes its time depends on: what goes in, what comes out, what the next layer reads."""
-    followers = [layer.input for layer in layers[1:]] + [None]
-    found = []
-    for layer, kind, following in zip(layers, kinds, followers, strict=True):
-        lanes = [lane for lane in (layer.input, layer.output, following, *layer.macs_lanes) if lane is not None]
-        widths = [Width.of(graph, lane) for lane in dict.fromkeys(lanes)]
-        free = tuple(width for width in dict.fromkeys(widths) if width.groups)
-        found.append(Piece(layer.name, f"{layer.kind}: {kind}", tuple(layer.output_size), free))
-    return tuple(found)
+class Progress:
+    """Counts measurements, and prints a line to standard error now and then with the time that is left.
 
+    Args:
+        what: the plural of what is measured, such as "structures".
+        total: how many are to be measured in all.
+        done: how many an earlier call has measured.
+        verbose: whether to print anything.
+    """
 
-def model_device(model: nn.Module) -> str:
-    return str(next((value.device for value in model.parameters()), torch.device("cpu")))
+    def __init__(self, what: str, total: int, done: int = 0, verbose: bool = False) -> None:
+        self._what = what
+        self._total = total
+        self._done = done
+        self._done_before = done
+        self._verbose = verbose
+        self._start = time.monotonic()
+        if verbose and done:
+            print(f"{done} of {total} {what} were measured before", file=sys.stderr)
+
+    def step(self) -> None:
+        """Count one more measurement."""
+        self._done += 1
+        every = max(1, self._total // PROGRESS_LINES)
+        if self._verbose and (self._done % every == 0 or self._done in (self._done_before + 1, self._total)):
+            print(self, file=sys.stderr, flush=True)
+
+    def __str__(self) -> str:
+        elapsed = time.monotonic() - self._start
+        left = elapsed / max(1, self._done - self._done_before) * (self._total - self._done)
+        return f"{self._done}/{self._total} {self._what}, {elapsed:.0f} s so far, about {left:.0f} s left"

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
-from aacp.artefact.onnx import export_onnx
+from aacp.artefact.header import ARTEFACT
+from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
-from aacp.latency.runtimes import time_networks
+from aacp.latency.runtimes.registry import find_runtime
+from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
 from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
-from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord
+from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
 from aacp.structure import Structure
 
-ARTEFACT = "pruned.safetensors"
 ONNX = {"original": "original.onnx", "pruned": "pruned.onnx"}
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 def save_network(
@@ -55,34 +56,72 @@ def file_bytes(network: nn.Module) -> int:
 def export_both(
     folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any, where: Deployment
 ) -> OnnxRecord | None:
-    """Both networks as ONNX, compared with torch and timed in turns in both runtimes; None where ONNX is missing."""
+    """Deliver both networks as files, compared with torch, and time them in turns in every runtime.
+
+    Returns None if the packages of ONNX Runtime are not installed.
+    """
     known = folder.read_json(EXPORT)
     if known is not None:
         return OnnxRecord.from_json(known)
-    if not all(map(find_spec, PACKAGES)):
+    if not find_runtime("onnxruntime").is_installed:
         return None
     networks = {"original": original, "pruned": pruned}
-    files = {name: export_onnx(networks[name], folder.path / ONNX[name], example) for name in networks}
-    in_torch = time_networks(networks, example, threads=where.threads, batch=where.batch, device=where.device)
-    paths = {name: found.path for name, found in files.items()}
-    in_onnx = time_networks(paths, example, threads=where.threads, batch=where.batch)
-    timings = (
-        _compared(f"torch {torch.__version__}", in_torch, where, where.device),
-        _compared("ONNX Runtime", in_onnx, where, "cpu"),
+    timings: list[BeforeAfter] = []
+    files: dict[str, RuntimeFiles] = {}
+    for place in _timed_deployments(where):
+        runtime = place.resolved_runtime
+        exported = _export(runtime, networks, folder.path, example)
+        paths = {name: file.path for name, file in exported.items()}
+        timings.append(_compared(time_networks(paths or networks, example, place), place))
+        if exported:
+            files[runtime.name] = _files_of(runtime, exported)
+    onnx = files.pop("onnxruntime")
+    record = OnnxRecord(
+        OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(files.values())
     )
-    differences = [found.largest_difference or 0.0 for found in files.values()]
-    before, after = files["original"], files["pruned"]
-    exported = OnnxRecord(before.opset, max(differences), before.file_bytes, after.file_bytes, timings)
-    folder.write_json(EXPORT, exported.to_json())
-    return exported
+    folder.write_json(EXPORT, record.to_json())
+    return record
 
 
-def _compared(runtime: str, timed: dict[str, Timing], where: Deployment, device: str) -> BeforeAfter:
-    before, after = (_latency(timed[name]) for name in ("original", "pruned"))
-    repeats = len(timed["pruned"].seconds)
-    words = f"{runtime}, {where.threads} threads" if device == "cpu" else runtime
-    name = "CPU" if device == "cpu" else torch.cuda.get_device_name(device)
-    return BeforeAfter(words, name, where.batch, repeats, before, after)
+def _timed_deployments(where: Deployment) -> list[Deployment]:
+    """torch, ONNX Runtime and the runtime of the deployment, each on its device or, if it has none such, the CPU."""
+    found = []
+    for runtime in dict.fromkeys([find_runtime("torch"), find_runtime("onnxruntime"), where.resolved_runtime]):
+        if runtime.is_installed:
+            device = where.device if runtime.runs_on(where.device) else "cpu"
+            found.append(replace(where, runtime=runtime, device=device))
+    return found
+
+
+def _export(runtime: Runtime, networks: Mapping[str, nn.Module], folder: Path, example: Any) -> dict[str, RuntimeFile]:
+    """Write each network as a file of the runtime; nothing for a runtime that runs modules."""
+    if runtime.suffix is None:
+        return {}
+    return {
+        name: runtime.export(network, folder / f"{name}{runtime.suffix}", example) for name, network in networks.items()
+    }
+
+
+def _files_of(runtime: Runtime, exported: Mapping[str, RuntimeFile]) -> RuntimeFiles:
+    before = exported["original"]
+    after = exported["pruned"]
+    difference = max(before.largest_difference or 0.0, after.largest_difference or 0.0)
+    return RuntimeFiles(after.path.name, runtime.file_format, difference, before.file_bytes, after.file_bytes)
+
+
+def _compared(timed: dict[str, Timing], place: Deployment) -> BeforeAfter:
+    runtime = place.resolved_runtime
+    words = f"{runtime.title or runtime.name} {runtime.version}"
+    if place.device == "cpu":
+        words += f", {place.threads} threads"
+    return BeforeAfter(
+        runtime=words,
+        device="CPU" if place.device == "cpu" else runtime.device_name(place.device),
+        batch_size=place.batch,
+        repeats=len(timed["pruned"].seconds),
+        before=_latency(timed["original"]),
+        after=_latency(timed["pruned"]),
+    )
 
 
 def _latency(timed: Timing) -> Latency:

@@ -9,10 +9,10 @@ from typing import Any
 
 from aacp.channels import ChannelGraph
 from aacp.errors import InfeasibleBudget
-from aacp.latency.checking import LatencyCheck, check_latency
-from aacp.latency.deployment import setting_here
-from aacp.latency.measuring import measure_latency
-from aacp.latency.steps import discovered_steps
+from aacp.latency.check import LatencyCheck, check_latency
+from aacp.latency.deployment import conditions_here
+from aacp.latency.measure import measure_latency
+from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import Quartiles
 from aacp.pipeline.plan import Plan
@@ -43,7 +43,7 @@ class LatencyStage:
             return self.plan.pruning_step
         known = self.folder.read_json(STEPS)
         if known is None:
-            known = discovered_steps(
+            known = discover_steps(
                 self.subject.model, self.graph, self.plan.deployment, example=self.subject.example(),
                 verbose=self.verbose,
             )  # fmt: skip
@@ -56,7 +56,7 @@ class LatencyStage:
         if LATENCY not in (*self.plan.shrunk, *(limit.cost for limit in limits)):
             return None
         if self.plan.latency_table is not None:
-            return LatencyTable.load(self.plan.latency_table, setting_here(self.subject.model, self.plan.deployment))
+            return LatencyTable.load(self.plan.latency_table, conditions_here(self.subject.model, self.plan.deployment))
         space = SearchSpace(self.graph, self.steps())
         if not (self.folder.path / TABLE).exists():
             if self.verbose:

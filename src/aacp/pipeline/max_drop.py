@@ -74,7 +74,7 @@ class MaxDropSearch:
         """The score of a structure on the hold-out after a short fine-tuning."""
         subject, recipe = self.search.subject, self.plan.recipe
         assert recipe is not None
-        network = subject.inherited(self.search.graph, choice.counts, self.plan)
+        network = self.estimate.inheritance.network(choice.counts)
         finetune(
             network, subject.data.train, recipe.scaled(self.plan.probe_epochs), teacher=subject.teacher(recipe),
             loss=subject.loss, folder=place.path / TRAINING, device=subject.device, verbose=self.search.verbose,

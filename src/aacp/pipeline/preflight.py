@@ -14,7 +14,7 @@ from aacp.data.batches import call, inputs_of, targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
 from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
-from aacp.estimate.inheritance import inherit
+from aacp.graph.surgery import shrink
 from aacp.modules import copy_module, device_of_model, evaluating
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
@@ -73,7 +73,7 @@ def rehearse_training(subject: PruningTask, plan: Plan, graph: ChannelGraph) -> 
             f"A step of training fails on the network as it is: {trouble}. Give a loss for its outputs and targets "
             "(loss), and a recipe that suits them (distillation=0 where outputs are no classes)."
         )
-    halved = inherit(subject.model, graph, [(group.width + 1) // 2 for group in graph.free])
+    halved = shrink(subject.model, graph, [(group.width + 1) // 2 for group in graph.free])
     trouble = _trouble_in_a_step(subject, plan.recipe, halved, batch)
     if trouble is not None:
         raise InvalidOption(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from torch import nn
 
+from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
-from aacp.pipeline.delivery import ARTEFACT, ONNX
+from aacp.pipeline.delivery import ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run

@@ -14,14 +14,16 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import ExportFailed, InvalidExample, InvalidOption
+from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE
 from aacp.graph.tracing import trace
-from aacp.pipeline.delivery import ARTEFACT, export_both, file_bytes, save_network
+from aacp.pipeline.delivery import export_both, file_bytes, save_network
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan
@@ -99,6 +101,7 @@ class PruningRun:
             plan.deployment.require_device()
         self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
         self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
+        self._inheritance: Inheritance | None = None  # made once per run; see `inheritance`
         self.measurements = folder  # of latency; runs of one sweep share them too
         self.unexported = ""  # why there are no ONNX files, if they could not be made
         self.may_keep_all = False  # whether limits that ask for nothing are limits; in a sweep they are
@@ -149,7 +152,7 @@ class PruningRun:
         search = Search(self.subject, graph, self.limits, self.plan, self.folder, lessons, clock, table, self.verbose)
         if not self.may_keep_all:
             search.require_demand()
-        self.estimate = remembering(self.estimate or self.subject.estimate(graph, self.plan), lessons)
+        self.estimate = remembering(self.estimate or self.subject.estimate(self.inheritance(graph)), lessons)
         for note in self.estimate.notes:
             self._say(note)
         if self.plan.max_drop is None:
@@ -161,7 +164,7 @@ class PruningRun:
         return choice
 
     def trained(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
-        network = self.subject.inherited(graph, choice.counts, self.plan)
+        network = self.inheritance(graph).network(choice.counts)
         if self.plan.recipe is None:
             return network.eval()
         self._say("training")
@@ -218,6 +221,13 @@ class PruningRun:
             write_report([self.folder.path])
         except ImportError:  # machines for training alone may do without plotly
             self._say("no report, since plotly is not installed; aacp report draws it where it is")
+
+    def inheritance(self, graph: ChannelGraph) -> Inheritance:
+        """How a structure becomes a network in this run; the estimate's own, if there is an estimate."""
+        if self._inheritance is None:
+            made = self.estimate.inheritance if self.estimate is not None else None
+            self._inheritance = made or self.subject.inheritance(graph, self.plan)
+        return self._inheritance
 
     def clock(self, graph: ChannelGraph) -> LatencyStage:
         return LatencyStage(self.subject, graph, self.plan, self.measurements, self.verbose)

@@ -6,7 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from aacp.artefact.header import ARTEFACT
 from aacp.errors import RunMismatch
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
-from aacp.pipeline.delivery import ARTEFACT
 from aacp.pipeline.latency_stage import TABLE
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.targets import in_words
@@ -125,7 +125,7 @@ def request_of(
         "pruning_step": _plain(plan.pruning_step),
         "recipe": None if plan.recipe is None else plan.recipe.to_json(),
         "importance": plan.importance if isinstance(plan.importance, str) else _name(plan.importance),
-        "deployment": asdict(plan.deployment),
+        "deployment": plan.deployment.to_json(),
     }
     return Request(
         command=_command(sys.argv),

@@ -14,7 +14,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
-from aacp.latency.checking import LatencyCheck
+from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
 from aacp.pipeline.latency_stage import TABLE, LatencyStage, holds, latency_limit, seconds
 from aacp.pipeline.plan import Plan

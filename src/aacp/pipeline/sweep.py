@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import amount
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
-from aacp.pipeline.delivery import ARTEFACT
 from aacp.pipeline.latency_stage import latency_limit
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.preflight import rehearse_judging

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +14,8 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data, Source
 from aacp.errors import InvalidData, UntraceableModel
-from aacp.estimate.inheritance import inherit
+from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE
-from aacp.estimate.recalibration import recalibrate
 from aacp.graph.tracing import prepare
 from aacp.modules import evaluating
 from aacp.pipeline.plan import Plan
@@ -70,17 +68,14 @@ class PruningTask:
             seed_loader(part, 0)
             return Batches.of(part, images=images, device=device or self.device)
 
-    def estimate(self, graph: ChannelGraph, plan: Plan) -> PSAE:
-        return PSAE(
-            self.model, graph, calibration=self.calibration(plan), holdout=self.read(self.data.holdout),
-            score=self.score, importance=plan.importance, seed=plan.seed, device=self.device,
-        )  # fmt: skip
+    def inheritance(self, graph: ChannelGraph, plan: Plan) -> Inheritance:
+        """How a structure becomes a network: one value for the estimate, for probing and for delivery."""
+        return Inheritance(
+            self.model, graph, self.calibration(plan), importance=plan.importance, seed=plan.seed, device=self.device
+        )
 
-    def inherited(self, graph: ChannelGraph, counts: Iterable[int], plan: Plan) -> nn.Module:
-        """The network cut to a structure, with the weights of the original, recalibrated."""
-        network = inherit(self.model, graph, counts, importance=plan.importance, seed=plan.seed).to(self.device)
-        recalibrate(network, self.calibration(plan))
-        return network
+    def estimate(self, inheritance: Inheritance) -> PSAE:
+        return PSAE(inheritance, self.read(self.data.holdout), score=self.score)
 
     def teacher(self, recipe: Recipe) -> nn.Module | None:
         """The unpruned network, if the recipe has a use for a teacher."""

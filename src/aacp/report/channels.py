@@ -22,10 +22,8 @@ def kept_counts(graph: ChannelGraph, counts: Sequence[int] | None) -> list[int]:
 
 
 def layers_of(group: ChannelGroup, graph: ChannelGraph) -> list[str]:
-    """The layers that make the group's channels."""
-    names = {layer.name for layer in graph.layers}
-    makers = dict.fromkeys(member.partition(".weight[0]")[0] for member in group.members if ".weight[0]" in member)
-    return [name for name in makers if name in names] or [group.name]
+    """The layers that produce the group's channels."""
+    return list(graph.producer_names(group)) or [group.name]
 
 
 def channels_figure(run: Run) -> Figure | None:

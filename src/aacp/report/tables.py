@@ -79,6 +79,9 @@ def _exports(run: Run) -> Iterator[Row]:
         return
     old, new = run.exported.before_bytes, run.exported.after_bytes
     yield "ONNX file", size(old), size(new), change(old, new)
+    for files in run.exported.others:
+        old, new = files.before_bytes, files.after_bytes
+        yield files.file, size(old), size(new), change(old, new)
     for timing in run.exported.timings:
         name = f"{timing.runtime} on {timing.device}, batch {timing.batch_size}"
         before, after = timing.before, timing.after

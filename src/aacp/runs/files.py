@@ -205,6 +205,17 @@ class BeforeAfter(Record):
 
 
 @dataclass(frozen=True)
+class RuntimeFiles(Record):
+    """Both networks as files of a runtime other than ONNX Runtime."""
+
+    file: str  # name of the pruned network's
+    format: str
+    largest_difference: float  # of any output from torch's
+    before_bytes: int
+    after_bytes: int
+
+
+@dataclass(frozen=True)
 class OnnxRecord(Record):
     """export.json: the ONNX files, how far they are from torch, and how fast."""
 
@@ -213,3 +224,4 @@ class OnnxRecord(Record):
     before_bytes: int  # original.onnx
     after_bytes: int  # pruned.onnx
     timings: tuple[BeforeAfter, ...] = ()
+    others: tuple[RuntimeFiles, ...] = ()  # for the runtime of the deployment, if it has files of its own

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from aacp.errors import InvalidOption
 from aacp.runs.folder import RunFolder
@@ -20,24 +20,6 @@ from aacp.structure import Structure
 Estimate = Callable[[Structure], float]
 Map = Callable[[Estimate, list[Structure]], Iterable[float]]
 Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupted"]
-
-
-@runtime_checkable
-class Racer(Protocol):
-    """An estimate that can stop early on a trial that clearly loses against an incumbent."""
-
-    def raced(self, structure: Structure, incumbent: float) -> float: ...
-
-
-@dataclass(frozen=True)
-class Raced:
-    """An estimate that has been told what to beat."""
-
-    racer: Racer
-    incumbent: float
-
-    def __call__(self, structure: Structure) -> float:
-        return self.racer.raced(structure, self.incumbent)
 
 
 HISTORY, CHECKPOINT = "history.jsonl", "search.json"
@@ -208,19 +190,10 @@ def _evaluate(
 ) -> None:
     if folder is not None:
         folder.write_json(CHECKPOINT, method.state())
-    for structure, score in zip(batch, map(_racing(estimate, method), batch), strict=True):
+    for structure, score in zip(batch, map(estimate, batch), strict=True):
         for candidate in method.tell([(structure, score)]):
             if folder is not None:
                 folder.append(HISTORY, candidate.to_json())
-
-
-def _racing(estimate: Estimate, method: Searcher[Any]) -> Estimate:
-    """The estimate, told what to beat if it can make use of that: the best of earlier generations.
-
-    Not the best so far: then a search resumed in the middle of a generation would not be the same search.
-    """
-    earlier = [candidate.score for candidate in method.history if candidate.generation < method.generation]
-    return Raced(estimate, max(earlier)) if earlier and isinstance(estimate, Racer) else estimate
 
 
 def recorded(folder: str | os.PathLike[str]) -> History:

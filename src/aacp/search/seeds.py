@@ -23,9 +23,9 @@ def seeds(rescaling: Rescaling, generator: np.random.Generator) -> Genes:
     depth = np.linspace(-1, 1, len(rescaling.space))
     shapes = [np.ones_like(depth), *(1 + slope * depth for slope in DEPTH_SLOPES)]
     shapes += [_shares(rescaling, limit) ** -0.25 for limit in range(min(2, len(rescaling.budget.limits)))]
-    makers = np.array(rescaling.space.makers, dtype=np.float64)
-    if (makers > 1).any():
-        shapes = [*(shape * makers for shape in shapes), makers**0.25, np.ones_like(depth)]
+    producers = np.array(rescaling.space.producer_counts, dtype=np.float64)
+    if (producers > 1).any():
+        shapes = [*(shape * producers for shape in shapes), producers**0.25, np.ones_like(depth)]
     return rescaling(np.array([largest(shape, rescaling) for shape in shapes]), generator)
 
 

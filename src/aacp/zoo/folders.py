@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from aacp.data.devices import usable_cores
 from aacp.data.splits import Data, split
 from aacp.errors import CorruptImage, InvalidData, InvalidOption
 from aacp.zoo._torchvision import import_torchvision
@@ -83,7 +84,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             workers: the number of worker processes, by default one per core.
             seed: the seed of the order and of each worker's random crops.
         """
-        count = _cores() if workers is None else workers
+        count = usable_cores() if workers is None else workers
         return DataLoader(
             self,
             batch_size,
@@ -184,7 +185,3 @@ def _read(folder: Path, pipeline: Pipeline, on_corrupt: str) -> ImageFolder:
 def _images_below(folder: Path) -> list[Path]:
     found = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
     return sorted(file for file in found if file.suffix.lower() in ENDINGS and not file.name.startswith("."))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aacp.errors import AACPError
+from aacp.errors import AACPError, MissingPackage
 from aacp.zoo._torchvision import MISMATCH, import_torchvision
 
 
@@ -43,6 +43,23 @@ def function_of(source: str, entry: str, returned: str, error: type[AACPError]) 
     if not callable(function):
         raise error(f"{source} has no function {entry!r}. Name a function or class that returns {returned}.")
     return lambda: result_of(f"{source}:{entry}", function, error)
+
+
+def named_object(name: str, error: type[AACPError]) -> Any:
+    """Import an object that a user names as `package.module:NAME`."""
+    source, _, entry = name.partition(":")
+    found = _found(source, entry, error) if source and entry else None
+    if found is None:
+        raise error(f"There is no {name}. Name an object of your own as package.module:NAME.")
+    return found
+
+
+def require_package(name: str, install: str) -> types.ModuleType:
+    """Import an optional package; `install` is the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise MissingPackage(f"{name} is not installed. Install it with: {install}.") from missing
 
 
 def named_function(name: str, arguments: str, error: type[AACPError]) -> Callable[..., Any]:

@@ -17,9 +17,7 @@ from torch import Tensor, nn
 import aacp
 from aacp.accelerate.masked.execution import Masked
 from aacp.data.batches import Batches, call
-from aacp.estimate.importance import unit_importance
-from aacp.estimate.inheritance import Order
-from aacp.estimate.sliced import Sliced
+from aacp.estimate.execution import Sliced
 from aacp.graph.tracing import followed
 from graph.micro_networks import MICRO, Block, Micro, _stir, conv, unit
 from graph.oracles import tensors, traced
@@ -38,22 +36,13 @@ def unverified(model: nn.Module, example: Any) -> aacp.ChannelGraph:
     return followed(model, example)[1].graph
 
 
-def agree(
-    model: nn.Module,
-    graph: aacp.ChannelGraph,
-    calibration: Batches,
-    inputs: Any,
-    tried: Iterable[Any],
-    tolerance: dict[str, float],
-    one_pass: bool = False,
-) -> None:
-    """Both executions score what `inherit` and `recalibrate` make, one structure after another."""
-    order = Order.of(graph, unit_importance(model, graph))
-    executions = [kind(model, order, calibration, one_pass) for kind in (Sliced, Masked)]
+def agree(inheritance: aacp.Inheritance, inputs: Any, tried: Iterable[Any], tolerance: dict[str, float]) -> None:
+    """Both executions compute what `shrink` and `recalibrate` make, one structure after another."""
+    executions = [kind(inheritance) for kind in (Sliced, Masked)]
     before = copy.deepcopy(inputs)
     for structure in tried:
-        expected = aacp.inherit(model, graph, structure).eval()
-        aacp.recalibrate(expected, calibration)
+        expected = aacp.shrink(inheritance.model, inheritance.graph, inheritance.kept(structure)).eval()
+        aacp.recalibrate(expected, inheritance.calibration)
         with torch.no_grad():
             wanted = tensors(call(expected, copy.deepcopy(inputs)))
             for execution in executions:
@@ -69,7 +58,8 @@ def agree(
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
     model, example, graph = micro.build().eval(), micro.example(), traced(micro)
     calibration = Batches.of([(example, torch.zeros(len(tensors(example)[0])))], batch_size=1024)
-    agree(model, graph, calibration, next(calibration.inputs()), structures(graph, 2), FLOAT)
+    inheritance = aacp.Inheritance(model, graph, calibration)
+    agree(inheritance, next(calibration.inputs()), structures(graph, 2), FLOAT)
 
 
 def build(name: str, options: dict[str, Any]) -> nn.Module:
@@ -100,7 +90,7 @@ def test_networks_of_the_zoo_run_sliced_and_masked_as_they_do_shrunk(
     graph = unverified(model, images[:2])
     share = np.random.default_rng(0).uniform(0.3, 0.9, len(graph.free))
     structure = [max(1, int(group.width * part)) for group, part in zip(graph.free, share, strict=True)]
-    agree(model, graph, Batches.of(images[:9], batch_size=4), images[9:], [structure], DOUBLE)
+    agree(aacp.Inheritance(model, graph, images[:9]), images[9:], [structure], DOUBLE)
 
 
 # -- what masked execution does its own way ---------------------------------------------------------------------------
@@ -174,32 +164,19 @@ def test_sums_clips_and_writes_come_out_the_same_in_every_order(run: Any, option
     images = torch.randn(12, 3, 8, 8, dtype=torch.float64)
     graph = unverified(model, images[:2].clone())
     tried = [*structures(graph, 2), graph.full, structures(graph, 1)[0]]  # narrow, wide, and narrow again
-    agree(model, graph, Batches.of(images[:6], batch_size=4), images[6:], tried, DOUBLE)
+    agree(aacp.Inheritance(model, graph, images[:6]), images[6:], tried, DOUBLE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", [[9], [1, 6, 2]], ids=str)
-@pytest.mark.parametrize("one_pass", [False, True], ids=["two passes", "one pass"])
-def test_neither_split_nor_number_of_passes_tells_the_executions_apart(split: list[int], one_pass: bool) -> None:
+def test_the_batches_of_the_calibration_images_do_not_matter(split: list[int]) -> None:
     model = nn.Sequential(unit(3, 8), unit(8, 8), conv(8, 5, 1)).eval()
     _stir(model)
     model.double()
     images = torch.randn(9, 3, 8, 8, dtype=torch.float64)
     graph = aacp.trace(model, images[:2])
-    calibration = Batches(list(images.split(split)))
-    agree(model, graph, calibration, images if one_pass else images[:4] * 2, structures(graph, 2), DOUBLE, one_pass)
-
-
-def test_one_pass_normalises_by_the_statistics_of_what_is_scored() -> None:
-    model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 5, 1)).eval()
-    images = torch.randn(9, 3, 8, 8)
-    graph = aacp.trace(model, images[:2])
-    order = Order.of(graph, unit_importance(model, graph))
-    training = aacp.inherit(model, graph, [5])
-    training[1].train()
-    for kind in (Sliced, Masked):
-        network = kind(model, order, Batches.of(images), one_pass=True).network([5])
-        torch.testing.assert_close(network(images), training(images).detach())
+    inheritance = aacp.Inheritance(model, graph, Batches(list(images.split(split))))
+    agree(inheritance, images[:4] * 2, structures(graph, 2), DOUBLE)
 
 
 # -- the exported form ------------------------------------------------------------------------------------------------
@@ -211,11 +188,10 @@ def test_the_exported_form_is_masked_as_the_module_is_shrunk(name: str) -> None:
     model, example = BY_NAME[name].build(), BY_NAME[name].example()
     exported, graph = aacp.trace(model, example, form="exported"), aacp.trace(model, example)
     assert [group.name for group in exported.free] == [group.name for group in graph.free]
-    calibration = Batches.of(example[0])
-    masked = Masked(model, Order.of(exported, unit_importance(model, exported)), calibration)
+    masked = Masked(aacp.Inheritance(model, exported, example[0]))
+    inheritance = aacp.Inheritance(model, graph, example[0])
     for structure in structures(graph, 2):
-        expected = aacp.inherit(model, graph, structure).eval()
-        aacp.recalibrate(expected, calibration)
+        expected = inheritance.network(structure)
         with torch.no_grad():
             torch.testing.assert_close(masked.network(structure)(*example), expected(*example), **FLOAT)
 
@@ -236,16 +212,16 @@ class Literal(nn.Module):
 def test_a_network_that_only_the_exported_form_can_cut_is_recalibrated_too() -> None:
     model, images = Literal().eval(), torch.randn(6, 3, 8, 8)
     graph = aacp.trace(model, images, form="exported")
-    order = Order.of(graph, unit_importance(model, graph))
+    inheritance = aacp.Inheritance(model, graph, images)
     structure = [max(1, group.width // 2) for group in graph.free]
-    kept = order.kept(structure)
+    kept = inheritance.kept(structure)
     first, second, inner = (torch.from_numpy(kept[group.name]) for group in graph.free)
     with torch.no_grad():
         x = F.batch_norm(model.conv(images), None, None, model.norm.weight, model.norm.bias, training=True).relu()
         one = F.conv2d(x[:, first], model.a.weight[inner][:, first], model.a.bias[inner], padding=1)
         two = F.conv2d(x[:, 8 + second], model.b.weight[inner][:, second], model.b.bias[inner], padding=1)
         expected = F.conv2d(one + two, model.head.weight[:, inner], model.head.bias, padding=1)
-        found = Masked(model, order, Batches.of(images)).network(structure)(images)
+        found = Masked(inheritance).network(structure)(images)
     torch.testing.assert_close(found, expected, **FLOAT)
 
 
@@ -257,7 +233,7 @@ def test_what_a_score_does_to_the_network_does_not_reach_the_next_structure(kind
     model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.5), conv(8, 5, 1)).eval()
     images = torch.randn(9, 3, 8, 8)
     graph = aacp.trace(model, images[:2])
-    execution = kind(model, Order.of(graph, unit_importance(model, graph)), Batches.of(images))
+    execution = kind(aacp.Inheritance(model, graph, images))
     with torch.no_grad():
         expected = execution.network([5])(images)
         statistics = [buffer.clone() for buffer in model.buffers()]
@@ -273,15 +249,7 @@ def test_hooks_of_the_users_do_not_hear_of_the_copies(kind: Any) -> None:
     images, heard = torch.randn(4, 3, 8, 8), []
     model[0].register_forward_hook(lambda *_: heard.append(1))
     graph = aacp.trace(model, images)
-    kind(model, Order.of(graph, unit_importance(model, graph)), Batches.of(images)).network([5])(images)
+    kind(aacp.Inheritance(model, graph, images)).network([5])(images)
     assert not heard
     model(images)
     assert heard == [1]
-
-
-def test_masked_execution_needs_images_of_one_shape_and_says_so() -> None:
-    model = nn.Sequential(conv(3, 8), nn.BatchNorm2d(8), nn.ReLU(), conv(8, 5, 1)).eval()
-    graph = aacp.trace(model, torch.randn(2, 3, 8, 8))
-    several = Batches([torch.randn(2, 3, 8, 8), torch.randn(2, 3, 6, 6)])
-    with pytest.raises(aacp.InvalidData, match=r'several shapes.*execution="sliced"'):
-        Masked(model, Order.of(graph, unit_importance(model, graph)), several)

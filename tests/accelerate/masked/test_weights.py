@@ -10,7 +10,7 @@ import torch
 import aacp
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.estimate.importance import unit_importance
-from aacp.estimate.inheritance import Order
+from aacp.estimate.inheritance import ChannelOrder
 from graph.micro_networks import MICRO
 from graph.oracles import zero_masked
 
@@ -26,13 +26,13 @@ def test_masked_weights_are_those_of_the_zero_masked_network(name: str) -> None:
     model = BY_NAME[name].build()
     before = copy.deepcopy(model.state_dict())
     graph = aacp.trace(model, BY_NAME[name].example())
-    order = Order.of(graph, unit_importance(model, graph))
-    weights = MaskedWeights(model, order)
+    order = ChannelOrder.of(graph, unit_importance(model, graph))
+    weights = MaskedWeights(model, graph)
     layers = {f"{layer.name}.weight" for layer in graph.layers}
     assert set(weights.tensors) == layers & set(before)
     half = [max(1, group.width // 2) for group in graph.free]
     for structure in (half, graph.full, [1] * len(half)):  # what was masked comes back
-        weights.keep(order.counts_per_group(structure))
+        weights.keep(order.units(structure))
         expected = zero_masked(model, graph, order.units(structure)).state_dict()
         for tensor, weight in weights.tensors.items():
             assert torch.equal(weight, expected[tensor])

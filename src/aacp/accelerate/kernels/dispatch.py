@@ -12,7 +12,7 @@ from types import ModuleType
 import torch
 import torch.nn.functional as F
 
-from aacp.accelerate.kernels.loading import tried
+from aacp.accelerate.kernels.loading import load_kernels
 
 NARROW = 16  # channels of the convolution that has a kernel of our own (twice as fast as cudnn's, measured)
 
@@ -108,4 +108,4 @@ def _fused(source: torch.Tensor, residual: torch.Tensor | None = None) -> Module
         t.is_cuda and t.dtype == torch.bfloat16 and t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)
         for t in tensors
     )
-    return tried("aacp.accelerate.kernels.fused", "Masked execution") if fits else None
+    return load_kernels("aacp.accelerate.kernels.fused", "Masked execution") if fits else None

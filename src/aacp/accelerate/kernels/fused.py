@@ -150,7 +150,7 @@ def convolve_with_moments(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.
     return y, *_finished(partial, 2 * pairs, CHANNELS)
 
 
-def try_out() -> None:
+def self_test() -> None:
     """Run everything once, on next to nothing: raises what would be raised later."""
     x = torch.zeros(1, CHANNELS, 2, 2, device="cuda", dtype=torch.bfloat16).contiguous(
         memory_format=torch.channels_last

@@ -17,39 +17,38 @@ from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.data.batches import Batches
 from aacp.errors import InvalidData
-from aacp.estimate.inheritance import Order
+from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.recalibration import running_norms
-from aacp.modules import copy_module, detach_hooks, positional
+from aacp.modules import copy_module, positional
 from aacp.torch_internals import pytree
 
 
 class Masked(nn.Module):
     """The network masked to a structure; called like the network itself, after `network(structure)`."""
 
-    def __init__(self, model: nn.Module, order: Order, calibration: Batches, one_pass: bool = False) -> None:
+    def __init__(self, inheritance: Inheritance) -> None:
         super().__init__()
-        self._one_pass = one_pass
-        self._order, self._calibration = order, _whole(calibration)
-        self._device = calibration.device
-        self._model = copy_module(model).to(self._device).eval().requires_grad_(False)
-        detach_hooks(self._model)
-        self.norms = len(running_norms(self._model))
+        self._inheritance = inheritance
+        self._calibration = _whole(inheritance.calibration)
+        self._device = inheritance.device
+        self._model = copy_module(inheritance.model).requires_grad_(False)
+        self._has_norms = bool(running_norms(self._model))
         self._half = self._device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        self._weights = MaskedWeights(self._model, order, torch.bfloat16 if self._half else None)
+        self._weights = MaskedWeights(self._model, inheritance.graph, torch.bfloat16 if self._half else None)
         self._statistics = Statistics(self._model)
         self._programs: dict[Any, StaticProgram] = {}
         self._passes: dict[Any, Pass] = {}
 
     def network(self, structure: Iterable[int]) -> nn.Module:
-        """The network with this structure, inherited and recalibrated; good until the next call."""
-        self._weights.keep(self._order.counts_per_group(structure))
-        if self.norms and not self._one_pass:
+        """The network with this structure, inherited and recalibrated; valid until the next call."""
+        self._weights.keep(self._inheritance.units(structure))
+        if self._has_norms:
             self._run(self._calibration, settle=True)
         return self
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         inputs: Any = named or (arguments if len(arguments) > 1 else arguments[0])
-        return self._run(inputs, settle=self._one_pass)
+        return self._run(inputs, settle=False)
 
     def _run(self, inputs: Any, settle: bool) -> Any:
         arguments = positional(self._model, inputs)
@@ -58,7 +57,7 @@ class Masked(nn.Module):
         with torch.no_grad(), self._precision():
             if (settle, shapes) not in self._passes:
                 if shapes not in self._programs:  # exporting takes seconds, and both kinds of pass run the same program
-                    self._programs[shapes] = StaticProgram(self._model, self._order.graph, arguments)
+                    self._programs[shapes] = StaticProgram(self._model, self._inheritance.graph, arguments)
                 kind = CapturedPass if self._device.type == "cuda" else Pass
                 program = self._programs[shapes]
                 self._passes[settle, shapes] = kind(program, self._weights, self._statistics, settle)

@@ -8,35 +8,31 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph, Tensor
-from aacp.estimate.inheritance import Order
 from aacp.modules import named_tensors
 
 
 class MaskedWeights:
     """The weights of convolutions and linear layers, masked to one structure after another by two multiplications."""
 
-    def __init__(self, model: nn.Module, order: Order, dtype: torch.dtype | None = None) -> None:
+    def __init__(self, model: nn.Module, graph: ChannelGraph, dtype: torch.dtype | None = None) -> None:
         self.model = model
         known = {name: value.detach() for name, value in named_tensors(model)}
-        records = _weights_of_layers(order.graph)
+        records = _weights_of_layers(graph)
         device = next(iter(known.values())).device
-        self._ranks = torch.from_numpy(order.ranks).to(device)
-        self._groups = torch.from_numpy(order.graph.unit_groups).to(device)
-        self.present = torch.ones(len(order.ranks) + 1, dtype=torch.bool, device=device)  # the last: always there
+        # Whether each unit is kept. The last entry stands for everything that is never removed.
+        self.present = torch.ones(len(graph.unit_groups) + 1, dtype=torch.bool, device=device)
         flat = [_channels_last(known[record.name]).reshape(-1) for record in records]
         self._full = torch.cat(flat).to(dtype or flat[0].dtype)
         self._masked = self._full.clone()
         self._units = [
-            torch.cat([_units_of_elements(order.graph, record, dim) for record in records]).to(device)
-            for dim in range(2)
+            torch.cat([_units_of_elements(graph, record, dim) for record in records]).to(device) for dim in range(2)
         ]
         parts = torch.split(self._masked, [len(part) for part in flat])
         self.tensors = {record.name: _shaped(part, record.shape) for record, part in zip(records, parts, strict=True)}
 
-    def keep(self, counts: NDArray[np.int64]) -> None:
-        """Mask everything to what each group keeps: the units whose rank is below its count."""
-        kept = torch.from_numpy(counts).to(self._ranks.device)[self._groups]
-        self.present[:-1] = self._ranks < kept
+    def keep(self, units: NDArray[np.bool_]) -> None:
+        """Set every weight to zero that a removed unit takes part in, and all others to their full values."""
+        self.present[:-1] = torch.from_numpy(units).to(self.present.device)
         present = self.present.to(self._full.dtype)
         torch.mul(self._full, present.index_select(0, self._units[0]), out=self._masked)
         self._masked.mul_(present.index_select(0, self._units[1]))

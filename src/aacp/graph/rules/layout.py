@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from aacp.graph.labels import Ids, Labels, along, ids_of, varying
-from aacp.graph.program import Call, shape_of
+from aacp.graph.program import Call, UnsupportedUse, shape_of
 from aacp.graph.propagation import Propagation, Rule
 from aacp.graph.rules.pointwise import combine
 
@@ -32,6 +32,8 @@ def apply(call: Call, values: dict[fx.Node, torch.Tensor]) -> Any:
     """The call itself, on other tensors."""
 
     def value(node: fx.Node) -> Any:
+        if node not in values:
+            raise UnsupportedUse("where it moves elements is computed while the network runs")
         return values[node]
 
     args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)
@@ -46,7 +48,8 @@ def repeated(p: Propagation, call: Call) -> Labels:
     for dim, size in enumerate(shape):
         if size > 1 and (dim < missing or shape_of(source)[dim - missing] == 1):
             label = p.new_dimension(shape, dim)
-            p.use_size(call, (name, dim), call[name][dim], ids_of(label))
+            position = dim - (len(shape) - len(call[name]))  # `tile` may list the last dimensions only
+            p.use_size(call, (name, position), call[name][position], ids_of(label))
             result.append(label)
     return tuple(result)
 

@@ -39,7 +39,7 @@ def narrow(p: Propagation, call: Call) -> Labels | list[Labels]:
     """A stretch of a dimension, by its start and length."""
     lane = p.lane(call["self"], call["dim"], call.where)
     if lane is not None:
-        start, length = call["start"], call["length"]
+        start, length = call.number("start"), call.number("length")
         p.use_size(call, ("start", None), start, lane[:start], whole=lane)
         p.use_size(call, ("length", None), length, lane[start:][:length], whole=lane)
     return moved(p, call)

@@ -84,10 +84,10 @@ erf erfc exp exp2 expm1 feature_alpha_dropout feature_dropout fill float floor f
 hardshrink hardsigmoid hardswish hardtanh isfinite isinf isnan le leaky_relu lerp lift_fresh lift_fresh_copy log log10
 log1p log2 log_sigmoid logical_and logical_not logical_or lt masked_fill maximum minimum mish mul nan_to_num ne neg
 positive pow reciprocal relu relu6 remainder resolve_conj resolve_neg round rrelu rsqrt rsub selu sigmoid sign silu
-sin sinh softplus softshrink softsign special_expit sqrt square sub tan tanh tanhshrink threshold to true_divide trunc
+sin sinh softplus softshrink softsign special_expit sqrt square sub tan tanh tanhshrink threshold true_divide trunc
 where xlogy zero
 """.split()
 
 RULES: dict[str, Rule] = dict.fromkeys(_POINTWISE, pointwise)
-RULES |= {"type_as": only_input, "prelu": prelu, "getitem": pick}
+RULES |= {"type_as": only_input, "to": only_input, "prelu": prelu, "getitem": pick}
 RULES |= {"_assert_tensor_metadata": nothing, "_assert_async": nothing, "sym_size": nothing}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
 from aacp.graph.labels import Ids, Labels, along, compact, varying
-from aacp.graph.program import Call
+from aacp.graph.program import Call, UnsupportedUse
 from aacp.graph.propagation import Propagation, Rule
 from aacp.graph.rules.layout import like_other
 
@@ -16,6 +17,8 @@ def reshape(p: Propagation, call: Call) -> Labels:
     """view, reshape, flatten, unflatten: merged dimensions repeat ids, a split one is cut along one of its factors."""
     result = []
     for label in p.labels_of(call.tensors[0]):
+        if label.numel() != math.prod(call.shape):
+            raise UnsupportedUse("it changes the number of elements")
         shaped = compact(label.reshape(call.shape))
         if len(varying(shaped)) > 1 and len(varying(label)) == 1:
             shaped = _split(p, call, shaped)

@@ -1,0 +1,36 @@
+"""Execution: how the network of a structure is run while it is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from aacp.estimate.inheritance import Inheritance
+from aacp.torch_internals import pytree
+
+
+class Execution(Protocol):
+    """Turns one structure after another into a network that can be scored."""
+
+    def network(self, structure: Iterable[int]) -> nn.Module:
+        """The network with this structure, in evaluation mode; valid until the next call."""
+
+
+class Sliced:
+    """The plain execution: the very network that would be delivered is made and scored."""
+
+    def __init__(self, inheritance: Inheritance) -> None:
+        self._inheritance = inheritance
+
+    def network(self, structure: Iterable[int]) -> nn.Module:
+        network = self._inheritance.network(structure).requires_grad_(False)  # a score may forget torch.no_grad
+        network.register_forward_pre_hook(_copy_inputs, with_kwargs=True)
+        return network
+
+
+def _copy_inputs(_: nn.Module, arguments: Any, named: Any) -> Any:
+    """Copies of the inputs: a network may write into them, but the held-out images are scored again and again."""
+    return pytree.tree_map_only(torch.Tensor, torch.clone, (arguments, named))

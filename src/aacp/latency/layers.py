@@ -1,0 +1,118 @@
+"""Layers: the operators at which a network is divided into pieces, and what is known about each piece.
+
+A piece is a convolution or product and everything that runs after it up to the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from aacp.channels import ChannelGraph, Layer
+from aacp.errors import UntraceableModel
+from aacp.latency.pieces import Piece, Width
+from aacp.latency.runtimes.runtime import TimedLayer
+from aacp.modules import copy_module, positional
+from aacp.structure import Structure
+
+# The names of torch functions that multiply activations, besides convolutions.
+PRODUCTS = {"linear", "matmul", "__matmul__", "__rmatmul__", "bmm", "addmm", "baddbmm", "mm", "einsum"}
+
+
+def is_convolution(name: str) -> bool:
+    """Return whether a torch function, given by name, is a convolution."""
+    return name.startswith("conv")
+
+
+def is_layer(name: str) -> bool:
+    """Return whether a torch function, given by name, is a convolution or a product."""
+    return is_convolution(name) or name in PRODUCTS
+
+
+def describe_pieces(network: nn.Module, example: Any, graph: ChannelGraph) -> tuple[list[Layer], list[str]]:
+    """Return the layers that begin a piece, and a description of each piece that does not depend on widths.
+
+    All convolutions and products begin a piece. If the network calls other products than its graph lists (fused
+    attention, for example), only convolutions do. Pieces with the same description differ in their widths alone.
+    """
+    recorder = _CallRecorder()
+    twin = copy_module(network).eval()
+    with torch.inference_mode(), recorder:
+        twin(*positional(network, example))
+    for begins, layers in (
+        (is_layer, list(graph.layers)),
+        (is_convolution, [layer for layer in graph.layers if layer.is_convolution]),
+    ):
+        places = [place for place, name in enumerate(recorder.names) if begins(name)]
+        if places and len(places) == len(layers):
+            return layers, _descriptions(recorder.descriptions, places)
+    raise UntraceableModel(
+        f"{graph.model} calls {len(places)} convolutions, but its graph has {len(layers)}: its pieces cannot be "
+        "identified. Use a limit on macs instead of latency."
+    )
+
+
+def _descriptions(calls: Sequence[str], places: Sequence[int]) -> list[str]:
+    """Join the descriptions of the calls of each piece; calls before the first layer belong to the first piece."""
+    starts = [0, *places[1:]]
+    ends = [*places[1:], len(calls)]
+    return [", ".join(calls[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+class _CallRecorder(TorchFunctionMode):
+    """Records the name and a description of every torch function that returns a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.descriptions: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if isinstance(result, Tensor) and name != "__get__":
+            self.names.append(name)
+            self.descriptions.append(_described(name, args, result))
+        return result
+
+
+def _described(name: str, args: Sequence[Any], result: Tensor) -> str:
+    """Describe a call in words that are the same for all widths."""
+    size = "x".join(map(str, result.shape[2:]))
+    if not is_convolution(name) or len(args) < 2:
+        return f"{name} {size}".rstrip()
+    weight = args[1]
+    rest = list(args[3:])
+    kernel = "x".join(map(str, weight.shape[2:]))
+    groups = rest.pop() if len(rest) == 4 else 1
+    kind = "" if groups == 1 else "depthwise " if weight.shape[1] == 1 else "grouped "
+    return f"{kind}{name} {kernel} {rest} to {size}"
+
+
+def pieces_of_graph(graph: ChannelGraph, layers: Sequence[Layer], descriptions: Sequence[str]) -> tuple[Piece, ...]:
+    """Return each piece with the widths its time depends on: inputs, outputs, and what the next layer reads."""
+    followers = [*(layer.input for layer in layers[1:]), None]
+    found = []
+    for layer, description, following in zip(layers, descriptions, followers, strict=True):
+        lanes = [lane for lane in (layer.input, layer.output, following, *layer.macs_lanes) if lane is not None]
+        widths = [Width.of(graph, lane) for lane in dict.fromkeys(lanes)]
+        free = tuple(width for width in dict.fromkeys(widths) if width.groups)
+        found.append(Piece(layer.name, f"{layer.kind}: {description}", tuple(layer.output_size), free))
+    return tuple(found)
+
+
+def timed_layers(graph: ChannelGraph, layers: Sequence[Layer], structure: Structure) -> list[TimedLayer]:
+    """Return the layers of one structure, with their numbers of channels and MACs, as runtimes need them."""
+    sizes = graph.lane_sizes(np.asarray(structure))
+    found = []
+    for layer in layers:
+        channels = 0 if layer.output is None else int(sizes[layer.output])
+        macs = layer.macs_per_channel * math.prod(int(sizes[lane]) for lane in layer.macs_lanes)
+        found.append(TimedLayer(layer.name, layer.is_convolution, tuple(layer.output_size), channels, macs))
+    return found

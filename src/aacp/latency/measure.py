@@ -1,0 +1,163 @@
+"""measure_latency: a LatencyTable of a network on this machine, from structures spread over a search space.
+
+Every measured structure is a line in a log beside the table. If a measurement is stopped, the same call resumes it and
+loses only the structure that was being measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.errors import RunMismatch
+from aacp.latency.deployment import HERE, Deployment, conditions_here
+from aacp.latency.pieces import MeasurementConditions, TimedStructure
+from aacp.latency.table import LatencyTable
+from aacp.latency.timers import NetworkTimer, Progress, StructureTimer
+from aacp.runs.folder import RunFolder
+from aacp.space import SearchSpace
+from aacp.structure import Structure
+
+STRUCTURES = 48  # that a table is fitted to
+HELD_OUT = 10  # structures that only serve to measure the table's error
+
+# The structures that a table is fitted to, and those that its error is measured on.
+MeasurementPlan = tuple[Sequence[Structure], Sequence[Structure]]
+
+
+def measure_latency(
+    model: nn.Module,
+    graph: ChannelGraph,
+    space: SearchSpace,
+    where: Deployment = HERE,
+    *,
+    example: Any,
+    file: str | os.PathLike[str] | None = None,
+    structures: int = STRUCTURES,
+    held_out: int = HELD_OUT,
+    seconds_per_structure: float = 1.0,
+    seed: int = 0,
+    verbose: bool = False,
+) -> LatencyTable:
+    """Time structures of a search space piece by piece, and make a table that predicts the seconds of all others.
+
+    Args:
+        model: the unpruned network, which is not changed.
+        graph: its channel graph.
+        space: the search space that the structures are drawn from.
+        where: runtime, device, batch and threads.
+        example: an input of the model.
+        file: where to save the table; with a file, an interrupted measurement can be resumed.
+        structures: how many structures the table is fitted to.
+        held_out: how many more structures are measured to state the table's error.
+        seconds_per_structure: how long to measure each structure, about; longer if the machine is busy.
+        seed: the seed of the random structures.
+        verbose: whether to print progress to standard error.
+    """
+    conditions = conditions_here(model, where)
+    timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
+    plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
+    return measure_table(timer, graph, space, conditions, plan, None if file is None else Path(file), verbose)
+
+
+def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
+    """Draw structures in which each choice of each group occurs about equally often.
+
+    Every other structure is drawn from the upper half of the choices: searches look there, and an even draw seldom
+    does.
+
+    Args:
+        space: the search space.
+        count: how many structures to draw.
+        seed: the seed of the draw.
+        ends: whether to begin with the largest and the smallest structure of the space.
+    """
+    generator = np.random.default_rng(seed)
+    first = [space.full, space.smallest][: count if ends else 0]
+    rest = count - len(first)
+    genes = np.stack([_evenly(int(levels), rest, generator) for levels in space.levels], axis=1)
+    genes[1::2] = (genes[1::2] + space.levels) // 2
+    return [*first, *(space.structure(row) for row in genes)]
+
+
+def _evenly(levels: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Return `count` numbers below `levels` in random order, each about equally often."""
+    rounds = math.ceil(count / levels)
+    drawn = np.concatenate([generator.permutation(levels) for _ in range(rounds)] or [np.zeros(0, dtype=np.int64)])
+    return generator.permutation(drawn[:count])
+
+
+def measure_table(
+    timer: StructureTimer,
+    graph: ChannelGraph,
+    space: SearchSpace,
+    conditions: MeasurementConditions,
+    plan: MeasurementPlan,
+    file: Path | None = None,
+    verbose: bool = False,
+) -> LatencyTable:
+    """Measure the structures of a plan that the log does not hold yet, and make a table of all.
+
+    Args:
+        timer: what measures a structure.
+        graph: the channel graph of the network.
+        space: the search space that the plan was drawn from.
+        conditions: what the measurements depend on besides the network.
+        plan: the structures to fit the table to, and those to measure its error on.
+        file: where to save the table, with the log beside it; None keeps everything in memory.
+        verbose: whether to print progress to standard error.
+    """
+    fitted, held_out = plan
+    counts = [[list(structure) for structure in part] for part in plan]
+    request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts]))
+    log = _MeasurementLog(file, request)
+    structures = [*fitted, *held_out]
+    progress = Progress("structures", len(structures), len(log.measured), verbose)
+    for structure in structures[len(log.measured) :]:
+        log.add(timer(structure))
+        progress.step()
+    table = LatencyTable(
+        model=graph.model,
+        conditions=conditions,
+        names=space.names,
+        choices=space.choices,
+        pieces=timer.pieces,
+        measured=tuple(log.measured[: len(fitted)]),
+        held_out=tuple(log.measured[len(fitted) :]),
+    )
+    if file is not None:
+        table.save(file)
+    return table
+
+
+class _MeasurementLog:
+    """The measurements so far, in memory and, if there is a file, in a log beside it: `table.json.log`."""
+
+    def __init__(self, file: Path | None, request: Any) -> None:
+        self._folder = None if file is None else RunFolder(file.parent)
+        self._name = "" if file is None else f"{file.name}.log"
+        lines = self._folder.read_log(self._name) if self._folder else []
+        if lines and lines[0] != request:
+            raise RunMismatch(
+                f"{self._name} holds measurements of another network, space or setting. Remove it, or choose another "
+                "file for the table."
+            )
+        if self._folder and not lines:
+            self._folder.append(self._name, request)
+        self.measured = [TimedStructure.from_json(line) for line in lines[1:]]
+
+    def add(self, measured: TimedStructure) -> None:
+        """Append a measurement to the log."""
+        self.measured.append(measured)
+        if self._folder:
+            self._folder.append(self._name, asdict(measured))

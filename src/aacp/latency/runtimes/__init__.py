@@ -1,0 +1,1 @@
+"""Runtimes: the programs that execute networks, one file each."""

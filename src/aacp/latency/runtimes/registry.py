@@ -1,0 +1,60 @@
+"""The runtimes that can be named: those of the library, and those that users register."""
+
+from __future__ import annotations
+
+import importlib
+
+from aacp.errors import InvalidOption
+from aacp.latency.runtimes.runtime import Runtime
+from aacp.zoo.imports import named_object
+
+# The runtimes of the library, imported when they are first used.
+BUILT_IN = {
+    "onnxruntime": ("aacp.latency.runtimes.onnxruntime", "OnnxRuntime"),
+    "torch": ("aacp.latency.runtimes.torch", "TorchRuntime"),
+}
+
+_found: dict[str, Runtime] = {}
+
+
+def register_runtime(runtime: Runtime) -> None:
+    """Make a runtime known by its name, for `Deployment(runtime=NAME)` and the command line.
+
+    A second registration of the same name replaces the first, so that a notebook cell can run twice.
+    """
+    if not isinstance(runtime, Runtime):
+        raise InvalidOption(f"{runtime!r} is not a runtime. Pass an object of a subclass of aacp.Runtime.")
+    if runtime.name in BUILT_IN:
+        raise InvalidOption(f"{runtime.name!r} is the name of a built-in runtime. Give yours another name.")
+    _found[runtime.name] = runtime
+
+
+def runtime_names() -> list[str]:
+    """Return the names of all runtimes that are built in or registered."""
+    return sorted({*BUILT_IN, *(runtime.name for runtime in _found.values())})
+
+
+def find_runtime(runtime: str | Runtime) -> Runtime:
+    """Return a runtime by name, by `package.module:NAME`, or unchanged if it is one already."""
+    if isinstance(runtime, Runtime):
+        return runtime
+    if runtime not in _found:
+        _found[runtime] = _import_runtime(runtime)
+    return _found[runtime]
+
+
+def _import_runtime(name: str) -> Runtime:
+    if name in BUILT_IN:
+        module, entry = BUILT_IN[name]
+        built_in: Runtime = getattr(importlib.import_module(module), entry)()
+        return built_in
+    if ":" not in name:
+        raise InvalidOption(
+            f"There is no runtime {name!r}. Choose from {', '.join(runtime_names())}, or name your own as "
+            "package.module:NAME."
+        )
+    given = named_object(name, InvalidOption)
+    runtime = given() if isinstance(given, type) and issubclass(given, Runtime) else given
+    if not isinstance(runtime, Runtime):
+        raise InvalidOption(f"{name} is not a runtime. Name an object or a subclass of aacp.Runtime.")
+    return runtime

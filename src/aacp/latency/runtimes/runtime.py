@@ -1,0 +1,186 @@
+"""Runtime: the interface between latency measurements and a program that executes networks.
+
+A subclass needs a `name`, a `version` and `prepare`. Everything else has a default.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from aacp.errors import InvalidOption, MissingPackage
+from aacp.zoo.imports import require_package
+
+
+@dataclass(frozen=True)
+class TimedLayer:
+    """A layer of a network whose structure is fixed: the first operator of a piece."""
+
+    name: str
+    is_convolution: bool  # otherwise a linear layer or a matrix product
+    output_size: tuple[int, ...]  # height and width; empty for a linear layer
+    output_channels: int  # 0 if they are unknown
+    macs: int  # for one input
+
+
+class PieceTimer(Protocol):
+    """A prepared network that runs one batch, with or without recording the seconds of its pieces.
+
+    A piece is a layer and everything that runs after it up to the next layer.
+    """
+
+    def run(self) -> object:
+        """Run one batch as a user would, and wait for its end."""
+
+    def run_timed(self) -> None:
+        """Run one batch and record the seconds of each piece."""
+
+    def take_recorded(self) -> list[list[float]]:
+        """Return the seconds of each piece in each timed run since the last call of this method."""
+
+
+class RuntimeFile(Protocol):
+    """A network in the file format of a runtime."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def file_bytes(self) -> int: ...
+
+    @property
+    def largest_difference(self) -> float | None:
+        """The largest difference of an output from torch's; None if it was not compared."""
+
+
+class Runtime(ABC):
+    """A program that executes networks, and the way to time a network in it.
+
+    Attributes:
+        name: how the command line, latency tables and run folders refer to the runtime.
+        version: its version; a latency table holds for one version only.
+        title: its name in the report; by default `name`.
+        packages: the Python packages it imports.
+        install: the command that installs these packages, for error messages.
+        devices: the kinds of devices it runs on: "cpu", "cuda", or names that only this runtime knows.
+        suffix: the ending of the files it runs, such as ".onnx"; None if it runs the torch module itself.
+        file_format: a few words about these files for the report, such as "ONNX, opset 18".
+    """
+
+    name: str
+    title: str = ""
+    packages: tuple[str, ...] = ()
+    install: str = ""
+    devices: tuple[str, ...] = ("cpu",)
+    suffix: str | None = None
+    file_format: str = ""
+
+    @property
+    @abstractmethod
+    def version(self) -> str: ...
+
+    @abstractmethod
+    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
+        """Return a call that runs one batch and returns when the batch is finished.
+
+        Args:
+            network: a module, which must not be changed, or a file that `export` wrote.
+            example: one batch of inputs on the CPU: a tensor, a tuple of them, or a dictionary by name.
+            device: one of `devices`, perhaps with an index: "cuda:1".
+            threads: how many CPU threads the call may use.
+        """
+
+    def prepare_pieces(
+        self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
+    ) -> PieceTimer:
+        """Return a timer for the pieces of a network, in the order of `layers`; the latency table is made from them.
+
+        The default is for runtimes that only report the time of a whole batch: it divides that time among the layers
+        in proportion to their MACs. The table is then less accurate, which `LatencyTable.error` shows.
+
+        Args:
+            network: a module, which must not be changed.
+            example: one batch of inputs on the CPU.
+            layers: the layers that begin a piece.
+            device: as in `prepare`.
+            threads: as in `prepare`.
+        """
+        call = self.prepare(network, example, device=device, threads=threads)
+        return PiecesByMacs(call, [layer.macs for layer in layers], self.clock)
+
+    def export(self, network: nn.Module, path: Path, example: Any) -> RuntimeFile:
+        """Write a network to a file of this runtime, compared with torch; only called if there is a `suffix`."""
+        raise InvalidOption(f"{self.title or self.name} has no file format. Deliver the network for another runtime.")
+
+    def clock(self) -> float:
+        """Return the current time in seconds; override it if the work is done by another machine or a simulator."""
+        return time.perf_counter()
+
+    def precision(self, network: nn.Module) -> str:
+        """Return the type of numbers that a network is computed in here, such as "float32"."""
+        types = (value.dtype for value in network.parameters() if value.is_floating_point())
+        return str(next(types, torch.float32)).removeprefix("torch.")
+
+    def device_name(self, device: str) -> str:
+        """Return the name by which a latency table identifies a device: that of the GPU model, for example."""
+        return device
+
+    def runs_on(self, device: str) -> bool:
+        """Return whether the runtime supports this kind of device, on any machine."""
+        return device.partition(":")[0] in self.devices
+
+    def require_kind(self, device: str) -> None:
+        """Raise InvalidOption if the runtime does not support this kind of device."""
+        if not self.runs_on(device):
+            raise InvalidOption(
+                f"The runtime {self.name} has no device {device!r}. Use {' or '.join(self.devices)}, or another "
+                "runtime."
+            )
+
+    def require_device(self, device: str) -> None:
+        """Raise InvalidOption if the runtime cannot use the device on this machine."""
+        self.require_kind(device)
+
+    def require_installed(self) -> None:
+        """Raise MissingPackage if one of the packages cannot be imported."""
+        for package in self.packages:
+            require_package(package, self.install or f"pip install {package}")
+
+    @property
+    def is_installed(self) -> bool:
+        try:
+            self.require_installed()
+        except MissingPackage:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        return f"<runtime {self.name}>"
+
+
+class PiecesByMacs:
+    """The seconds of a whole batch, divided among the layers in proportion to their MACs."""
+
+    def __init__(self, call: Callable[[], object], macs: Sequence[int], clock: Callable[[], float]) -> None:
+        self.run = call
+        self._shares = [count / sum(macs) for count in macs]
+        self._clock = clock
+        self._recorded: list[list[float]] = []
+
+    def run_timed(self) -> None:
+        start = self._clock()
+        self.run()
+        seconds = self._clock() - start
+        self._recorded.append([seconds * share for share in self._shares])
+
+    def take_recorded(self) -> list[list[float]]:
+        recorded = self._recorded
+        self._recorded = []
+        return recorded

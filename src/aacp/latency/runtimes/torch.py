@@ -1,0 +1,186 @@
+"""The runtime torch: the module itself, run eagerly on the CPU or a GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from aacp.errors import InvalidOption
+from aacp.latency.layers import is_convolution, is_layer
+from aacp.latency.runtimes.runtime import Runtime, TimedLayer
+from aacp.modules import copy_module, positional
+from aacp.torch_internals import pytree
+
+
+class TorchRuntime(Runtime):
+    """torch without compilation, in inference mode."""
+
+    name = "torch"
+    devices = ("cpu", "cuda")
+
+    @property
+    def version(self) -> str:
+        return torch.__version__
+
+    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
+        return _TorchNetwork(_required_module(network), example, device).run
+
+    def prepare_pieces(
+        self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
+    ) -> TorchPieces:
+        only_convolutions = all(layer.is_convolution for layer in layers)
+        return TorchPieces(network, example, is_convolution if only_convolutions else is_layer, device)
+
+    def device_name(self, device: str) -> str:
+        return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+
+    def require_device(self, device: str) -> None:
+        super().require_device(device)
+        index = int(device.partition(":")[2] or 0)
+        if device.startswith("cuda") and index >= torch.cuda.device_count():
+            raise InvalidOption(
+                f"This machine has {torch.cuda.device_count()} GPUs, so there is no device {device!r}. Use cpu, or a "
+                "machine with that GPU."
+            )
+
+
+def _required_module(network: nn.Module | Path) -> nn.Module:
+    if isinstance(network, nn.Module):
+        return network
+    raise InvalidOption(f"torch runs modules, but {network} is a file. Load it with aacp.load, or time it elsewhere.")
+
+
+class _TorchNetwork:
+    """A copy of a module in evaluation mode on a device, with its inputs."""
+
+    def __init__(self, network: nn.Module, example: Any, device: str) -> None:
+        self.network = copy_module(network).eval().to(device)
+        self.arguments = positional(network, on_device(example, device))
+        self._device = device
+
+    def run(self) -> object:
+        """Run one batch, and wait until a GPU has finished it."""
+        with torch.inference_mode():
+            result = self.network(*self.arguments)
+        self.wait()
+        return result
+
+    def wait(self) -> None:
+        if self._device != "cpu":
+            torch.cuda.synchronize(self._device)
+
+
+class LayerMarker(TorchFunctionMode):
+    """Calls `mark` before each layer of the functions that run under it."""
+
+    def __init__(self, begins_piece: Callable[[str], bool], mark: Callable[[], None]) -> None:
+        super().__init__()
+        self._begins_piece = begins_piece
+        self._mark = mark
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._begins_piece(getattr(func, "__name__", "")):
+            self._mark()
+        return func(*args, **(kwargs or {}))
+
+
+class TorchPieces:
+    """Times the pieces of a module: a time stamp is taken whenever a layer begins.
+
+    Everything that runs between the beginnings of two layers (norms, activations, sums, Python itself) counts as part
+    of the first. The pieces of a run add up to the run.
+
+    Args:
+        network: a module, which is copied.
+        example: one batch of inputs.
+        begins_piece: whether a torch function, given by name, begins a piece.
+        device: where to run.
+        clock: the clock for the CPU; a GPU stamps its own events.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        example: Any,
+        begins_piece: Callable[[str], bool],
+        device: str,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._prepared = _TorchNetwork(network, example, device)
+        self._begins_piece = begins_piece
+        self._device = device
+        self._clock = clock
+        self._recorded: list[list[float]] = []
+
+    def run(self) -> object:
+        """Run one batch as a user would, and wait for its end."""
+        return self._prepared.run()
+
+    def run_timed(self) -> None:
+        """Run one batch and record the seconds of each piece."""
+        stamps = self._stamps_on_cpu() if self._device == "cpu" else self._stamps_on_cuda()
+        self._recorded.append(seconds_between(stamps))
+
+    def take_recorded(self) -> list[list[float]]:
+        """Return the seconds of each piece in each timed run since the last call of this method."""
+        recorded = self._recorded
+        self._recorded = []
+        return recorded
+
+    def _stamps_on_cpu(self) -> list[float]:
+        stamps = [self._clock()]
+        self._run_marked(lambda: stamps.append(self._clock()))
+        return [*stamps, self._clock()]
+
+    def _stamps_on_cuda(self) -> list[float]:
+        """The GPU stamps an event when it reaches it, so that the time in which it waits for a launch is included."""
+        events: list[Any] = []
+
+        def mark() -> None:
+            events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+            events[-1].record()
+
+        mark()
+        self._run_marked(mark)
+        mark()
+        self._prepared.wait()
+        return [events[0].elapsed_time(event) / 1e3 for event in events]
+
+    def _run_marked(self, mark: Callable[[], None]) -> None:
+        with torch.inference_mode(), LayerMarker(self._begins_piece, mark):
+            self._prepared.network(*self._prepared.arguments)
+
+
+def seconds_between(stamps: Sequence[float]) -> list[float]:
+    """Return the seconds of each piece from the stamps of start, layers and end.
+
+    What runs before the first layer belongs to the first piece.
+    """
+    if len(stamps) < 3:
+        return [stamps[-1] - stamps[0]]
+    begins = [stamps[0], *stamps[2:-1]]
+    ends = [*begins[1:], stamps[-1]]
+    return [end - begin for begin, end in zip(begins, ends, strict=True)]
+
+
+def on_device(example: Any, device: str) -> Any:
+    """Return an example with its tensors on a device."""
+    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, example)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Limit torch to a number of CPU threads, and restore the former number afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,122 @@
+"""Report the epochs of a run: in its log file, on the terminal, and to TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aacp.errors import InvalidOption
+from aacp.runs.files import Epoch
+from aacp.runs.folder import RunFolder
+from aacp.train.checkpoint import LOG
+from aacp.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Listener = Callable[[Epoch], None]
+
+
+class Report:
+    """Passes every epoch to the log file and to listeners, in the first process only."""
+
+    def __init__(self, folder: RunFolder | None, is_first: bool, listeners: list[Listener]) -> None:
+        self.folder = folder
+        self.is_first = is_first
+        self.listeners = listeners
+
+    def __call__(self, epoch: Epoch) -> None:
+        if not self.is_first:
+            return
+        if self.folder is not None:
+            self.folder.append(LOG, epoch.to_json())
+        for listener in self.listeners:
+            listener(epoch)
+
+    def finished_epochs(self, done: int) -> list[Epoch]:
+        """The first `done` epochs of the log; later lines, whose epochs left no state, are removed from it."""
+        if self.folder is None:
+            return []
+        records = self.folder.read_log(LOG)
+        kept = [Epoch(**record) for record in records if record["epoch"] <= done]
+        if self.is_first and len(kept) < len(records):
+            self.folder.write_text(LOG, "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in kept))
+        return kept
+
+
+@contextmanager
+def report(
+    recipe: Recipe, own_batches: bool, folder: RunFolder | None, fabric: Fabric, verbose: bool, tensorboard: bool
+) -> Iterator[Report]:
+    """The report of a run.
+
+    Args:
+        recipe: the settings, shown first.
+        own_batches: whether the user's loader makes the batches.
+        folder: where the log is written, if anywhere.
+        fabric: tells which process is the first.
+        verbose: whether to show progress on stderr.
+        tensorboard: whether to write TensorBoard files to the folder.
+    """
+    with ExitStack() as stack:
+        listeners: list[Listener] = []
+        if verbose and fabric.is_global_zero:
+            print(f"training: {recipe}{'; batches as the loader gives them' if own_batches else ''}", file=sys.stderr)
+            listeners.append(stack.enter_context(_terminal(recipe)))
+        if tensorboard and fabric.is_global_zero:
+            listeners.append(stack.enter_context(_tensorboard(folder)))
+        yield Report(folder, fabric.is_global_zero, listeners)
+
+
+def summary_line(epoch: Epoch) -> str:
+    """The results of an epoch in one line."""
+    accuracy = "" if epoch.accuracy is None else f", training accuracy {epoch.accuracy:.4f}"
+    holdout = "" if epoch.holdout is None else f", hold-out {epoch.holdout:.4f}"
+    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} images/s"
+
+
+@contextmanager
+def _terminal(recipe: Recipe) -> Iterator[Listener]:
+    """A progress bar with the remaining time; without a terminal, one line for each epoch."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda epoch: print(f"epoch {epoch.epoch}/{recipe.epochs}: {summary_line(epoch)}", file=sys.stderr)
+        return
+    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    text = bars.TextColumn("{task.description}")
+    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
+        yield partial(_advance, bar, recipe.epochs)
+
+
+def _advance(bar: Any, epochs: int, epoch: Epoch) -> None:
+    if not bar.tasks:  # started with the first new epoch, because resumed epochs would distort the remaining time
+        bar.add_task("", total=epochs, completed=epoch.epoch - 1)
+    bar.update(bar.task_ids[0], completed=epoch.epoch, description=summary_line(epoch))
+
+
+@contextmanager
+def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
+    if folder is None:
+        raise InvalidOption("TensorBoard reads files, but the run has no folder for them. Give a folder.")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InvalidOption("TensorBoard is not installed. Install it with: pip install tensorboard.") from error
+    writer: Any = SummaryWriter(str(folder.path / "tensorboard"))
+    try:
+        yield lambda epoch: _write(writer, epoch)
+    finally:
+        writer.close()
+
+
+def _write(writer: Any, epoch: Epoch) -> None:
+    for name, value in epoch.to_json().items():
+        if name != "epoch" and value is not None:
+            writer.add_scalar(name, value, epoch.epoch)

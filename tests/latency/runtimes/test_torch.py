@@ -1,0 +1,62 @@
+"""In torch a piece begins where a layer does, and the pieces add up to the run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import aacp
+from aacp.latency.layers import is_layer
+from aacp.latency.runtimes.torch import TorchPieces, TorchRuntime, seconds_between
+
+
+class Clock:
+    """A clock that only modules of this test move forward."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return Clock.now
+
+
+class Slow(nn.Module):
+    """A module that takes a known time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Clock.now += self.seconds
+        return x
+
+
+def test_what_runs_before_the_first_layer_belongs_to_it() -> None:
+    assert seconds_between([0, 1, 3, 6]) == [3, 3]
+    assert seconds_between([0, 1, 3, 6, 10]) == [3, 3, 4]
+    assert seconds_between([0, 4]) == [4]
+
+
+def test_a_piece_is_a_layer_and_what_follows_it() -> None:
+    model = nn.Sequential(
+        Slow(1), nn.Conv2d(3, 4, 1), Slow(2), nn.Conv2d(4, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 1), Slow(4)
+    )
+    pieces = TorchPieces(model, torch.randn(1, 3, 4, 4), is_layer, "cpu", Clock())
+    for _ in range(3):
+        pieces.run_timed()
+    assert pieces.take_recorded() == [[3, 0, 4]] * 3
+    pieces.run()
+    assert pieces.take_recorded() == []
+
+
+def test_a_gpu_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    TorchRuntime().require_device("cuda")
+    with pytest.raises(aacp.InvalidOption, match="has 1 GPUs, so there is no device 'cuda:1'"):
+        TorchRuntime().require_device("cuda:1")
+
+
+def test_files_are_rejected() -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"torch runs modules, but network\.onnx is a file"):
+        aacp.time_networks({"a": "network.onnx"}, torch.zeros(1, 3, 8, 8), aacp.Deployment("torch"))
