@@ -1,7 +1,7 @@
 """How long an epoch of fine-tuning takes: claimed about 2.0 s for ResNet56 at -50 %, at most 1.5 s for VGG16, on H200.
 
-50,000 CIFAR-10 images, batch 128, distillation from the unpruned network; the captured loop beside a plain eager loop
-that has the same data on the GPU and bf16, some epochs each (--epochs) after a warm-up.
+50,000 CIFAR-10 images, batch 128, distillation from the unpruned network. The captured update is compared with a plain
+loop that has the same data on the GPU and bf16, for some epochs each (--epochs) after a warm-up.
 
 python benchmarks/train_speed.py --data PATH --weights resnet56.th [--network resnet56 --way captured ...] [--smoke]
 python benchmarks/train_speed.py ... --epochs 0      which kernels the time goes to, in place of a result
@@ -22,29 +22,27 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch.nn import functional as F
 
-from aacp.accelerate.norms import quick_norms
-from aacp.accelerate.widening import MULTIPLE, examples, widened
+from aacp.accelerate.capture import CapturedUpdate
+from aacp.accelerate.norms import fast_norms
+from aacp.accelerate.update import ConcurrentUpdate
+from aacp.accelerate.widening import MULTIPLE, example_inputs, widened
 from aacp.data.images import Images
 from aacp.train.device_batches import DeviceBatches
-from aacp.train.devices import make_fabric
-from aacp.train.folding import quickened
+from aacp.train.fabric import make_fabric
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.session import Session
 from aacp.train.sources import source_of
-from aacp.train.step import CapturedStep
 from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
-# As `fit` does it, then with one thing changed at a time, to see what each is worth.
+# "captured" is what `fit` does on a GPU; the others change one thing each, to measure what it is worth.
 WAYS = (
     "captured",
     "plain",
     "captured, not widened",
-    "captured, teacher not folded",
-    "captured, neither widened nor folded",
     "captured, autocast weights",
     "captured, torch's norms",
-    "captured, teacher not beside",
+    "captured, teacher on the same stream",
     "captured, channels first",
     "captured, single precision",
     "captured, compiled",
@@ -63,17 +61,15 @@ def seconds_of(
     assert isinstance(source, DeviceBatches)
     if way == "plain":
         return plain(student, teacher, source, recipe, fabric.device, epochs)
-    shown = examples(source, fabric)
-    is_single = way == "captured, single precision"  # for which nothing is widened or folded
-    if not (is_single or way.endswith("folded")):
-        (teacher,) = quickened(teacher, shown)
-    multiple = 1 if is_single or "widened" in way else MULTIPLE
-    with widened(student, shown, fabric, multiple, verbose=True) as stand_in:
+    shown = example_inputs(source, fabric)
+    is_narrow = way in ("captured, single precision", "captured, not widened")
+    multiple = 1 if is_narrow else MULTIPLE
+    with widened(student, shown, fabric, multiple, verbose=True) as trained_as:
         if way == "captured, compiled":
-            stand_in.trained.compile()
-        norms = nullcontext() if way == "captured, torch's norms" else quick_norms(stand_in.trained, fabric)
+            trained_as.network.compile()
+        norms = nullcontext() if way == "captured, torch's norms" else fast_norms(trained_as.network, fabric)
         with norms:
-            return epochs_of(way, stand_in.trained, teacher, source, recipe, fabric, epochs)
+            return epochs_of(way, trained_as.network, teacher, source, recipe, fabric, epochs)
 
 
 def epochs_of(
@@ -86,12 +82,12 @@ def epochs_of(
     epochs: int,
 ) -> list[float]:
     """The seconds of each timed epoch of a session."""
-    on_gpu = fabric.device.type == "cuda"
-    session = Session(student, source, recipe, fabric, teacher, capture=on_gpu and way != "eager step")
-    if way == "captured, autocast weights" and isinstance(session.step, CapturedStep):
-        session.step.step.halves = None
-    if way == "captured, teacher not beside" and isinstance(session.step, CapturedStep):
-        session.step.step.side = None
+    session = Session(student, source, recipe, fabric, teacher, accelerate=way != "eager step")
+    captured = session.update.update if isinstance(session.update, CapturedUpdate) else None
+    if way == "captured, autocast weights" and isinstance(captured, ConcurrentUpdate):
+        captured.half_weights = None
+    if way == "captured, teacher on the same stream" and isinstance(captured, ConcurrentUpdate):
+        captured.teacher_stream = None
     if way == "captured, channels first":
         student.to(memory_format=torch.contiguous_format)
         for network in session.teacher.networks if session.teacher else []:
@@ -109,7 +105,7 @@ def show_kernels(session: Session, source: DeviceBatches, steps: int = 20) -> No
     """Which kernels some steps spend their time in."""
     with torch.profiler.profile() as profile:
         for _, (inputs, targets) in zip(range(steps), source.epoch(0), strict=False):
-            session.step(inputs, targets, 0.0)
+            session.update(inputs, targets, 0.0)
         torch.cuda.synchronize()
     print(profile.key_averages().table(sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=100))
 
@@ -117,7 +113,7 @@ def show_kernels(session: Session, source: DeviceBatches, steps: int = 20) -> No
 def plain(
     student: nn.Module, teacher: nn.Module, source: DeviceBatches, recipe: Recipe, device: torch.device, epochs: int
 ) -> list[float]:
-    """The loop one writes without thinking of launches: autocast, torch's own SGD, one step after the other."""
+    """A usual training loop: autocast, torch's own SGD, one step after the other."""
     student.to(device).train()
     teacher = copy.deepcopy(teacher).to(device).eval()
     optimiser = torch.optim.SGD(
@@ -177,7 +173,7 @@ def main() -> None:
             print(f"{description}: {way}", flush=True)
             try:
                 seconds = seconds_of(way, student, teacher, images, recipe, options.epochs)
-            except Exception as error:  # one way that does not work must not cost the others
+            except Exception as error:  # a way that fails must not end the others
                 print(f"    failed: {type(error).__name__}: {error}", flush=True)
                 continue
             if not seconds:

@@ -17,13 +17,14 @@ from aacp.cost.analytic import weight_bytes as weight_bytes
 from aacp.cost.budget import Budget as Budget
 from aacp.cost.budget import Limit as Limit
 from aacp.cost.budget import cost_of as cost_of
+from aacp.cost.kinds import CostKind as CostKind
 from aacp.data.batches import Batches as Batches
 from aacp.data.images import Images as Images
 from aacp.data.scores import accuracy as accuracy
 from aacp.data.splits import Data as Data
 from aacp.errors import AACPError as AACPError
 from aacp.errors import BrokenArtefact as BrokenArtefact
-from aacp.errors import CorruptPicture as CorruptPicture
+from aacp.errors import CorruptImage as CorruptImage
 from aacp.errors import DeviceMismatch as DeviceMismatch
 from aacp.errors import Diverged as Diverged
 from aacp.errors import ExportFailed as ExportFailed
@@ -78,7 +79,7 @@ from aacp.pipeline.pruning import prune as prune
 from aacp.pipeline.sweep import Sweep as Sweep
 from aacp.pipeline.sweep import sweep as sweep
 from aacp.report.page import write_report as write_report
-from aacp.report.sections import register_section as register_section
+from aacp.report.registry import register_section as register_section
 from aacp.runs.folder import RunFolder as RunFolder
 from aacp.search.evolution import EvolutionSettings as EvolutionSettings
 from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution

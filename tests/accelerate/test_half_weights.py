@@ -1,34 +1,35 @@
-"""Kept halves: the very numbers that autocast computes."""
+"""Half-precision copies of weights: the results of autocast, to the last bit."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import replace
 
-import pytest
 import torch
 from torch import nn
 
-from aacp.accelerate.half_weights import Halves
-from aacp.train.devices import make_fabric
-from aacp.train.recipe import Precision, Recipe
-from aacp.train.session import Session, half_type
+from aacp.accelerate.half_weights import HalfWeights
+from aacp.accelerate.update import concurrent
+from aacp.train.fabric import half_type, make_fabric
+from aacp.train.recipe import Recipe
+from aacp.train.session import Session
 from aacp.train.sources import source_of
-from aacp.train.step import Step
+from aacp.train.update import PlainUpdate
 from train.small_data import network, pictures, same, weights
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, nesterov=True, weight_decay=1e-3, average=0.9, precision="bf16-mixed")
 
 
-def test_training_with_kept_halves_is_training_with_autocast_to_the_last_bit() -> None:
+def test_training_with_half_weights_is_training_with_autocast_to_the_last_bit() -> None:
     found = []
-    for is_kept in (False, True):
+    for is_copied in (False, True):
         model, fabric = network(), make_fabric("bf16-mixed", "cpu")
         session = Session(model, source_of(pictures(), RECIPE, fabric), RECIPE, fabric)
-        assert isinstance(session.step, Step)
+        assert isinstance(session.update, PlainUpdate)
         half = half_type(fabric)
         assert half is torch.bfloat16
-        session.step.halves = Halves(session.step.model, half) if is_kept else None
+        if is_copied:
+            session.update = concurrent(session.update, HalfWeights(session.update.model, half))
         epochs = [replace(session.run_epoch(number), seconds=0.0, images_per_second=0.0) for number in range(2)]
         assert session.average is not None
         found.append((epochs, weights(model), copy.deepcopy(session.average.state())))
@@ -46,14 +47,14 @@ def test_only_what_torchs_own_layers_multiply_is_halved() -> None:
     head.weight = embedding.weight
     model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), Standardised(3, 4, 1), embedding, head)
     model[0].bias.requires_grad_(False)  # type: ignore[union-attr]
-    assert Halves(model, torch.bfloat16).names == ["0.weight", "4.bias"]
+    assert HalfWeights(model, torch.bfloat16).names == ["0.weight", "4.bias"]
 
 
 def test_a_gradient_that_came_another_way_is_added() -> None:
     model = nn.Linear(3, 1, bias=False)
-    halves = Halves(model, torch.bfloat16)
-    (halves(torch.ones(2, 3).bfloat16()).sum().float() + 3 * model.weight.sum()).backward()
-    halves.hand_over()
+    half_weights = HalfWeights(model, torch.bfloat16)
+    (half_weights(torch.ones(2, 3).bfloat16()).sum().float() + 3 * model.weight.sum()).backward()
+    half_weights.pass_on_gradients()
     assert model.weight.grad is not None
     assert model.weight.grad.tolist() == [[5.0, 5.0, 5.0]]
 
@@ -61,26 +62,4 @@ def test_a_gradient_that_came_another_way_is_added() -> None:
 def test_what_is_computed_of_other_weights_is_left_alone() -> None:
     model = nn.Conv2d(2, 3, 1)
     model.scale = nn.Parameter(torch.ones(3))  # as of a hook that makes a weight of it
-    assert Halves(model, torch.bfloat16).names == ["weight", "bias"]
-
-
-def test_captured_steps_in_half_precision_keep_halves_unless_others_know_the_weights(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Session, "_captures", lambda self, wanted: True)
-    monkeypatch.setattr("aacp.train.session.CapturedStep", lambda step: step)
-
-    def kept(model: nn.Module, precision: Precision = "bf16-mixed") -> bool:
-        fabric = make_fabric(precision, "cpu")
-        session = Session(model, source_of(pictures(), RECIPE, fabric), RECIPE, fabric)
-        session.run_epoch(0)
-        assert isinstance(session.step, Step)
-        return session.step.halves is not None
-
-    assert kept(network())
-    assert not kept(network(), "32-true")
-    hooked, masked = network(), network()
-    hooked[0].register_forward_pre_hook(lambda module, inputs: None)  # type: ignore[index,union-attr]
-    masked[0].weight.register_hook(lambda gradient: gradient * 0)  # type: ignore[index,union-attr]
-    assert not kept(hooked)
-    assert not kept(masked)
+    assert HalfWeights(model, torch.bfloat16).names == ["weight", "bias"]

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from aacp.accelerate import norms
-from aacp.accelerate.kernels.loading import tried
-from aacp.accelerate.norms import QuickBatchNorm2d, fits, is_usual, quick_norms, suits
-from aacp.train.devices import make_fabric
+from aacp.accelerate.kernels.loading import load_kernels
+from aacp.accelerate.norms import FastBatchNorm2d, fast_norms, is_supported_input, is_supported_norm, is_supported_run
+from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from train.small_data import network, pictures, same, weights
@@ -24,7 +24,7 @@ GPU = SimpleNamespace(type="cuda")
 
 
 class Written:
-    """The kernels' computations in torch, which count how often they are asked."""
+    """The kernels' computations in torch, which count how often they are called."""
 
     def __init__(self) -> None:
         self.forward, self.backward = 0, 0
@@ -44,17 +44,17 @@ class Written:
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     """Kernels that run anywhere, and a machine that has a GPU as far as norms are concerned."""
     kernels = Written()
-    monkeypatch.setattr(norms, "our_kernels", lambda: kernels)
-    monkeypatch.setattr(norms, "_is_here", lambda x: True)
-    monkeypatch.setattr(norms, "suits", lambda model, fabric: True)
+    monkeypatch.setattr(norms, "norm_kernels", lambda: kernels)
+    monkeypatch.setattr(norms, "_is_on_current_gpu", lambda x: True)
+    monkeypatch.setattr(norms, "is_supported_run", lambda model, fabric: True)
     return kernels
 
 
 @pytest.fixture
 def missing() -> Iterator[None]:
-    tried.cache_clear()
+    load_kernels.cache_clear()
     yield
-    tried.cache_clear()
+    load_kernels.cache_clear()
 
 
 def activations(*shape: int) -> Tensor:
@@ -73,17 +73,17 @@ def zoo() -> nn.Module:
 def test_torchs_own_norms_are_quick_for_a_while_and_only_they(written: Written) -> None:
     model, fabric = zoo(), make_fabric(device="cpu")
     kinds, state = [type(module) for module in model.modules()], list(model.state_dict())
-    with quick_norms(model, fabric):
-        assert [name for name, module in model.named_modules() if type(module) is QuickBatchNorm2d] == ["0", "1.1"]
+    with fast_norms(model, fabric):
+        assert [name for name, module in model.named_modules() if type(module) is FastBatchNorm2d] == ["0", "1.1"]
         assert list(model.state_dict()) == state
     assert [type(module) for module in model.modules()] == kinds
-    with pytest.raises(KeyError), quick_norms(model, fabric):
+    with pytest.raises(KeyError), fast_norms(model, fabric):
         raise KeyError
     assert [type(module) for module in model.modules()] == kinds
 
 
 def test_copies_and_pickles_are_torchs_own() -> None:
-    model = nn.Sequential(QuickBatchNorm2d(3, momentum=0.3))
+    model = nn.Sequential(FastBatchNorm2d(3, momentum=0.3))
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.copy(model[0])):
         norm = twin[0] if isinstance(twin, nn.Sequential) else twin
         assert type(norm) is nn.BatchNorm2d
@@ -98,43 +98,43 @@ def test_a_run_must_be_in_bf16_on_one_gpu_and_not_compiled(monkeypatch: pytest.M
 
     model, half = network(), torch.bfloat16
     monkeypatch.setattr(norms, "half_type", lambda fabric: half)
-    assert suits(model, fabric())  # type: ignore[arg-type]
-    assert not suits(model, fabric(world_size=2))  # type: ignore[arg-type]
-    assert not suits(model, fabric(SimpleNamespace(type="cpu")))  # type: ignore[arg-type]
+    assert is_supported_run(model, fabric())  # type: ignore[arg-type]
+    assert not is_supported_run(model, fabric(world_size=2))  # type: ignore[arg-type]
+    assert not is_supported_run(model, fabric(SimpleNamespace(type="cpu")))  # type: ignore[arg-type]
     model.compile()
-    assert not suits(model, fabric())  # type: ignore[arg-type]
+    assert not is_supported_run(model, fabric())  # type: ignore[arg-type]
     half = torch.float16
-    assert not suits(network(), fabric())  # type: ignore[arg-type]
+    assert not is_supported_run(network(), fabric())  # type: ignore[arg-type]
 
 
 def test_a_norm_must_learn_and_remember_in_single_precision() -> None:
-    assert is_usual(nn.BatchNorm2d(3))
-    assert not is_usual(nn.BatchNorm2d(3).eval())
-    assert not is_usual(nn.BatchNorm2d(3).bfloat16())
-    assert not is_usual(nn.BatchNorm2d(3, affine=False))
-    assert not is_usual(nn.BatchNorm2d(3, track_running_stats=False))
-    assert not is_usual(nn.BatchNorm2d(3, momentum=None))
+    assert is_supported_norm(nn.BatchNorm2d(3))
+    assert not is_supported_norm(nn.BatchNorm2d(3).eval())
+    assert not is_supported_norm(nn.BatchNorm2d(3).bfloat16())
+    assert not is_supported_norm(nn.BatchNorm2d(3, affine=False))
+    assert not is_supported_norm(nn.BatchNorm2d(3, track_running_stats=False))
+    assert not is_supported_norm(nn.BatchNorm2d(3, momentum=None))
     forgetful = nn.BatchNorm2d(3)
     forgetful.track_running_stats = False
-    assert not is_usual(forgetful)
+    assert not is_supported_norm(forgetful)
 
 
 def test_activations_must_be_bf16_with_channels_last(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     x = activations(2, 3, 4, 4)
-    assert fits(x, 3)
-    assert not fits(x.float(), 3)
-    assert not fits(x.contiguous(), 3)
-    assert not fits(x[:, :2], 2)
-    assert not fits(x[0], 3)
-    assert not fits(x, 4)
-    assert not fits(activations(1, 3, 1, 1), 3)
-    assert not fits(activations(0, 3, 4, 4), 3)
+    assert is_supported_input(x, 3)
+    assert not is_supported_input(x.float(), 3)
+    assert not is_supported_input(x.contiguous(), 3)
+    assert not is_supported_input(x[:, :2], 2)
+    assert not is_supported_input(x[0], 3)
+    assert not is_supported_input(x, 4)
+    assert not is_supported_input(activations(1, 3, 1, 1), 3)
+    assert not is_supported_input(activations(0, 3, 4, 4), 3)
     monkeypatch.undo()
-    assert not fits(x, 3)  # it is not on a GPU
+    assert not is_supported_input(x, 3)  # it is not on a GPU
 
 
 def test_what_the_kernels_do_not_take_is_torchs_to_the_message(written: Written) -> None:
-    quick = QuickBatchNorm2d(3)
+    quick = FastBatchNorm2d(3)
     plain = copy.deepcopy(quick)
     for given in (activations(2, 3, 4, 4).float(), activations(2, 3, 4, 4).contiguous()):
         assert torch.equal(quick(given), plain(given))
@@ -155,7 +155,7 @@ def test_what_the_kernels_do_not_take_is_torchs_to_the_message(written: Written)
 )
 def test_gradients_go_where_they_are_wanted(written: Written, is_trained: bool, reaches_x: bool) -> None:
     found = []
-    for norm in (QuickBatchNorm2d(3), nn.BatchNorm2d(3)):
+    for norm in (FastBatchNorm2d(3), nn.BatchNorm2d(3)):
         norm.requires_grad_(is_trained)
         x = activations(4, 3, 5, 5).requires_grad_(reaches_x)
         norm(norm(x)).float().pow(3).sum().backward()
@@ -168,7 +168,7 @@ def test_gradients_go_where_they_are_wanted(written: Written, is_trained: bool, 
 
 def test_a_gradient_may_be_differentiated(written: Written) -> None:
     found = []
-    for norm in (QuickBatchNorm2d(3), nn.BatchNorm2d(3)):
+    for norm in (FastBatchNorm2d(3), nn.BatchNorm2d(3)):
         x = activations(4, 3, 5, 5).requires_grad_()
         (slope,) = torch.autograd.grad(norm(x).float().pow(3).sum(), x, create_graph=True)
         found.append(torch.autograd.grad(slope.float().square().sum(), [x, norm.weight]))
@@ -177,19 +177,19 @@ def test_a_gradient_may_be_differentiated(written: Written) -> None:
 
 
 def test_statistics_changed_under_a_waiting_backward_are_noticed(written: Written) -> None:
-    norm, x = QuickBatchNorm2d(3), activations(2, 3, 4, 4).requires_grad_()
+    norm, x = FastBatchNorm2d(3), activations(2, 3, 4, 4).requires_grad_()
     waiting = norm.eval()(x)
     norm.train()(x)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         waiting.sum().backward()
 
 
-def test_a_run_trains_quick_norms_and_gives_the_network_back_as_it_was(
+def test_a_run_trains_fast_norms_and_gives_the_network_back_as_it_was(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
     for is_quick in (False, True):
-        monkeypatch.setattr(norms, "suits", lambda model, fabric, answer=is_quick: answer)
+        monkeypatch.setattr(norms, "is_supported_run", lambda model, fabric, answer=is_quick: answer)
         model = network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         fit(model, pictures(), RECIPE, device="cpu")
         assert type(model[1]) is nn.BatchNorm2d
@@ -199,18 +199,18 @@ def test_a_run_trains_quick_norms_and_gives_the_network_back_as_it_was(
 
 
 @pytest.mark.usefixtures("missing")
-def test_without_kernels_training_warns_once_and_goes_on_with_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norms, "suits", lambda model, fabric: True)
+def test_without_kernels_training_warns_once_and_continues_with_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(norms, "is_supported_run", lambda model, fabric: True)
     monkeypatch.setattr(
-        "aacp.accelerate.kernels.loading.importlib.import_module", lambda name: SimpleNamespace(try_out=lambda: 1 / 0)
+        "aacp.accelerate.kernels.loading.importlib.import_module", lambda name: SimpleNamespace(self_test=lambda: 1 / 0)
     )
     model = network()
     with (
         pytest.warns(
-            UserWarning, match="Training goes without its own kernels: ZeroDivisionError: division by zero"
+            UserWarning, match="Training runs without aacp's own kernels: ZeroDivisionError: division by zero"
         ) as said,
-        quick_norms(model, make_fabric(device="cpu")),
-        quick_norms(model, make_fabric(device="cpu")),
+        fast_norms(model, make_fabric(device="cpu")),
+        fast_norms(model, make_fabric(device="cpu")),
     ):
         assert type(model[1]) is nn.BatchNorm2d  # type: ignore[index]
     assert len(said) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,16 +17,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.accelerate import widening
 from aacp.accelerate.growing import Growth
-from aacp.accelerate.widening import examples, growth_for, is_worthwhile, multiple_of, widened
-from aacp.errors import InvalidOption
+from aacp.accelerate.widening import TrainedWider, example_inputs, growth_for, is_worthwhile, widened
 from aacp.train.checkpoint import STATE, WEIGHTS
-from aacp.train.devices import make_fabric
-from aacp.train.folding import quickened
+from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import source_of
-from aacp.train.step import Step, sgd
+from aacp.train.update import PlainUpdate, sgd
 from train.small_data import digits, farthest, in_double, network, odd_resnet, pictures, same, weights
 
 pytestmark = pytest.mark.slow
@@ -43,39 +42,56 @@ RECIPE = Recipe(
 CPU = torch.device("cpu")
 
 
+@pytest.fixture
+def widening_pays(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Decides whether `fit` trains wider networks, which by itself it never does on a CPU."""
+
+    def decide(pays: bool) -> None:
+        monkeypatch.setattr(widening, "is_worthwhile", lambda steps, fabric: pays and steps > 0)
+
+    return decide
+
+
+Decide = Callable[[bool], None]
+
+
 def shown(data: Any) -> Any:
     fabric = make_fabric(device="cpu")
-    return examples(source_of(data, RECIPE, fabric), fabric)
+    return example_inputs(source_of(data, RECIPE, fabric), fabric)
 
 
 @pytest.mark.parametrize(("name", "size"), [("digits_resnet", (1, 8, 8)), ("resnet20", (3, 8, 8))])
-def test_a_widened_run_gives_the_weights_of_a_run_in_its_own_widths(name: str, size: tuple[int, int, int]) -> None:
+def test_a_widened_run_gives_the_weights_of_a_run_in_its_own_widths(
+    name: str, size: tuple[int, int, int], widening_pays: Decide
+) -> None:
     data, found = in_double(16, size), []
-    for widen in (1, 8):
+    for pays in (False, True):
+        widening_pays(pays)
         model = odd_resnet(name, size).double()
-        fit(model, data, replace(RECIPE, epochs=2, batch_size=8), widen=widen, device="cpu")
+        fit(model, data, replace(RECIPE, epochs=2, batch_size=8), device="cpu")
         found.append(model)
     assert any(layer.out_channels % 8 for layer in found[0].modules() if isinstance(layer, nn.Conv2d))
     assert 0 < farthest(*found) < 1e-9
 
 
-def test_it_does_so_in_single_precision_on_the_digits_too() -> None:
-    found = [odd_resnet(), odd_resnet()]
-    epochs = [
-        fit(model, digits(), RECIPE, holdout=digits(), widen=widen, device="cpu").last
-        for model, widen in zip(found, (1, 8), strict=True)
-    ]
+def test_it_does_so_in_single_precision_on_the_digits_too(widening_pays: Decide) -> None:
+    found, epochs = [odd_resnet(), odd_resnet()], []
+    for model, pays in zip(found, (False, True), strict=True):
+        widening_pays(pays)
+        epochs.append(fit(model, digits(), RECIPE, holdout=digits(), device="cpu").last)
+    assert farthest(*found) > 0
     assert farthest(*found) < 1e-3
     assert epochs[0].loss == pytest.approx(epochs[1].loss, rel=1e-3)
     assert epochs[0].holdout == pytest.approx(epochs[1].holdout, abs=0.05)
 
 
-def test_the_callers_network_is_the_one_that_learns_and_comes_back_as_it_came() -> None:
+def test_the_callers_network_is_the_one_that_learns_and_comes_back_as_it_came(widening_pays: Decide) -> None:
+    widening_pays(True)
     model = odd_resnet()
     model.bn1.eval()
     held, modes = list(model.parameters()), [module.training for module in model.modules()]
     before, shapes = weights(model), [parameter.shape for parameter in model.parameters()]
-    fit(model, digits(), replace(RECIPE, epochs=1), widen=8, device="cpu")
+    fit(model, digits(), replace(RECIPE, epochs=1), device="cpu")
     assert all(one is other for one, other in zip(model.parameters(), held, strict=True))
     assert [parameter.shape for parameter in model.parameters()] == shapes
     assert [module.training for module in model.modules()] == modes
@@ -84,51 +100,55 @@ def test_the_callers_network_is_the_one_that_learns_and_comes_back_as_it_came() 
 
 
 class Killed(BaseException):
-    """Nothing of ours may catch it."""
+    """Nothing in aacp may catch it."""
 
 
-def test_a_run_that_was_killed_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(folder: Path | None, widen: int = 8) -> nn.Module:
+def test_a_run_that_was_killed_resumes_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, widening_pays: Decide
+) -> None:
+    def run(folder: Path | None, pays: bool = True) -> nn.Module:
+        widening_pays(pays)
         model = odd_resnet()
-        fit(model, digits(), RECIPE, holdout=digits(), folder=folder, widen=widen, device="cpu")
+        fit(model, digits(), RECIPE, holdout=digits(), folder=folder, device="cpu")
         return model
 
-    whole, counter, original = run(None), iter(range(10**9)), Step.__call__
+    whole, counter, original = run(None), iter(range(10**9)), PlainUpdate.__call__
 
-    def step(self: Step, inputs: Any, targets: Any, lr: float) -> torch.Tensor:
+    def step(self: PlainUpdate, inputs: Any, targets: Any, lr: float) -> torch.Tensor:
         if next(counter) == 6:
             raise Killed
         return original(self, inputs, targets, lr)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Step, "__call__", step)
+        patched.setattr(PlainUpdate, "__call__", step)
         with pytest.raises(Killed):
             run(tmp_path / "same")
     shutil.copytree(tmp_path / "same", tmp_path / "elsewhere")
-    for folder, again in ((tmp_path / "same", 8), (tmp_path / "elsewhere", 1)):
-        # The state is that of the caller's network, so that a machine without tensor cores can go on with it.
+    for folder, again in ((tmp_path / "same", True), (tmp_path / "elsewhere", False)):
+        # The state is that of the caller's network, so that a machine without tensor cores can resume it.
         kept = {name: value for name, value in load_file(folder / STATE).items() if name.startswith("model/")}
         assert {name.removeprefix("model/"): value.shape for name, value in kept.items()} == {
             name: value.shape for name, value in whole.state_dict().items()
         }
         resumed = run(folder, again)
         assert same(load_file(folder / WEIGHTS), weights(resumed))
-        assert same(weights(resumed), weights(whole)) if again == 8 else farthest(resumed, whole) < 1e-3
+        assert same(weights(resumed), weights(whole)) if again else farthest(resumed, whole) < 1e-3
 
 
-def test_a_run_that_fails_leaves_what_it_had_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, counter = Step.__call__, iter(range(10**9))
+def test_a_run_that_fails_leaves_what_it_had_learnt(monkeypatch: pytest.MonkeyPatch, widening_pays: Decide) -> None:
+    widening_pays(True)
+    original, counter = PlainUpdate.__call__, iter(range(10**9))
 
-    def step(self: Step, inputs: Any, targets: Any, lr: float) -> torch.Tensor:
+    def step(self: PlainUpdate, inputs: Any, targets: Any, lr: float) -> torch.Tensor:
         if next(counter) == 2:
             raise OSError("the data is gone")
         return original(self, inputs, targets, lr)
 
-    monkeypatch.setattr(Step, "__call__", step)
+    monkeypatch.setattr(PlainUpdate, "__call__", step)
     model = odd_resnet()
     before = weights(model)
     with pytest.raises(OSError, match="the data is gone"):
-        fit(model, digits(), RECIPE, widen=8, device="cpu")
+        fit(model, digits(), RECIPE, device="cpu")
     assert not same(weights(model), before)
 
 
@@ -147,19 +167,19 @@ def test_the_optimiser_decays_the_same_parameters() -> None:
 def test_it_is_the_wider_network_that_is_trained_and_what_is_new_in_it_stays_zero() -> None:
     model, fabric = odd_resnet(), make_fabric(device="cpu")
     source = source_of(digits(), RECIPE, fabric)
-    with widened(model, shown(digits()), fabric, 8) as stand_in:
-        assert stand_in.growth is not None
-        layers = [layer for layer in stand_in.trained.modules() if isinstance(layer, nn.Conv2d)]
+    with widened(model, shown(digits()), fabric, 8) as trained_as:
+        assert isinstance(trained_as, TrainedWider)
+        layers = [layer for layer in trained_as.network.modules() if isinstance(layer, nn.Conv2d)]
         assert all(layer.out_channels % 8 == 0 for layer in layers)
-        session = Session(stand_in.trained, source, RECIPE, fabric)
+        session = Session(trained_as.network, source, RECIPE, fabric)
         for number in range(5):  # 20 steps
             session.run_epoch(number)
         assert session.average is not None
-        for held in (dict(stand_in.trained.named_parameters()), session.average.state()):
+        for held in (dict(trained_as.network.named_parameters()), session.average.state()):
             for name, value in held.items():
                 if "running" not in name:
-                    own = stand_in.growth.narrowed(name, value)
-                    assert torch.equal(stand_in.growth.widened(name, own), value), name
+                    own = trained_as.growth.narrowed(name, value)
+                    assert torch.equal(trained_as.growth.widened(name, own), value), name
 
 
 @pytest.mark.gpu
@@ -168,13 +188,13 @@ def test_in_half_precision_and_captured_what_is_new_stays_zero_too() -> None:
     model, fabric = odd_resnet(), make_fabric("bf16-mixed", "cuda")
     recipe = replace(RECIPE, distillation=0.5)
     source = source_of(digits(), recipe, fabric)
-    with widened(model, examples(source, fabric), fabric, 8) as stand_in:
-        assert stand_in.growth is not None
-        session = Session(stand_in.trained, source, recipe, fabric, quickened(odd_resnet(), examples(source, fabric)))
+    with widened(model, example_inputs(source, fabric), fabric, 8) as trained_as:
+        assert isinstance(trained_as, TrainedWider)
+        session = Session(trained_as.network, source, recipe, fabric, odd_resnet())
         epochs = [session.run_epoch(number) for number in range(5)]
-        for name, value in stand_in.trained.named_parameters():
-            own = stand_in.growth.narrowed(name, value.detach())
-            assert torch.equal(stand_in.growth.widened(name, own), value), name
+        for name, value in trained_as.network.named_parameters():
+            own = trained_as.growth.narrowed(name, value.detach())
+            assert torch.equal(trained_as.growth.widened(name, own), value), name
     assert epochs[-1].loss < epochs[0].loss
 
 
@@ -186,16 +206,38 @@ def layer_norm_network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 6, 3), nn.GroupNorm(1, 6), nn.SiLU(), nn.Flatten(), nn.Linear(96, 4))
 
 
-def test_a_network_that_would_notice_is_trained_as_it_is_and_says_so_if_asked(
-    capsys: pytest.CaptureFixture[str],
+def test_a_network_that_would_notice_is_trained_as_it_is_and_says_so_if_verbose(
+    capsys: pytest.CaptureFixture[str], widening_pays: Decide
 ) -> None:
     one, other = layer_norm_network(), layer_norm_network()
-    fit(one, pictures(), RECIPE, widen=8, device="cpu")
+    widening_pays(True)
+    fit(one, pictures(), RECIPE, device="cpu")
     assert capsys.readouterr().err == ""
-    fit(other, pictures(), RECIPE, widen=1, device="cpu")
+    fit(other, pictures(), RECIPE, accelerate=False, device="cpu")
     assert same(weights(one), weights(other))
-    fit(other, pictures(), replace(RECIPE, epochs=1), widen=8, device="cpu", verbose=True)
+    fit(other, pictures(), replace(RECIPE, epochs=1), device="cpu", verbose=True)
     assert capsys.readouterr().err.startswith("The network is trained in its own widths: outputs differ by")
+
+
+@pytest.mark.parametrize("reason", ["own loss", "own score", "accelerate", "finished"])
+def test_the_network_itself_is_trained_if_others_may_refer_to_it_or_nothing_is_left_to_do(
+    reason: str, monkeypatch: pytest.MonkeyPatch, widening_pays: Decide, tmp_path: Path
+) -> None:
+    tried: list[nn.Module] = []
+    widening_pays(True)
+    monkeypatch.setattr(widening, "growth_for", lambda model, inputs, multiple: tried.append(model) or "as a test")
+    recipe = replace(RECIPE, epochs=1)
+    fit(network(), pictures(), recipe, folder=tmp_path, device="cpu")
+    assert len(tried) == 1
+    if reason == "own loss":
+        fit(network(), pictures(), recipe, loss=nn.CrossEntropyLoss(), device="cpu")
+    elif reason == "own score":
+        fit(network(), pictures(), recipe, score=lambda model, batches: 0.0, device="cpu")
+    elif reason == "accelerate":
+        fit(network(), pictures(), recipe, accelerate=False, device="cpu")
+    else:
+        fit(network(), pictures(), recipe, folder=tmp_path, device="cpu")
+    assert len(tried) == 1
 
 
 def test_networks_that_others_know_are_left_alone() -> None:
@@ -207,16 +249,16 @@ def test_networks_that_others_know_are_left_alone() -> None:
     next(watched.parameters()).register_hook(lambda gradient: gradient)
     compiled.compile()
     assert {growth_for(model, inputs, 8) for model in (hooked, watched, compiled)} == {
-        "it is compiled or has hooks, which might know it"
+        "it is compiled or has hooks, which refer to it"
     }
     assert "does not run on the example" in str(growth_for(nn.Sequential(nn.Conv2d(3, 5, 1)), inputs, 8))
 
 
-def test_dropout_draws_other_masks_and_trains_as_well() -> None:
-    found = [
-        fit(network(dropout=0.2), pictures(), replace(RECIPE, epochs=4), widen=widen, device="cpu").last
-        for widen in (1, 8)
-    ]
+def test_dropout_draws_other_masks_and_trains_as_well(widening_pays: Decide) -> None:
+    found = []
+    for pays in (False, True):
+        widening_pays(pays)
+        found.append(fit(network(dropout=0.2), pictures(), replace(RECIPE, epochs=4), device="cpu").last)
     assert found[0].loss != found[1].loss
     assert found[0].loss == pytest.approx(found[1].loss, rel=0.3)
 
@@ -235,13 +277,7 @@ def test_widths_are_rounded_where_it_is_faster_and_repaid(monkeypatch: pytest.Mo
     monkeypatch.setattr(widening, "half_type", lambda fabric: fabric.half)
     gpu, cpu = (SimpleNamespace(device=torch.device(kind), half=torch.bfloat16) for kind in ("cuda", "cpu"))
     single = SimpleNamespace(device=torch.device("cuda"), half=None)
-    source = SimpleNamespace(steps=390)
-
-    def found(fabric: Any, epochs: int = 100) -> bool:
-        return is_worthwhile(replace(RECIPE, epochs=epochs), source, fabric)  # type: ignore[arg-type]
-
-    assert [found(gpu), found(cpu), found(single), found(gpu, epochs=3)] == [True, False, False, False]
-    assert [multiple_of(None, True), multiple_of(None, False)] == [8, 1]
-    assert [multiple_of(16, False), multiple_of(1, True)] == [16, 1]
-    with pytest.raises(InvalidOption, match="widen is 0"):
-        multiple_of(0, True)
+    assert is_worthwhile(2000, gpu)  # type: ignore[arg-type]
+    assert not is_worthwhile(1999, gpu)  # type: ignore[arg-type]
+    assert not is_worthwhile(2000, cpu)  # type: ignore[arg-type]
+    assert not is_worthwhile(2000, single)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from torch import nn
 
 import aacp
 from aacp.cli import main
-from aacp.data.devices import device_of
+from aacp.data.devices import device_of, usable_cores
 
 MISSING = [
-    ("gpu", r"'gpu' is no device\. Use cpu, cuda, or"),
-    ("cuda", r"There is no CUDA device here\. Use"),
-    ("meta", r"There is no device 'meta' here\. Use"),
+    ("gpu", r"'gpu' is not a device\. Use cpu, cuda, or"),
+    ("cuda", r"This machine has no CUDA device\. Use"),
+    ("meta", r"This machine has no device 'meta'\. Use"),
 ]
 RECIPE = aacp.Recipe(epochs=1, batch_size=4, lr=0.1)
 CALLS: dict[str, Callable[..., Any]] = {
@@ -65,7 +66,7 @@ def test_commands_say_so_in_one_line(
 def test_a_gpu_beyond_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     have_gpus(monkeypatch, 2)
     assert [str(device_of(name)) for name in (None, "cuda", "cuda:1", "cpu")] == ["cuda", "cuda", "cuda:1", "cpu"]
-    with pytest.raises(aacp.InvalidOption, match=r"3 GPUs are needed, but 2 are here\. Use"):
+    with pytest.raises(aacp.InvalidOption, match=r"3 GPUs are needed, but this machine has 2\. Use"):
         device_of("cuda:2")
     with pytest.raises(aacp.InvalidOption, match=r"cuda:1 is one device, but 2 processes need one each\. Use cuda"):
         device_of("cuda:1", processes=2)
@@ -75,3 +76,13 @@ def test_the_cpu_is_one_device() -> None:
     part = torch.randn(8, 3, 8, 8), torch.arange(8) % 2
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
     assert aacp.fit(model, part, RECIPE, device="cpu:0").last.epoch == 1
+
+
+def test_usable_cores_are_those_of_the_process_or_else_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert usable_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS and Windows
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert usable_cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1

@@ -85,6 +85,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         return split(source, batch_size=batch_size, **options)
 
     monkeypatch.setattr(recalibration.Batches, "of", of)
+    monkeypatch.setattr(recalibration, "CPU_BATCH_SIZE", 5)
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_recalibrate_equals_the_statistics_of_the_concatenated_batches(split: st
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_small_batches_side_by_side_equal_one_batch(expected: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_batches_in_step_equal_one_batch(expected: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
     model = deep()
     monkeypatch.setattr(recalibration, "_norm_by_norm", None)  # not to be called
     threads = threading.active_count()
@@ -133,7 +134,7 @@ def test_small_batches_side_by_side_equal_one_batch(expected: Statistics, monkey
 @pytest.mark.usefixtures("little_memory")
 def test_norm_by_norm_in_small_batches_equals_one_batch(expected: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
     model = deep()
-    monkeypatch.setattr(recalibration, "_side_by_side", None)  # not to be called
+    monkeypatch.setattr(recalibration, "_in_one_pass", None)  # not to be called
     assert aacp.recalibrate(model, IMAGES).norms == 19
     close(statistics(model), expected)
 
@@ -327,7 +328,7 @@ def test_a_failure_in_the_last_batch_leaves_everything_as_it_was(memory: str, re
     model, images = small(), IMAGES.clone()
     images[-1, 0, 0, 0] = float("nan")
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(aacp.InvalidData, match="batch norm 1 is not finite"):
+    with pytest.raises(aacp.InvalidData, match="input of batch norm 1 is not finite"):
         aacp.recalibrate(model, images)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any(norm._forward_pre_hooks for norm in norms_of(model).values())
@@ -343,6 +344,30 @@ def test_batches_that_take_different_ways_are_refused_and_their_threads_ended() 
     with pytest.raises(aacp.InvalidData, match=r"different ways through the network: they are at \['a', 'b'\]"):
         aacp.recalibrate(Block(run, a=nn.BatchNorm2d(3), b=nn.BatchNorm2d(3)), IMAGES)
     assert threading.active_count() == threads
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_batches_that_take_different_ways_are_rejected_norm_by_norm_too() -> None:
+    def run(m: Any, x: Tensor) -> Tensor:
+        return m.a(x) if len(x) == 5 else m.b(x)
+
+    with pytest.raises(aacp.InvalidData, match="Only 4 of 5 batches reach batch norm a"):
+        aacp.recalibrate(Block(run, a=nn.BatchNorm2d(3), b=nn.BatchNorm2d(3)), IMAGES)
+
+
+def test_one_batch_runs_in_the_thread_of_the_caller() -> None:
+    threads = []
+    model = small()
+    model[0].register_forward_pre_hook(lambda *_: threads.append(threading.current_thread()))
+    aacp.recalibrate(model, IMAGES)
+    assert threads == [threading.current_thread()]
+
+
+def test_a_batch_norm_called_by_keyword_is_recalibrated() -> None:
+    model = Block(lambda m, x: m.norm(input=x), norm=nn.BatchNorm2d(3)).eval()
+    expected = exact(chain(nn.BatchNorm2d(3)), IMAGES)["0"]
+    aacp.recalibrate(model, IMAGES)
+    close(statistics(model), {"norm": expected})
 
 
 def test_an_error_of_the_network_is_let_go_of_once_it_is_handled() -> None:
@@ -369,7 +394,7 @@ def test_an_error_of_the_network_is_let_go_of_once_it_is_handled() -> None:
     [
         (lambda: chain(nn.Flatten(), nn.BatchNorm1d(3)), torch.randn(1, 3), "norm 1 saw 1 value per channel"),
         (lambda: chain(conv(3, 4), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4)), IMAGES[:1], "norm 2 saw 1 value"),
-        (small, IMAGES.log(), "reaches batch norm 1 is not finite"),
+        (small, IMAGES.log(), "input of batch norm 1 is not finite"),
         (small, torch.randn(2, 5, 8, 8), "does not run on the calibration images: RuntimeError"),
         (small, [], "empty"),
     ],

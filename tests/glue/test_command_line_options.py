@@ -364,3 +364,10 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
         assert found["loss"] == "loss"
     else:
         assert found == CHECKS[name].changes
+
+
+def test_a_search_that_took_over_evaluations_can_be_finished(searched: Path, tmp_path: Path) -> None:
+    short = ("--evaluations", "2", "--calibration", "16", "--seed", "3", "--from", searched, "--run", tmp_path)
+    assert invoke("search", MODEL, *DATA, "--prune-macs", "0.4", *short).exit_code == 0
+    found = requested(tmp_path, "finetune", tmp_path, "--device", "cpu", anew=True)
+    assert found["known_from"] == [str(searched)]

@@ -1,4 +1,4 @@
-"""Several processes: they train as well as one, and the loss of one is told and can be mended."""
+"""Several processes: they train as well as one, and the loss of one is reported and can be repaired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aacp.cli import main
 from aacp.errors import InvalidOption
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import LOG
-from aacp.train.devices import make_fabric
+from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
 from estimate.ranks import free_port
 
@@ -65,7 +65,7 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
     out, err = process.communicate(timeout=180)
     assert process.returncode == 1, err
     assert "WorkerFailed: Process" in err
-    assert f"it goes on from the last finished epoch in {tmp_path / 'two'}" in err
+    assert f"it resumes from the last finished epoch in {tmp_path / 'two'}" in err
     assert "Traceback" not in err
     assert out == ""
 
@@ -87,10 +87,10 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
         assert shared["loss"] == pytest.approx(alone["loss"], rel=0.1)
 
 
-def test_what_cannot_be_launched_is_refused() -> None:
+def test_what_cannot_be_launched_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="processes is 0"):
         run_in_processes(print, processes=0)
-    with pytest.raises(InvalidOption, match="'gpu' is no device"):
+    with pytest.raises(InvalidOption, match="'gpu' is not a device"):
         make_fabric(device="gpu")
     with pytest.raises(InvalidOption, match=r"no CUDA device|100 GPUs"):
         make_fabric(device="cuda:99")

@@ -1,7 +1,7 @@
-"""Likeness: whether a grown network computes and learns what the network it was grown from does.
+"""Check that a grown network computes and learns the same as the network it was grown from.
 
-Both run on the same few examples in double precision, in evaluation and in training mode: outputs, gradients and
-statistics must agree, and no gradient may reach what is new.
+Both run on the same few examples in double precision, in evaluation and in training mode. Outputs, gradients and
+statistics must agree, and no gradient may reach the new channels.
 """
 
 from __future__ import annotations
@@ -14,60 +14,65 @@ from torch import nn
 
 from aacp.accelerate.growing import Growth
 from aacp.errors import first_line
-from aacp.graph.tracing import lively_twin
-from aacp.graph.verification import compare, outputs
+from aacp.graph.examples import tensors_in
+from aacp.graph.verification import compare, randomised_copy
 from aacp.modules import named_tensors
 
-TOLERANCE = 1e-7  # rounding grows on its way through batch norms, from 1e-16; a channel that is noticed shows at once
-# Added to every bias in turn: a largest or smallest of channels notices a new one only where the others pass zero.
+TOLERANCE = 1e-7  # batch norms amplify rounding errors of 1e-16 to nearly this; a real difference is far larger
+# Shifts of all biases to try: max/min over channels reacts to an added zero channel only if all others are below/above
+# zero.
 SHIFTS = (0.0, -8.0, 8.0)
-# They silence a channel or leave it, and zero stays zero. Others, that draw new values, are not forgiven.
+# Multiplicative dropout keeps zeros zero, so it is switched off here; layers that add noise are not.
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
-def difference(
-    model: nn.Module, growth: Growth, arguments: tuple[Any, ...], *, learns: bool = True, seed: int = 0
-) -> str | None:
-    """How a grown network differs from the model on an example in double precision, None if it does not.
+def difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], seed: int = 0) -> str | None:
+    """Describe how a grown network differs from the model; None if it does not.
 
-    With `learns=False` only what it computes in evaluation mode is compared. Dropout is left out of the comparison: a
-    wider network draws other masks, of the same kind.
+    Dropout is switched off: a wider network draws different masks from the same distribution.
+
+    Args:
+        model: the network, in double precision.
+        growth: the growth to check.
+        arguments: the network's inputs, in double precision.
+        seed: of random weights and of whatever the network draws.
     """
     with torch.random.fork_rng(devices=[]):
         try:
-            found = (_difference(model, growth, arguments, learns, seed, shift) for shift in SHIFTS)
+            found = (_difference(model, growth, arguments, seed, shift) for shift in SHIFTS)
             return next((trouble for trouble in found if trouble is not None), None)
-        except Exception as error:  # whatever the network's own code raises on sizes it does not expect
+        except Exception as error:  # raised by the user's network on sizes that its code does not expect
             return first_line(error)
 
 
-def _difference(
-    model: nn.Module, growth: Growth, arguments: tuple[Any, ...], learns: bool, seed: int, shift: float
-) -> str | None:
-    narrow = lively_twin(model, arguments, seed, torch.float64).requires_grad_(learns)
+def _difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], seed: int, shift: float) -> str | None:
+    narrow = randomised_copy(model, arguments, seed, torch.float64).requires_grad_()
     for name, value in narrow.named_parameters():
         if name.rpartition(".")[2] == "bias":
             value.data += shift
     wide = growth.grown(narrow)
-    for training in (False, True) if learns else (False,):
-        expected, found = (_ran(network, arguments, training, seed) for network in (narrow, wide))
-        troubles = [_verdict("outputs", expected, found)]
-        if learns:
-            troubles += [_gradients_differ(narrow, wide, growth), _statistics_differ(narrow, wide, growth)]
+    for training in (False, True):
+        expected = _run(narrow, arguments, training, seed)
+        found = _run(wide, arguments, training, seed)
+        troubles = (
+            _verdict("outputs", expected, found),
+            _gradients_differ(narrow, wide, growth),
+            _statistics_differ(narrow, wide, growth),
+        )
         for trouble in filter(None, troubles):
             return f"{trouble} in {'training' if training else 'evaluation'} mode"
     return None
 
 
-def _ran(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: int) -> list[torch.Tensor]:
-    """What the network returns; if it learns, it has gradients of a random sum of that afterwards."""
+def _run(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: int) -> list[torch.Tensor]:
+    """The network's outputs; the parameters then have the gradients of a random weighted sum of them."""
     network.train(training)
     for module in network.modules():
         if isinstance(module, DROPOUTS):
             module.eval()
     network.zero_grad()
     torch.default_generator.manual_seed(seed)  # which `torch.manual_seed` would do to every GPU as well
-    found = outputs(network(*copy.deepcopy(arguments)))
+    found = tensors_in(network(*copy.deepcopy(arguments)))
     generator = torch.Generator().manual_seed(seed)
     drawn = [(value, torch.randn(value.shape, generator=generator, dtype=torch.float64)) for value in found]
     sums = [(value * weight).sum() for value, weight in drawn if value.requires_grad]
@@ -88,7 +93,7 @@ def _gradients_differ(narrow: nn.Module, wide: nn.Module, growth: Growth) -> str
         kept = growth.narrowed(name, found)
         if found.count_nonzero() != kept.count_nonzero():
             return f"a gradient reaches the new channels of {name}"
-        # Of what has no gradient but rounding, such as a bias before a batch norm, nothing is asked.
+        # The bound has a floor, because the gradient of a bias before a batch norm is nothing but rounding.
         bound = TOLERANCE * max(float(expected.abs().max()), 1e-4 * largest) if expected.numel() else 0.0
         if not bool(((kept - expected).abs() <= bound).all()):
             return f"the gradient of {name} differs"

@@ -1,7 +1,7 @@
-"""Halves: the weights that multiplications read, in half precision, copied all at once.
+"""HalfWeights: half-precision copies of the weights that multiplications read, all made at once.
 
-Autocast makes such copies one by one, at every step, and turns every gradient back by itself: two kernels for each
-layer. The numbers are the same. Captured steps use this.
+Autocast makes these copies one by one in every step and converts every gradient back by itself, which is two kernels
+for each layer. The numbers are the same.
 """
 
 from __future__ import annotations
@@ -16,24 +16,18 @@ from aacp.torch_internals import copy_each
 from aacp.train.teaching import CONVERTIBLE
 
 
-class Halves:
-    """Copies of a network's convolution and linear weights, and the way of their gradients to the weights."""
+class HalfWeights:
+    """Runs a network with half-precision copies of its convolution and linear weights."""
 
     def __init__(self, model: nn.Module, half: torch.dtype) -> None:
-        # Torch's own layers alone: one that computes something of its weight first would do it in half precision.
-        held = [
-            (type(module) in CONVERTIBLE and name in ("weight", "bias"), id(parameter))
-            for module in model.modules()
-            for name, parameter in module.named_parameters(recurse=False)
-        ]
-        read, others = ({key for is_read, key in held if is_read is wanted} for wanted in (True, False))
-        known = {name: p for name, p in model.named_parameters() if id(p) in read - others and p.requires_grad}
-        self.model, self.names = model, list(known)
-        self.weights: list[torch.Tensor] = list(known.values())
+        chosen = _converted_parameters(model)
+        self.model = model
+        self.names = list(chosen)
+        self.weights: list[torch.Tensor] = list(chosen.values())
         self.copies = [torch.empty_like(weight, dtype=half).requires_grad_() for weight in self.weights]
 
     def __call__(self, inputs: Any) -> Any:
-        """What the network says of its inputs, with copies made now; gradients will gather in these."""
+        """The network's outputs, with copies made now. Gradients will accumulate in the copies."""
         with torch.no_grad():
             copy_each(self.copies, self.weights)
         for copy in self.copies:
@@ -41,15 +35,30 @@ class Halves:
         arguments = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
         named = inputs if isinstance(inputs, dict) else {}
         copies = dict(zip(self.names, self.copies, strict=True))
-        # Fabric's wrapper holds the network under two names, and a call that ties them would leave the copies in place.
-        # Weights that are tied within the network are read under their other names as they are, and autocast.
+        # Fabric's wrapper holds the network under two names; with tie_weights the call would leave the copies in place.
+        # A weight that the network itself uses under a second name is read there uncopied, and converted by autocast.
         return functional_call(self.model, copies, arguments, named, tie_weights=False)
 
     @torch.no_grad()
-    def hand_over(self) -> None:
-        """Give every weight the gradient of its copy, beside what it may have got itself."""
+    def pass_on_gradients(self) -> None:
+        """Add the gradient of every copy to that of its weight."""
         reached = [(w, c.grad) for w, c in zip(self.weights, self.copies, strict=True) if c.grad is not None]
         gradients = [torch.empty_like(weight) for weight, _ in reached]
         copy_each(gradients, [gradient for _, gradient in reached])
         for (weight, _), gradient in zip(reached, gradients, strict=True):
             weight.grad = gradient if weight.grad is None else weight.grad + gradient
+
+
+def _converted_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The trained parameters that only torch's own convolutions and linear layers read.
+
+    A subclass may compute something from its weight first, which must happen in single precision.
+    """
+    converted: set[int] = set()
+    others: set[int] = set()
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            is_multiplied = type(module) in CONVERTIBLE and name in ("weight", "bias")
+            (converted if is_multiplied else others).add(id(parameter))
+    chosen = converted - others
+    return {name: p for name, p in model.named_parameters() if id(p) in chosen and p.requires_grad}

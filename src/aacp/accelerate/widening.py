@@ -1,97 +1,133 @@
-"""Widening: a network trained inside a wider one that suits the hardware, and taken out of it afterwards.
+"""Widening: train a network inside a wider one that suits the hardware, and take it out afterwards.
 
-Tensor cores want channels in multiples of eight, and a pruned network has what is left. The wider network computes and
-learns the same (`aacp.accelerate.equivalence` makes sure of it), so that only the time it takes is another.
+Tensor cores need channel counts in multiples of eight, which pruned networks rarely have. The wider network computes
+and learns the same, which `aacp.accelerate.equivalence` checks first; only the time differs.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, rounded_widths
+from aacp.accelerate.norms import fast_norms
 from aacp.data.batches import batch_size_of, moved
-from aacp.errors import InvalidOption, first_line
-from aacp.graph.tracing import followed
+from aacp.errors import first_line
+from aacp.graph.unverified import trace_unverified
 from aacp.modules import copy_module, has_external_references
 from aacp.torch_internals import Convolution, pytree
 from aacp.train.device_batches import DeviceBatches
+from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches
-from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.session import half_type
+from aacp.train.trained_as import State, TrainedAs, TrainedDirectly
 
-MULTIPLE = 8  # of channels in half precision, for which cuDNN has kernels on tensor cores
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+MULTIPLE = 8  # channel counts in half precision for which cuDNN has tensor-core kernels are multiples of this
 REPAID_AFTER = 2000  # steps: tracing and comparing take seconds, and a step gains a few milliseconds at most
-EXAMPLES = 4  # to compare on: of fewer, statistics would be poor
+EXAMPLES = 4  # training examples for the comparison; batch statistics of fewer would be poor
 
 
 @dataclass(frozen=True)
-class TrainedAs:
-    """The network that is trained in a model's stead: the model itself, or a wider one."""
+class TrainedWider:
+    """A wider network that is optimised in place of the user's."""
 
-    trained: nn.Module
-    growth: Growth | None = None
+    network: nn.Module
+    growth: Growth
+
+    def own(self, state: State) -> State:
+        return {name: self.growth.narrowed(name, tensor) for name, tensor in state.items()}
+
+    def grown(self, state: State) -> State:
+        return {name: self.growth.widened(name, tensor) for name, tensor in state.items()}
 
 
-def is_worthwhile(recipe: Recipe, source: DeviceBatches | LoaderBatches, fabric: Fabric) -> bool:
-    """Whether a run would be faster with networks made for the hardware, and lasts long enough to look for them."""
+@contextmanager
+def faster_network(
+    model: nn.Module,
+    source: DeviceBatches | LoaderBatches,
+    fabric: Fabric,
+    steps: int,
+    is_replaceable: bool,
+    verbose: bool,
+) -> Iterator[TrainedAs]:
+    """The network to optimise for a model: a wider one if that is faster, with our batch norms if they apply.
+
+    Args:
+        model: the user's network, which has the trained weights after the context.
+        source: the training data, of which a few examples are used to compare the two networks.
+        fabric: the devices.
+        steps: how many steps the run has.
+        is_replaceable: whether another network may be optimised in place of the model.
+        verbose: whether to report on stderr why the network keeps its own widths.
+    """
+    chosen: AbstractContextManager[TrainedAs] = nullcontext(TrainedDirectly(model))
+    if is_replaceable and is_worthwhile(steps, fabric):
+        chosen = widened(model, example_inputs(source, fabric), fabric, MULTIPLE, verbose)
+    with chosen as trained_as, fast_norms(trained_as.network, fabric):
+        yield trained_as
+
+
+def is_worthwhile(steps: int, fabric: Fabric) -> bool:
+    """Whether wider networks are faster on this device, and the run is long enough to repay the preparations."""
     is_faster = fabric.device.type == "cuda" and half_type(fabric) is not None
-    return is_faster and recipe.epochs * source.steps >= REPAID_AFTER
-
-
-def multiple_of(widen: int | None, is_of_use: bool) -> int:
-    """What widths are rounded up to: as asked, or 8 where that is of use; 1 leaves them alone."""
-    if widen is not None and widen < 1:
-        raise InvalidOption(f"widen is {widen}, but widths are multiples of 1 or more. Give 8, or 1 for none.")
-    return widen if widen is not None else MULTIPLE if is_of_use else 1
+    return is_faster and steps >= REPAID_AFTER
 
 
 @contextmanager
 def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int, verbose: bool = False) -> Iterator[TrainedAs]:
-    """What to train for a model, which has its weights in the end, whatever that is."""
-    # One process decides for all, as they must agree.
-    found = growth_for(model, inputs, multiple) if fabric.is_global_zero and multiple > 1 else None
+    """The network to optimise: a wider one if there is an equivalent one, and the model itself otherwise.
+
+    Args:
+        model: the user's network. After the context, and after an error in it, it has the weights of the wider one.
+        inputs: a few examples to compare the two networks on.
+        fabric: the devices; its first process decides for all.
+        multiple: what widths are rounded up to a multiple of.
+        verbose: whether to report on stderr why the network keeps its own widths.
+    """
+    found = growth_for(model, inputs, multiple) if fabric.is_global_zero else None
     growth = fabric.broadcast(found)
     if isinstance(growth, str) and verbose and fabric.is_global_zero:
         sys.stderr.write(f"The network is trained in its own widths: {growth}.\n")
     if not isinstance(growth, Growth):
-        yield TrainedAs(model)
+        yield TrainedDirectly(model)
         return
-    stand_in = TrainedAs(growth.grown(model), growth)
+    wider = growth.grown(model)
     try:
-        yield stand_in
+        yield TrainedWider(wider, growth)
     finally:
-        growth.write_back(stand_in.trained, model)
+        growth.write_back(wider, model)
 
 
-def growth_for(model: nn.Module, inputs: Any, multiple: int, *, learns: bool = True) -> Growth | str:
-    """The growth that makes as many widths as can be multiples of a number, or in words why there is none."""
-    if not any(layer.out_channels % multiple for layer in model.modules() if isinstance(layer, Convolution)):
+def growth_for(model: nn.Module, inputs: Any, multiple: int) -> Growth | str:
+    """The growth that makes as many widths as possible multiples of a number, or the reason why there is none."""
+    convolutions = [layer for layer in model.modules() if isinstance(layer, Convolution)]
+    if not any(layer.out_channels % multiple for layer in convolutions):
         return f"they are multiples of {multiple}"
     if any(map(has_external_references, model.modules())):
-        return "it is compiled or has hooks, which might know it"
+        return "it is compiled or has hooks, which refer to it"
     with torch.random.fork_rng(devices=[]):
         try:
             twin = copy_module(model).cpu()
-            _, assembled, arguments = followed(twin, inputs, dtype=torch.float64)
+            _, assembled, arguments = trace_unverified(twin, inputs, dtype=torch.float64)
             growth = Growth(twin, assembled.graph, rounded_widths(assembled.graph, multiple))
-        except Exception as error:  # whatever the network or the tracer raises: if it matters, training will tell
+        except Exception as error:  # raised by the user's network or the tracer; training can do without widening
             return first_line(error)
         if growth.widths == tuple(assembled.graph.full):
             return "none of them can be widened"
-        return difference(twin, growth, arguments, learns=learns) or growth
+        return difference(twin, growth, arguments) or growth
 
 
-def examples(source: DeviceBatches | LoaderBatches, fabric: Fabric) -> Any:
+def example_inputs(source: DeviceBatches | LoaderBatches, fabric: Fabric) -> Any:
     """The inputs of a few training examples, on the CPU; None if there are none."""
     with global_seed(fabric.device, 0):
         inputs, _ = next(source.epoch(0), (None, None))
@@ -99,7 +135,7 @@ def examples(source: DeviceBatches | LoaderBatches, fabric: Fabric) -> Any:
         return None
     count = batch_size_of((inputs, None))
 
-    def few(tensor: torch.Tensor) -> torch.Tensor:
+    def first_few(tensor: torch.Tensor) -> torch.Tensor:
         return tensor[:EXAMPLES] if tensor.dim() and len(tensor) == count else tensor
 
-    return moved(pytree.tree_map_only(torch.Tensor, few, inputs), torch.device("cpu"))
+    return moved(pytree.tree_map_only(torch.Tensor, first_few, inputs), torch.device("cpu"))

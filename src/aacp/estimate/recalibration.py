@@ -1,37 +1,44 @@
-"""Recalibration: batch norms given the statistics of what reaches them, exactly, over all calibration images.
+"""Recalibration: every batch norm gets the exact statistics of what reaches it over all calibration images.
 
-All images reach a batch norm before any of them passes it: what it sees has been normalised by the exact statistics of
-the one before, so how a loader cut the images into batches does not matter. Where that is too much for the memory, the
-same statistics are had from one pass for each batch norm.
+All images reach a batch norm before any of them passes it: it takes the statistics of its input over all images and
+then normalises by them. So a deep batch norm sees what was normalised by the exact statistics of those before it,
+however the images are split into batches. On a GPU all images are one batch, on a CPU small batches go in step. Where
+memory is too small for that, each batch norm needs a pass of its own; the result is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from aacp.data.batches import Batches, batch_size_of, free_memory
-from aacp.errors import InvalidData
+from aacp.data.batches import Batches, batch_size_of, call, free_memory
+from aacp.errors import AACPError, InvalidData, first_line
 from aacp.estimate.moments import Moments
-from aacp.estimate.synchronised_forward import Lockstep, run
+from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.modules import evaluating
-from aacp.torch_internals import BatchNorm
+from aacp.torch_internals import BatchNorm, pytree
 
-LIVE_ACTIVATIONS = 40  # at most so many times the bytes of its inputs a network holds at once (MobileNetV2: 20)
+Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
+CPU_BATCH_SIZE = 128  # images that go through the network at once on a CPU
+LIVE_ACTIVATIONS = 40  # upper bound on live activations, as a multiple of the input bytes (MobileNetV2: 20)
 
 
 @dataclass(frozen=True)
 class Recalibration:
-    """What was done: how many batch norms were set, from how many images; and how many could not be."""
+    """How many batch norms were recalibrated, and on how many images.
+
+    Batch norms that are operators of an exported graph, not modules, keep their statistics: `out_of_reach` counts them.
+    """
 
     norms: int
     images: int
-    out_of_reach: int = 0  # operators of an exported graph, not modules: what they normalise by stays as it is
+    out_of_reach: int = 0
 
     def __str__(self) -> str:
         done = f"{self.norms} batch norms recalibrated on {self.images:,} images."
@@ -46,29 +53,63 @@ class Recalibration:
 def recalibrate(model: nn.Module, data: Any, *, images: int | None = None) -> Recalibration:
     """Set the running mean and variance of every batch norm to those of its inputs over all of `data`.
 
-    Population statistics; everything else, training mode included, stays as it is. If anything fails on the way, the
-    old statistics are put back. The result says, in words too, if there was nothing to set or nothing that could be.
+    These are population statistics and do not depend on how the data is split into batches. Nothing else changes, not
+    even the training mode. If anything fails, the old statistics are restored.
+
+    Args:
+        model: the network, changed in place.
+        data: a loader, a data set, tensors or Batches.
+        images: use only the first N images; None uses all.
     """
-    norms, out_of_reach = running_norms(model), _norm_operators(model)
+    norms = running_norms(model)
+    out_of_reach = _norm_operators(model)
     if not norms:
         return Recalibration(0, 0, out_of_reach)
     device = next(iter(norms.values())).running_mean.device  # type: ignore[union-attr]
     batches = Batches.of(data, images=images, device=device)
-    with evaluating(model), restored_on_failure(list(norms.values())), torch.no_grad():
-        reached = settle_statistics(model, norms, batches)
+    with evaluating(model), _restored_on_failure(norms), torch.no_grad():
+        reached = _set_statistics(model, norms, batches)
     return Recalibration(reached, batches.images, out_of_reach)
 
 
-def settle_statistics(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
-    """Statistics of a network in evaluation mode; returns how many batch norms were reached.
+def running_norms(model: nn.Module) -> Norms:
+    """The batch norms that keep running statistics, by name."""
+    modules = model.named_modules()
+    return {name: m for name, m in modules if isinstance(m, BatchNorm) and m.running_mean is not None}
 
-    All batches together if the memory holds what they hold, otherwise norm by norm, in batches that are halved as
-    often as the memory asks for it.
-    """
-    with suppress(torch.OutOfMemoryError):
-        if _fits(batches):
-            size = batches.images if has_untracked_norms(model) else max(map(batch_size_of, batches))
-            return _side_by_side(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
+
+def _norm_operators(model: nn.Module) -> int:
+    """The number of batch norms that are operators of graph modules, which torch.export and our exported form make."""
+    graphs = [module.graph for module in model.modules() if isinstance(module, fx.GraphModule)]
+    calls = [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    return sum("batch_norm" in call for call in calls)
+
+
+def _has_untracked_norms(model: nn.Module) -> bool:
+    """Whether a batch norm has no running statistics and always normalises by those of the batch at hand."""
+    return any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules())
+
+
+@contextmanager
+def _restored_on_failure(norms: Norms) -> Iterator[None]:
+    """Restore the running statistics if the block raises."""
+    before = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms.values()]  # type: ignore[union-attr]
+    try:
+        yield
+    except BaseException:
+        for norm, (mean, variance) in zip(norms.values(), before, strict=True):
+            norm.running_mean.copy_(mean)  # type: ignore[union-attr]
+            norm.running_var.copy_(variance)  # type: ignore[union-attr]
+        raise
+
+
+def _set_statistics(model: nn.Module, norms: Norms, batches: Batches) -> int:
+    """Set the statistics of a network in evaluation mode; returns the number of batch norms that were reached."""
+    if _fits(batches):
+        one_batch = batches.device.type != "cpu" or _has_untracked_norms(model)
+        size = batches.images if one_batch else CPU_BATCH_SIZE
+        with suppress(torch.OutOfMemoryError):
+            return _in_one_pass(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
     torch.cuda.empty_cache()
     size = max(map(batch_size_of, batches))
     while True:
@@ -81,120 +122,122 @@ def settle_statistics(model: nn.Module, norms: dict[str, BatchNorm], batches: Ba
 
 
 def _fits(batches: Batches) -> bool:
-    """Whether it is worth trying: on a CPU, too much memory is not an error but the end of the process."""
+    """Whether one pass is worth trying: too little memory is an error on a GPU, but the end of the process on a CPU."""
     return batches.device.type != "cpu" or batches.bytes * LIVE_ACTIVATIONS <= free_memory()
 
 
-def running_norms(model: nn.Module) -> dict[str, BatchNorm]:
-    """The batch norms that keep running statistics, by name."""
-    modules = model.named_modules()
-    return {name: m for name, m in modules if isinstance(m, BatchNorm) and m.running_mean is not None}
+def _in_one_pass(model: nn.Module, norms: Norms, batches: Batches) -> int:
+    """One pass: each batch norm takes the statistics of its input over all batches, then normalises by them.
 
+    A batch norm that is called several times normalises by what it sees in each call, and ends with the statistics of
+    all calls together.
+    """
+    seen: dict[str, Moments] = {}
 
-def _norm_operators(model: nn.Module) -> int:
-    """How many batch norms are calls of functions, in networks that torch.export or our exported form has made."""
-    graphs = [module.graph for module in model.modules() if isinstance(module, fx.GraphModule)]
-    calls = [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
-    return sum("batch_norm" in call for call in calls)
+    # Paper: "post-statistics" of some batches. These are exact over all calibration images.
+    def meet(name: str, moments: Moments) -> None:
+        _write(moments, name, norms[name])
+        seen[name] = seen[name].plus(moments) if name in seen else moments
 
-
-def has_untracked_norms(model: nn.Module) -> bool:
-    """Whether there is a batch norm that always normalises by the batch at hand."""
-    return any(isinstance(module, BatchNorm) and module.running_mean is None for module in model.modules())
+    if len(batches) == 1:
+        with _at_inputs(norms, lambda name, x: meet(name, Moments.of(x))):
+            _run(model, next(batches.inputs()))
+    else:
+        in_step = SynchronisedForward(partial(_run, model), meet, batches)
+        with _at_inputs(norms, in_step.arrive):
+            in_step.run()
+    for name, moments in seen.items():
+        _write(moments, name, norms[name])
+    return len(seen)
 
 
 @contextmanager
-def restored_on_failure(norms: list[BatchNorm]) -> Iterator[None]:
-    """Put running statistics back if the block raises."""
-    before = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms]  # type: ignore[union-attr]
+def _at_inputs(norms: Norms, function: Callable[[str, torch.Tensor], None]) -> Iterator[None]:
+    """Call a function with the name and the input of each batch norm before the batch norm is applied."""
+
+    def hook(name: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+        return lambda _, arguments, named: function(name, arguments[0] if arguments else named["input"])
+
+    handles = [norm.register_forward_pre_hook(hook(name), with_kwargs=True) for name, norm in norms.items()]
     try:
         yield
-    except BaseException:
-        for norm, (mean, variance) in zip(norms, before, strict=True):
-            norm.running_mean.copy_(mean)  # type: ignore[union-attr]
-            norm.running_var.copy_(variance)  # type: ignore[union-attr]
-        raise
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
-def write(moments: Moments, name: str, norm: BatchNorm) -> None:
+def _write(moments: Moments, name: str, norm: BatchNorm) -> None:
     """Make moments the running statistics of a batch norm."""
     moments.require_spread(name)
     if not bool((torch.isfinite(moments.mean) & torch.isfinite(moments.variance)).all()):
         raise InvalidData(
-            f"What reaches batch norm {name or 'of the network'} is not finite. "
+            f"The input of batch norm {name or 'of the network'} is not finite. "
             "Look for NaN in the calibration images and in the weights."
         )
     norm.running_mean.copy_(moments.mean)  # type: ignore[union-attr]
     norm.running_var.copy_(moments.variance)  # type: ignore[union-attr]
 
 
-def _side_by_side(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
-    """One pass: each batch norm takes the statistics of all batches before it normalises any of them.
-
-    One that is called several times normalises each time by what it sees, and ends with the statistics of all.
-    """
-    seen: dict[str, Moments] = {}
-    for name, moments in Lockstep(model, dict(norms), batches).meetings():
-        write(moments, name, norms[name])
-        seen[name] = seen[name].plus(moments) if name in seen else moments
-    for name, moments in seen.items():
-        write(moments, name, norms[name])
-    return len(seen)
+def _run(model: nn.Module, inputs: Any) -> None:
+    """Run the network on a copy of its inputs, because its code may write into them."""
+    try:
+        call(model, pytree.tree_map_only(torch.Tensor, torch.clone, inputs))
+    except (AACPError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # the model's own code may raise anything
+        raise InvalidData(
+            f"{type(model).__name__} does not run on the calibration images: {first_line(error)}. "
+            "Give images of the shape that it was made for."
+        ) from error
 
 
 # -- where memory is short --------------------------------------------------------------------------------------------
 
 
 class _Reached(BaseException):
-    """The batch norm in question has its input: the rest of the pass is not needed (nor caught by the model's code)."""
+    """Ends a pass at the batch norm in question; not an Exception, so that the model's code does not catch it."""
 
 
-def _norm_by_norm(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> int:
-    """A pass for each batch norm, in the order they are reached, as far as that one."""
-    if has_untracked_norms(model) and len(batches) > 1:
-        raise InvalidData(
-            "The calibration images do not fit into the memory as one batch, and this network has a batch norm without "
-            "running statistics, which sees only one batch at a time. Give fewer calibration images."
-        )
-    order = _order(model, norms, batches)
-    if len(set(order)) < len(order):
-        raise InvalidData(
-            "The calibration images do not fit into the memory as one batch, and this network uses a batch norm "
-            "several times. Give fewer calibration images."
-        )
+def _norm_by_norm(model: nn.Module, norms: Norms, batches: Batches) -> int:
+    """One pass over all batches for each batch norm, in the order in which they are reached, as far as that one."""
+    order = _order(model, norms, next(batches.inputs()))
+    for problem, is_there in (
+        ("has a batch norm without running statistics", _has_untracked_norms(model) and len(batches) > 1),
+        ("uses a batch norm several times", len(set(order)) < len(order)),
+    ):
+        if is_there:
+            raise InvalidData(
+                "There is too little memory for one pass over all calibration images, and this network "
+                f"{problem}. Give fewer calibration images."
+            )
     for name in order:
-        _sum_over_batches(model, name, norms[name], batches)
+        _write(_moments_at(model, name, norms, batches), name, norms[name])
     return len(order)
 
 
-def _order(model: nn.Module, norms: dict[str, BatchNorm], batches: Batches) -> list[str]:
-    """The batch norms as they are reached."""
+def _order(model: nn.Module, norms: Norms, inputs: Any) -> list[str]:
+    """The names of the batch norms in the order in which they are reached."""
     order: list[str] = []
-
-    def hook(name: str, norm: BatchNorm) -> Any:
-        return norm.register_forward_pre_hook(lambda *_: order.append(name))
-
-    handles = [hook(name, norm) for name, norm in norms.items()]
-    try:
-        run(model, next(batches.inputs()))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with _at_inputs(norms, lambda name, _: order.append(name)):
+        _run(model, inputs)
     return order
 
 
-def _sum_over_batches(model: nn.Module, name: str, norm: BatchNorm, batches: Batches) -> None:
+def _moments_at(model: nn.Module, name: str, norms: Mapping[str, BatchNorm], batches: Batches) -> Moments:
+    """The moments of the input of one batch norm over all batches."""
     parts: list[Moments] = []
 
-    def take(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
-        parts.append(Moments.of(arguments[0]))
+    def take(_: str, x: torch.Tensor) -> None:
+        parts.append(Moments.of(x))
         raise _Reached
 
-    handle = norm.register_forward_pre_hook(take)
-    try:
+    with _at_inputs({name: norms[name]}, take):
         for inputs in batches.inputs():
             with suppress(_Reached):
-                run(model, inputs)
-    finally:
-        handle.remove()
-    write(Moments.joined(parts), name, norm)
+                _run(model, inputs)
+    if len(parts) < len(batches):
+        raise InvalidData(
+            f"Only {len(parts)} of {len(batches)} batches reach batch norm {name}: they take different ways through "
+            "the network. Give fewer calibration images, so that they form one batch."
+        )
+    return Moments.joined(parts)

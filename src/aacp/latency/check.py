@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.graph.signature import with_batch
+from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.runtimes.torch import timed_copy, torch_threads

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.graph.signature import with_batch
+from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import Deployment
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers

@@ -1,4 +1,4 @@
-"""Delivery: the pruned network as files, and how it compares as such with the original: size, exactness, time."""
+"""Delivery: the pruned network as files, and how these compare with the original in size, outputs and time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from aacp.artefact.header import ARTEFACT
 from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.estimate.inheritance import KeptChannels
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
 from aacp.latency.runtimes.registry import find_runtime
@@ -24,23 +25,31 @@ from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
 from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
-from aacp.structure import Structure
 
-ONNX = {"original": "original.onnx", "pruned": "pruned.onnx"}
+PRUNED_ONNX = "pruned.onnx"
 
 
 def save_network(
-    folder: RunFolder, network: nn.Module, graph: ChannelGraph, structure: Structure, model: str, example: Any
+    folder: RunFolder, network: nn.Module, graph: ChannelGraph, kept: KeptChannels, name: str | None, example: Any
 ) -> Path:
-    """The pruned network as safetensors, unless it is there; a file that was cut short is written anew."""
+    """Write the pruned network as safetensors, unless the file is there and complete.
+
+    Args:
+        folder: the run folder.
+        network: the pruned network; it is not changed.
+        graph: the channel graph that it was cut along.
+        kept: the channels that each group keeps.
+        name: the name that `build_model` builds the original by, or None.
+        example: an input, recorded by its shape.
+    """
     path = folder.path / ARTEFACT
-    if not _is_whole(path):
-        name = model if ":" in model or model.islower() else None  # a class is no name that builds a network
-        save(network.cpu(), graph, path, model=name, example=example, metadata={"structure": list(structure)})
+    if not _is_complete(path):
+        structure = [len(channels) for channels in kept.values()]
+        save(network, graph, path, kept=kept, model=name, example=example, metadata={"structure": structure})
     return path
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     try:
         with safe_open(path, "pt"):  # which compares the length of the file with its header
             return True
@@ -49,7 +58,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def file_bytes(network: nn.Module) -> int:
-    """What the weights of a network take as safetensors."""
+    """The size of a network's weights as safetensors."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network)}
     return len(serialised(tensors))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from aacp.errors import NothingToReport
 from aacp.report.headline import headline, headline_of, remarks
 from aacp.report.html import Markup, details, escaped, joined, plotly_script, tag
+from aacp.report.registry import sections
 from aacp.report.run import Run, read_run
-from aacp.report.sections import sections
 from aacp.report.sweep import comparison
 from aacp.runs.files import RUN, TRAINING
 from aacp.runs.folder import RunFolder

@@ -1,4 +1,4 @@
-"""Average: a moving average of a network's weights, often better than the last of them."""
+"""Average: a moving average of a network's weights, which often scores better than the last weights."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Average:
         self._kept = [tensor.clone() for tensor in self._live]
 
     def update(self) -> None:
-        """Move towards the network as it is now."""
+        """Move the average towards the present weights."""
         with torch.no_grad():
             interpolate_each(self._kept, self._live, 1 - self.decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The network with averaged weights while the context lasts."""
+        """Give the network its averaged weights while the context lasts."""
         self.swap()
         try:
             yield
@@ -39,14 +39,16 @@ class Average:
     def swap(self) -> None:
         """Exchange the weights of the network and their average."""
         for live, kept in zip(self._live, self._kept, strict=True):
-            spare = live.clone()
+            present = live.clone()
             live.copy_(kept)
-            kept.copy_(spare)
+            kept.copy_(present)
 
     def state(self) -> dict[str, Tensor]:
+        """The averaged tensors by name."""
         return dict(zip(self.names, self._kept, strict=True))
 
     @torch.no_grad()
-    def resume(self, state: dict[str, Tensor]) -> None:
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Replace the averaged tensors by saved ones."""
         for name, kept in zip(self.names, self._kept, strict=True):
             kept.copy_(state[name])

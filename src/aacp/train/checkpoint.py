@@ -1,4 +1,4 @@
-"""Checkpoint: the state of a training run between two epochs, in one file that holds tensors and nothing to execute."""
+"""Checkpoint: the state of a training run between two epochs, in one file of tensors that cannot execute code."""
 
 from __future__ import annotations
 
@@ -12,42 +12,55 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from aacp.accelerate.growing import Growth
 from aacp.errors import RunMismatch
 from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
+from aacp.train.trained_as import State, TrainedAs
 
-RUN, LOG, STATE, WEIGHTS = "run.json", "log.jsonl", "training.safetensors", "weights.safetensors"
+RUN = "run.json"
+LOG = "log.jsonl"
+STATE = "training.safetensors"
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where training keeps its state: network, momentum and moving average after so many epochs.
+    """Writes and restores network, momentum and moving average, all in the shapes of the user's network.
 
-    Of a network that is trained inside a wider one, only what is its own: what is new there is zero and stays so.
+    Args:
+        folder: where the files are.
+        trained_as: the network that is optimised, and the translation of its tensors.
+        optimiser: holds the momentum.
+        average: the moving average of the weights, if the recipe keeps one.
     """
 
     folder: RunFolder
-    model: nn.Module
+    trained_as: TrainedAs
     optimiser: torch.optim.Optimizer
     average: Average | None
-    growth: Growth | None = None
 
     def write(self, epochs: int) -> None:
-        """Replace the file, as a whole or not at all."""
-        parts = {"model": self.model.state_dict(), "momentum": self._momentum()}
-        parts["average"] = {} if self.average is None else self.average.state()
-        tensors = {f"{part}/{name}": held for part in parts for name, held in self._own(parts[part]).items()}
-        self.folder.write_bytes(STATE, save(_plain(tensors), {"epochs": str(epochs)}))
+        """Replace the state on disk by the present one, which has seen `epochs` epochs, in one atomic step."""
+        parts = {
+            "model": self.trained_as.network.state_dict(),
+            "momentum": self._momentum(),
+            "average": {} if self.average is None else self.average.state(),
+        }
+        tensors: State = {}
+        for part, state in parts.items():
+            for name, tensor in self.trained_as.own(state).items():
+                tensors[f"{part}/{name}"] = tensor
+        self.folder.write_bytes(STATE, save(_storable(tensors), {"epochs": str(epochs)}))
 
     def write_weights(self) -> None:
-        """The network alone, for whoever loads it."""
-        self.folder.write_bytes(WEIGHTS, save(_plain(self._own(self.model.state_dict()))))
+        """Write the network's weights alone, for use after training."""
+        state = self.trained_as.own(self.trained_as.network.state_dict())
+        self.folder.write_bytes(WEIGHTS, save(_storable(state)))
 
-    def read(self) -> int:
-        """Take up the state on disk and say how many epochs it has seen; 0 if there is none."""
+    def restore(self) -> int:
+        """Restore the state on disk and return the number of epochs it has seen; 0 if there is none."""
         path = self.folder.path / STATE
         if not path.exists():
             return 0
@@ -55,7 +68,7 @@ class Checkpoint:
             with safe_open(path, "pt") as file:
                 epochs = int(file.metadata()["epochs"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            self._resume(tensors)
+            self._load(tensors)
         except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
                 f"{path} is not the state of this training run: {error}. Remove it, or choose another folder."
@@ -63,50 +76,40 @@ class Checkpoint:
         return epochs
 
     @torch.no_grad()
-    def _resume(self, tensors: dict[str, Tensor]) -> None:
-        self.model.load_state_dict(self._widened(_under("model/", tensors)))
-        momentum = self._widened(_under("momentum/", tensors))
-        for name, parameter in self.model.named_parameters():
+    def _load(self, tensors: State) -> None:
+        network = self.trained_as.network
+        network.load_state_dict(self._part("model/", tensors))
+        momentum = self._part("momentum/", tensors)
+        for name, parameter in network.named_parameters():
             if name in momentum:
                 self.optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum[name])
         if self.average is not None:
-            self.average.resume(self._widened(_under("average/", tensors)))
+            self.average.load(self._part("average/", tensors))
 
-    def _own(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        growth = self.growth
-        return tensors if growth is None else {name: growth.narrowed(name, held) for name, held in tensors.items()}
+    def _part(self, prefix: str, tensors: State) -> State:
+        """The tensors whose names have a prefix, without it, in the shapes of the optimised network."""
+        found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        return self.trained_as.grown(found)
 
-    def _widened(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        growth = self.growth
-        return tensors if growth is None else {name: growth.widened(name, held) for name, held in tensors.items()}
-
-    def _momentum(self) -> dict[str, Tensor]:
-        states = {name: self.optimiser.state.get(parameter, {}) for name, parameter in self.model.named_parameters()}
+    def _momentum(self) -> State:
+        parameters = self.trained_as.network.named_parameters()
+        states = {name: self.optimiser.state.get(parameter, {}) for name, parameter in parameters}
         return {name: state["momentum_buffer"] for name, state in states.items() if "momentum_buffer" in state}
 
 
-def check_same_question(folder: RunFolder, asked: dict[str, Any]) -> None:
-    """Refuse a folder that belongs to another network, recipe, teacher or data, and say what differs."""
-    known = folder.read_json(RUN)
-    if known is None:
-        return
-    known["recipe"] = Recipe.completed(known["recipe"])
-    before, now = _flat(known), _flat(json.loads(json.dumps(asked)))
-    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    if differing:
-        listed = "; ".join(f"{name} was {before.get(name)}, now {now.get(name)}" for name in differing[:8])
-        raise RunMismatch(
-            f"{folder.path} holds another training run: {listed}. Ask for the same, or choose another folder."
-        )
-
-
-def question(
+def training_request(
     model: nn.Module, recipe: Recipe, data: dict[str, Any], teacher: nn.Module | Sequence[nn.Module] | None
 ) -> dict[str, Any]:
-    """What is asked, as far as it changes the answer.
+    """What a run is to compute, as run.json records it: everything that changes the result.
 
-    Statistics of batch norms are left out of where it begins: training makes its own, and those of a GPU are another's
-    but for their last bits.
+    The statistics of batch norms are not part of it, because training makes its own, and statistics from a GPU differ
+    from those of a CPU in their last bits.
+
+    Args:
+        model: the network with the weights that training starts from.
+        recipe: the settings, with the batch size that is used.
+        data: the identity of the training data.
+        teacher: the network or networks to imitate, if any.
     """
     teachers = [] if teacher is None else [teacher] if isinstance(teacher, nn.Module) else list(teacher)
     state = model.state_dict()
@@ -122,18 +125,34 @@ def question(
     }
 
 
+def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
+    """Reject a folder that belongs to another network, recipe, teacher or data, and list the differences."""
+    recorded = folder.read_json(RUN)
+    if recorded is None:
+        return
+    recorded["recipe"] = Recipe.completed(recorded["recipe"])
+    before = _flat(recorded)
+    now = _flat(json.loads(json.dumps(request)))
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if differing:
+        listed = "; ".join(f"{name} was {before.get(name)}, now {now.get(name)}" for name in differing[:8])
+        raise RunMismatch(
+            f"{folder.path} holds another training run: {listed}. Repeat that run's settings, or choose another folder."
+        )
+
+
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested dictionaries, named by the path of their keys."""
     if not isinstance(value, dict):
         return {prefix: value}
-    return {name: leaf for key, part in value.items() for name, leaf in _flat(part, f"{prefix} {key}".strip()).items()}
+    leaves: dict[str, Any] = {}
+    for key, part in value.items():
+        leaves |= _flat(part, f"{prefix} {key}".strip())
+    return leaves
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """As files want them: on the CPU, contiguous, no two sharing memory."""
+def _storable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies as safetensors requires them: on the CPU, contiguous, without shared memory."""
     return {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }

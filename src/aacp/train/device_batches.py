@@ -1,4 +1,4 @@
-"""Resident: pictures kept on the device as bytes, and cropped and flipped there."""
+"""DeviceBatches: images kept on the device as bytes, and cropped and flipped there."""
 
 from __future__ import annotations
 
@@ -11,14 +11,25 @@ from torch.nn import functional as F
 
 from aacp.data.images import Images
 from aacp.errors import InvalidData
+from aacp.train.loader_batches import check_labels
 from aacp.train.seeding import digest, generator
+
+DIGESTED = 1000  # images that identify a data set: reading all of ImageNet would take minutes
 
 
 class DeviceBatches:
-    """Training batches of pictures in memory; order, crops and flips of an epoch follow from seed and epoch alone.
+    """Training batches of images in memory. Order, crops and flips of an epoch depend only on seed and epoch.
 
-    Every process draws the whole batch and takes its share, so the number of processes changes nothing of what is seen.
-    Batches are of one size: the few pictures left over at an epoch's end are others in every epoch.
+    Every process draws the whole batch and takes its share, so a run sees the same images with any number of processes.
+    All batches have one size: the few images left over at the end of an epoch are different ones in every epoch.
+
+    Args:
+        images: the data.
+        batch_size: of all processes together.
+        seed: decides order, crops and flips.
+        device: where the images are kept.
+        rank: the number of this process.
+        ranks: the number of processes.
     """
 
     def __init__(
@@ -26,13 +37,15 @@ class DeviceBatches:
     ) -> None:
         if batch_size > len(images):
             raise InvalidData(
-                f"The batch size is {batch_size}, but there are only {len(images)} pictures. "
+                f"The batch size is {batch_size}, but there are only {len(images)} images. "
                 f"Use a recipe with a batch size of at most {len(images)}."
             )
-        self.images, self.batch_size, self.seed = images, batch_size, seed
+        self.images = images
+        self.batch_size = batch_size
+        self.seed = seed
         self.share = slice(rank * batch_size // ranks, (rank + 1) * batch_size // ranks)
         self.steps = len(images) // batch_size
-        # Channels last: a crop then moves runs of bytes, and the batch has the layout fast convolutions want.
+        # Channels last: a crop then copies contiguous bytes, and the batch has the layout of fast convolutions.
         padded = F.pad(images.pixels.to(device), (images.padding,) * 4)
         self._pixels = padded.permute(0, 2, 3, 1).contiguous()
         self._labels = images.labels.to(device)
@@ -42,16 +55,20 @@ class DeviceBatches:
         self._columns = torch.arange(images.pixels.shape[3], device=device)
 
     def identity(self) -> dict[str, Any]:
-        """What tells this data from other data."""
-        settings = {"padding": self.images.padding, "flip": self.images.flip}
-        sample = self.images.pixels[:: max(1, len(self.images) // 1000)]  # all of ImageNet would take its time
+        """What distinguishes this data from other data."""
+        sample = self.images.pixels[:: max(1, len(self.images) // DIGESTED)]
         return {
             "shape": list(self.images.pixels.shape),
-            **settings,
+            "padding": self.images.padding,
+            "flip": self.images.flip,
             "mean": list(self.images.mean),
             "std": list(self.images.std),
             "digest": digest([self.images.labels, sample]),
         }
+
+    def expect_classes(self, classes: int) -> None:
+        """Reject labels for which a network with this number of classes has no output."""
+        check_labels(self.images.labels, classes)
 
     def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of one epoch: this process's share of each."""
@@ -60,15 +77,16 @@ class DeviceBatches:
             yield self.batch(plan[step * self.batch_size :][: self.batch_size][self.share])
 
     def plan(self, epoch: int) -> Tensor:
-        """One row for each picture in the epoch's order: position, row and column of the crop, flipped or not."""
-        source, count = generator(self.seed, epoch), len(self.images)
-        order = torch.randperm(count, generator=source)
-        corners = torch.randint(2 * self.images.padding + 1, (count, 2), generator=source)
-        flips = torch.randint(2, (count, 1), generator=source) * int(self.images.flip)
+        """One row for each image in the order of an epoch: index, row and column of the crop, flipped or not."""
+        random = generator(self.seed, epoch)
+        count = len(self.images)
+        order = torch.randperm(count, generator=random)
+        corners = torch.randint(2 * self.images.padding + 1, (count, 2), generator=random)
+        flips = torch.randint(2, (count, 1), generator=random) * int(self.images.flip)
         return torch.cat([order[:, None], corners, flips], dim=1)
 
     def batch(self, plan: Tensor) -> tuple[Tensor, Tensor]:
-        """The pictures that rows of a plan ask for, normalised; on a GPU in channels-last layout; and their labels."""
+        """The normalised images for some rows of a plan, on a GPU in channels-last layout, and their labels."""
         position, top, left, flipped = plan.unbind(1)
         rows = top[:, None] + self._rows
         last = len(self._columns) - 1

@@ -1,12 +1,11 @@
-"""TrainingJob: a training run described by names, so that any process can carry it out."""
+"""TrainingJob: a training run described by names, so that any process can run it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from aacp.data.scores import accuracy
@@ -20,10 +19,27 @@ from aacp.zoo.data import load_data
 from aacp.zoo.models import build_model
 from aacp.zoo.weights import load_weights
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What to train, on what, how and where, in names and numbers."""
+    """A training run in names and numbers.
+
+    Args:
+        model: name of the network, as `build_model` takes it.
+        data: name of the data, as `load_data` takes it.
+        recipe: the settings.
+        folder: the run folder.
+        weights: file of weights to start from; None for random weights.
+        teacher: name of the network to imitate, if any.
+        teacher_weights: file of the teacher's weights.
+        device: where to train; None for the GPU if there is one.
+        processes: how many processes train together on this machine.
+        tensorboard: whether to write TensorBoard files to the folder.
+        verbose: whether to report progress on stderr.
+    """
 
     model: str
     data: str
@@ -38,20 +54,20 @@ class TrainingJob:
     verbose: bool = False
 
     def run(self) -> dict[str, Any]:
-        """Train, score on the test set, and say what came out."""
-        found: dict[str, Any] = run_in_processes(
-            _carry_out,
+        """Train, score on the test set, and return the results by name."""
+        results: dict[str, Any] = run_in_processes(
+            _run_in_process,
             self,
             processes=self.processes,
             precision=self.recipe.precision,
             device=self.device,
             folder=self.folder,
         )
-        return found
+        return results
 
 
-def _carry_out(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
-    """In every process alike."""
+def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
+    """The part of a job that every process runs."""
     data = load_data(job.data, seed=job.recipe.seed)
     model = _network(job.model, job.weights, job.recipe.seed)
     teacher = None if job.teacher is None else _network(job.teacher, job.teacher_weights, job.recipe.seed)
@@ -65,16 +81,19 @@ def _carry_out(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
         verbose=job.verbose,
         tensorboard=job.tensorboard,
     )
-    last = trained.last
-    found = {"model": job.model, "data": job.data, "epochs": last.epoch, "training accuracy": last.accuracy}
-    found |= {"hold-out accuracy": last.holdout, "test accuracy": None, "weights": f"{job.folder}/{WEIGHTS}"}
-    if fabric.is_global_zero:
-        found["test accuracy"] = _tested(model, data.test, fabric)
-    return found
+    return {
+        "model": job.model,
+        "data": job.data,
+        "epochs": trained.last.epoch,
+        "training accuracy": trained.last.accuracy,
+        "hold-out accuracy": trained.last.holdout,
+        "test accuracy": _test_accuracy(model, data.test, fabric) if fabric.is_global_zero else None,
+        "weights": f"{job.folder}/{WEIGHTS}",
+    }
 
 
 def _network(name: str, weights: str | None, seed: int) -> nn.Module:
-    """The network of a name: with weights of a file, or with fresh ones that follow from the seed."""
+    """Build a network by name, with weights from a file, or with random ones drawn from the seed."""
     with global_seed(torch.device("cpu"), seed):
         model = build_model(name)
     if weights is not None:
@@ -82,7 +101,7 @@ def _network(name: str, weights: str | None, seed: int) -> nn.Module:
     return model
 
 
-def _tested(model: nn.Module, test: Any, fabric: Fabric) -> float:
+def _test_accuracy(model: nn.Module, test: Any, fabric: Fabric) -> float:
     model.to(fabric.device).eval()
     with fabric.autocast():
         return accuracy(model, scoring_batches(test, fabric.device))

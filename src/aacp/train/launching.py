@@ -1,26 +1,24 @@
-"""Launching: the same function in several processes on one machine, and what is said when one of them is lost."""
+"""Run the same function in several processes on one machine, and report if one of them is lost."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from aacp.errors import AACPError, InvalidOption, WorkerFailed
 from aacp.torch_internals import STRIDES_WARNING
-from aacp.train.devices import lost_message, make_fabric
+from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
 
-# On import, since new processes hear its announcements before any function of ours is called.
-logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def run_in_processes(
@@ -31,10 +29,15 @@ def run_in_processes(
     device: torch.device | str | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Call `function(fabric, *arguments)` in every process and give back what the first one returned.
+    """Call `function(fabric, *arguments)` in every process and return the result of the first process.
 
-    Function and arguments must be importable and picklable, as they travel to new processes. `folder` is where the
-    function keeps its run: what is said about a lost process names it.
+    Args:
+        function: it must be importable, because new processes import it.
+        arguments: they must be picklable, because they are sent to new processes.
+        processes: how many processes to start; with 1 the function runs in this process.
+        precision: of the fabric.
+        device: where to run, such as "cpu" or "cuda"; None for the GPUs if there are any.
+        folder: the run folder of the function, which the error about a lost process names.
     """
     if processes < 1:
         raise InvalidOption(f"processes is {processes}, but training needs at least 1. Give a positive number.")
@@ -42,7 +45,7 @@ def run_in_processes(
     if processes == 1:
         return function(fabric, *arguments)
     try:
-        answer = fabric.launch(partial(_answer, function, arguments))
+        result = fabric.launch(partial(_result, function, arguments))
     except ProcessExitedException as error:
         ended = f"signal {error.signal_name}" if error.signal_name else f"exit code {error.exit_code}"
         raise WorkerFailed(
@@ -53,14 +56,14 @@ def run_in_processes(
         raise WorkerFailed(
             lost_message(f"Process {error.error_index} of {processes} failed: {reason}", folder)
         ) from error
-    if isinstance(answer, AACPError):
-        raise answer
-    return answer
+    if isinstance(result, AACPError):
+        raise result
+    return result
 
 
-def _answer(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
-    """What the function returns, or the error of ours that it raised: the first process speaks for all."""
-    # Of a convolution on one channel, whose gradient has two equally good layouts.
+def _result(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
+    """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
+    # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:
         return function(fabric, *arguments)

@@ -1,44 +1,44 @@
-"""The training loop: epoch after epoch, a checkpoint after each, and the same call again goes on where it stopped."""
+"""The training loop: one epoch after another, a checkpoint after each. The same call resumes an interrupted run."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
-from aacp.accelerate.norms import quick_norms
-from aacp.accelerate.widening import examples, is_worthwhile, multiple_of, widened
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.modules import device_of_model
 from aacp.runs.files import Epoch
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_question, question
-from aacp.train.devices import collective_errors, make_fabric
-from aacp.train.folding import quickened
+from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_request, training_request
+from aacp.train.fabric import chosen_fabric, collective_errors
 from aacp.train.mixing import check_mixing
-from aacp.train.progress import Report, report
 from aacp.train.recipe import BASE, FINETUNE, Recipe
+from aacp.train.reporting import Report, report
 from aacp.train.scoring import scoring_batches
 from aacp.train.seeding import global_seed
 from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, has_own_batches, parts_of, source_of
 from aacp.train.teaching import Loss
+from aacp.train.trained_as import TrainedDirectly, accelerated_network
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Networks = nn.Module | Sequence[nn.Module]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What training did, epoch by epoch; the network itself was changed in place."""
+    """The epochs of a training run. The network itself was changed in place."""
 
     epochs: tuple[Epoch, ...]
 
@@ -59,47 +59,54 @@ def fit(
     folder: str | os.PathLike[str] | None = None,
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
-    capture: bool | None = None,
-    widen: int | None = None,
+    accelerate: bool = True,
     verbose: bool = False,
     tensorboard: bool = False,
 ) -> Trained:
-    """Train a network in place: its weights after the last epoch, or their moving average if the recipe keeps one.
+    """Train a network in place. Ctrl-C loses only the current epoch if there is a folder.
 
-    `data` is Images, a data set, a loader, tensors (inputs, labels), or what `load_data` gives, whose hold-out is then
-    scored after every epoch. With a folder, the same call takes up what an earlier one left there. `fabric` trains on
-    several devices; `capture` forces or forbids CUDA graphs, which are used where they can be. `widen` is what widths
-    are rounded up to while the network is trained: 8 where that is faster, 1 never. Ctrl-C loses the epoch in hand.
+    Args:
+        model: the network. It gets the weights of the last epoch, or their moving average if the recipe keeps one.
+        data: Images, a data set, a loader, tensors (inputs, labels), or the result of `load_data`.
+        recipe: the settings.
+        holdout: data to score after every epoch; by default the hold-out of `data`, if it has one.
+        teacher: a network to imitate, or several; the recipe's `distillation` is its share of the loss.
+        loss: a function (outputs, targets) -> scalar tensor; None for cross-entropy.
+        score: a function (network, batches) -> number for the hold-out.
+        folder: where the state is saved after every epoch. The same call with the same folder resumes the run.
+        fabric: a launched Lightning Fabric, to train on several devices.
+        device: where to train; by default the GPU if there is one.
+        accelerate: False trains with plain torch operations, more slowly; the results agree up to rounding.
+        verbose: report progress on stderr.
+        tensorboard: write TensorBoard files to the folder.
     """
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
     check_mixing(recipe, loss)
-    if fabric is not None and device is not None:
-        raise InvalidOption(f"The fabric is on {fabric.device}, and {device} would be ignored. Leave the device out.")
-    fabric = fabric or make_fabric(recipe.precision, device)
+    fabric = chosen_fabric(fabric, recipe.precision, device)
     source = source_of(train, recipe, fabric)
     recipe = as_carried_out(recipe, train)
-    with ExitStack() as cleaning:
-        cleaning.enter_context(collective_errors(fabric, folder))
+    with ExitStack() as stack:
+        stack.enter_context(collective_errors(fabric, folder))
         place = None if folder is None else RunFolder(folder)
         if place is not None and fabric.is_global_zero:
-            cleaning.enter_context(place.lock())
-        asked = {} if place is None else question(model, recipe, source.identity(), teacher)
-        cleaning.enter_context(_at_home_afterwards(model))
-        pays = is_worthwhile(recipe, source, fabric) and not (
-            place and (place.path / WEIGHTS).exists()
-        )  # then it is finished
-        # A loss or a score of the user's might know the network, and find it unchanged while another is trained.
-        multiple = multiple_of(widen, pays and loss is None and score is accuracy)
-        shown = examples(source, fabric) if pays or multiple > 1 else None
-        stand_in = cleaning.enter_context(widened(model, shown, fabric, multiple, verbose))
-        answering = quickened(teacher, shown) if pays and teacher is not None else teacher
-        cleaning.enter_context(quick_norms(stand_in.trained, fabric))
-        session = Session(stand_in.trained, source, recipe, fabric, answering, loss, capture)
+            stack.enter_context(place.lock())
+        request = {} if place is None else training_request(model, recipe, source.identity(), teacher)
+        stack.enter_context(_restored_afterwards(model))
+        is_finished = place is not None and (place.path / WEIGHTS).exists()
+        steps = 0 if is_finished else recipe.epochs * source.steps
+        # The user's loss or score may hold a reference to the network, so no other network may be trained for it.
+        is_replaceable = loss is None and score is accuracy
+        trained_as = stack.enter_context(
+            accelerated_network(model, source, fabric, steps, is_replaceable, verbose)
+            if accelerate
+            else nullcontext(TrainedDirectly(model))
+        )
+        session = Session(trained_as.network, source, recipe, fabric, teacher, loss, accelerate)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
-        log = cleaning.enter_context(report(recipe, has_own_batches(train), place, fabric, verbose, tensorboard))
-        checkpoint = None if place is None else Checkpoint(place, *session.state, stand_in.growth)
-        return Trained(tuple(_epochs(session, batches, score, checkpoint, asked, log)))
+        log = stack.enter_context(report(recipe, has_own_batches(train), place, fabric, verbose, tensorboard))
+        checkpoint = None if place is None else Checkpoint(place, trained_as, session.optimiser, session.average)
+        return Trained(tuple(_run_epochs(session, batches, score, checkpoint, request, log)))
 
 
 def finetune(
@@ -116,9 +123,10 @@ def finetune(
     device: torch.device | str | None = None,
     verbose: bool = False,
 ) -> Trained:
-    """Give a pruned network its accuracy back (F in the paper), taught by the unpruned one: `fit` from its weights.
+    """Recover the accuracy of a pruned network (F in the paper): `fit`, starting from the inherited weights.
 
-    Without a teacher, the part of the recipe that needs one is left out.
+    The arguments are those of `fit`. The teacher is usually the unpruned network. Without a teacher, the recipe's
+    `distillation` is ignored.
     """
     if teacher is None:
         recipe = replace(recipe, distillation=0.0)
@@ -151,7 +159,10 @@ def train_from_scratch(
     device: torch.device | str | None = None,
     verbose: bool = False,
 ) -> Trained:
-    """Train a structure from fresh weights (S in the paper), drawn from the recipe's seed."""
+    """Train a structure from new random weights (S in the paper), drawn from the recipe's seed.
+
+    The arguments are those of `fit`.
+    """
     draw_weights(model, recipe.seed)
     return fit(
         model,
@@ -169,7 +180,7 @@ def train_from_scratch(
 
 
 def draw_weights(model: nn.Module, seed: int) -> None:
-    """Draw every weight anew, as each module draws its own; a module that cannot keeps its weights, with a warning."""
+    """Reset every module's weights with its `reset_parameters`; warn about modules that do not have it."""
     kept = []
     with global_seed(device_of_model(model), seed):
         for name, module in model.named_modules():
@@ -180,13 +191,14 @@ def draw_weights(model: nn.Module, seed: int) -> None:
                 kept.append(f"{name or 'the network itself'} ({type(module).__name__})")
     if kept:
         warnings.warn(
-            f"These modules have no reset_parameters() and keep the weights they have: {', '.join(kept)}. "
-            "Build the network anew to start from fresh ones.",
+            f"These modules have no reset_parameters() and keep their weights: {', '.join(kept)}. "
+            "Build a new network to start from random weights.",
             stacklevel=2,
         )
 
 
 def check_teacher(recipe: Recipe, teacher: Any) -> None:
+    """Reject a teacher that the recipe does not use, and a recipe that needs a teacher if there is none."""
     if teacher is not None and not recipe.distillation:
         raise InvalidOption(
             "There is a teacher, but the recipe gives it no share of the loss. "
@@ -199,48 +211,51 @@ def check_teacher(recipe: Recipe, teacher: Any) -> None:
         )
 
 
-def _epochs(
+def _run_epochs(
     session: Session,
     batches: Batches | None,
     score: Score,
     checkpoint: Checkpoint | None,
-    asked: dict[str, Any],
+    request: dict[str, Any],
     log: Report,
 ) -> Iterator[Epoch]:
-    done = 0 if checkpoint is None else _take_up(checkpoint, asked, session.fabric)
-    yield from log.past(done)
+    """The epochs of a run: first those that an earlier call finished, then new ones."""
+    is_first = session.fabric.is_global_zero
+    done = 0 if checkpoint is None else _resume(checkpoint, request, session.fabric)
+    yield from log.finished_epochs(done)
     for number in range(done, session.recipe.epochs):
         epoch = session.run_epoch(number)
-        if batches is not None and session.fabric.is_global_zero:
+        if batches is not None and is_first:
             epoch = replace(epoch, holdout=session.evaluate(batches, score))
-        # The log first: a line too many is recognised by the state that does not have it.
+        # The log before the state: if the process dies in between, the state tells that the line is one too many.
         log(epoch)
-        if checkpoint is not None and session.fabric.is_global_zero:
+        if checkpoint is not None and is_first:
             checkpoint.write(number + 1)
         yield epoch
     if session.average is not None:
         session.average.swap()
-    if checkpoint is not None and session.fabric.is_global_zero:
+    if checkpoint is not None and is_first:
         checkpoint.write_weights()
 
 
-def _take_up(checkpoint: Checkpoint, asked: dict[str, Any], fabric: Fabric) -> int:
-    """The number of epochs that an earlier call finished here, whose state is then that of the session."""
-    check_same_question(checkpoint.folder, asked)
-    fabric.barrier()
+def _resume(checkpoint: Checkpoint, request: dict[str, Any], fabric: Fabric) -> int:
+    """Restore the state that an earlier call left in the folder; returns its number of epochs."""
+    check_same_request(checkpoint.folder, request)
+    fabric.barrier()  # every process must read the old request before the first one replaces it
     if fabric.is_global_zero:
-        checkpoint.folder.write_json(RUN, asked)
-    return checkpoint.read()
+        checkpoint.folder.write_json(RUN, request)
+    return checkpoint.restore()
 
 
 @contextmanager
-def _at_home_afterwards(model: nn.Module) -> Iterator[None]:
-    """The network on the device, in the layout and in the mode in which it came."""
-    home, modes = device_of_model(model), {module: module.training for module in model.modules()}
+def _restored_afterwards(model: nn.Module) -> Iterator[None]:
+    """Return the network to its device, to contiguous weights, and its modules to their modes."""
+    device = device_of_model(model)
+    modes = {module: module.training for module in model.modules()}
     try:
         yield
     finally:
         model.zero_grad(set_to_none=True)
-        model.to(home).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        model.to(device).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         for module, mode in modes.items():
             module.training = mode

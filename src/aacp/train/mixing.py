@@ -1,7 +1,7 @@
-"""Mixing: every example combined with the one before it in the batch, and its label in the same share.
+"""Mixing: combine every example with the one before it in the batch, and its label in the same proportion.
 
-As blends (Zhang et al., mixup), or with a rectangle of the other picture in it (Yun et al., CutMix). A pruned network
-soon answers on the training pictures as its teacher does; on mixtures of them there is more to learn.
+"blends" are weighted sums (mixup, Zhang et al.); "patches" replace a rectangle of an image (CutMix, Yun et al.). On the
+training images a pruned network soon gives the outputs of its teacher; mixtures of them give it more to learn.
 """
 
 from __future__ import annotations
@@ -20,51 +20,59 @@ UNMIXED = "Use dataclasses.replace(recipe, mixing=0), or --recipe finetune on th
 
 
 def check_mixing(recipe: Recipe, loss: Loss | None) -> None:
-    """Mixed labels are probabilities, which cross-entropy understands."""
+    """Reject mixing with the user's loss, because mixed labels are probabilities, which it may not accept."""
     if recipe.mixing and loss is not None:
         raise InvalidOption(
-            f"The recipe mixes examples ({recipe.mixing}) and with them their labels, which a loss of your own may "
-            f"not understand. {UNMIXED}"
+            f"The recipe mixes examples (mixing={recipe.mixing}) and their labels, but your loss function may not "
+            f"accept mixed labels. {UNMIXED}"
         )
 
 
 def mixed(
     inputs: Any, targets: Any, classes: int, concentration: float, mixture: Mixture = "blends"
 ) -> tuple[Tensor, Tensor]:
-    """A batch and its labels, which become probabilities; shares are drawn from Beta(concentration, concentration)."""
+    """A mixed batch, and its labels as probabilities.
+
+    Args:
+        inputs: one tensor of examples.
+        targets: one label for each example.
+        classes: the number of classes.
+        concentration: the share of each example is drawn from Beta(concentration, concentration).
+        mixture: how two examples are combined.
+    """
     if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor) and _are_labels(targets)):
         raise InvalidData(
-            f"The recipe mixes examples, which needs inputs that are one tensor and one label for each. {UNMIXED}"
+            f"The recipe mixes examples, which needs one tensor of inputs and one label for each input. {UNMIXED}"
         )
     if mixture == "patches" and inputs.dim() < 3:
         raise InvalidData(
-            f"The recipe puts patches of one picture into another, but inputs of {inputs.dim()} dimensions are no "
-            "pictures. Use dataclasses.replace(recipe, mixture='blends'), with mixing=0 for none at all."
+            f"The recipe puts patches of one image into another, but inputs with {inputs.dim()} dimensions are not "
+            "images. Use dataclasses.replace(recipe, mixture='blends'), or mixing=0 for no mixing."
         )
-    towards = torch.full((len(targets),), concentration, device=inputs.device)
-    # Checking its arguments would wait for the device.
-    share = torch.distributions.Beta(towards, towards, validate_args=False).sample().to(inputs.dtype)
-    weight = _alike(inputs, share) if mixture == "blends" else _outside_of_patches(inputs, share)
-    known = F.one_hot(targets, classes).to(inputs.dtype)
+    both = torch.full((len(targets),), concentration, device=inputs.device)
+    # Validating the arguments would wait for the device.
+    share = torch.distributions.Beta(both, both, validate_args=False).sample().to(inputs.dtype)
+    weight = _uniform_weight(inputs, share) if mixture == "blends" else _weight_outside_patches(inputs, share)
+    labels = F.one_hot(targets, classes).to(inputs.dtype)
     kept = weight.flatten(1).mean(1, keepdim=True)
-    return torch.lerp(_previous(inputs), inputs, weight), torch.lerp(_previous(known), known, kept)
+    return torch.lerp(_previous(inputs), inputs, weight), torch.lerp(_previous(labels), labels, kept)
 
 
-def _alike(inputs: Tensor, share: Tensor) -> Tensor:
-    """One weight for the whole of each example."""
+def _uniform_weight(inputs: Tensor, share: Tensor) -> Tensor:
+    """One weight for all values of an example."""
     return share.reshape(-1, *[1] * (inputs.dim() - 1))
 
 
-def _outside_of_patches(inputs: Tensor, share: Tensor) -> Tensor:
-    """1 where an example stays itself, 0 in a rectangle of 1 - share of it, which may lie half outside."""
+def _weight_outside_patches(inputs: Tensor, share: Tensor) -> Tensor:
+    """0 in a rectangle with 1 - share of the image's area, which may extend beyond the edge; 1 elsewhere."""
     height, width = inputs.shape[-2:]
     part = (1 - share).sqrt()
-    inside = _stretch(height, part)[:, :, None] & _stretch(width, part)[:, None, :]
+    inside = _interval(height, part)[:, :, None] & _interval(width, part)[:, None, :]
     return (~inside).to(inputs.dtype).reshape(-1, *[1] * (inputs.dim() - 3), height, width)
 
 
-def _stretch(length: int, part: Tensor) -> Tensor:
-    """For every example a part of a line of pixels, around a place that is drawn evenly."""
+def _interval(length: int, part: Tensor) -> Tensor:
+    """For every example an interval of pixels around a uniformly drawn centre, as a mask."""
     centre = torch.rand_like(part) * length
     pixels = torch.arange(length, device=part.device) + 0.5
     return (pixels - centre[:, None]).abs() < part[:, None] * length / 2

@@ -1,4 +1,4 @@
-"""Recipe: how long, how fast and with what loss a network is trained; the paper's settings as constants."""
+"""Recipe: the settings of a training run, and the paper's settings as constants."""
 
 from __future__ import annotations
 
@@ -15,26 +15,50 @@ Mixture = Literal["blends", "patches"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what a training run computes, apart from the network and the data."""
+    """The settings of a training run: everything that decides its result, apart from network, data and teacher.
+
+    `dataclasses.replace` changes fields; `scaled` changes the number of epochs in proportion.
+
+    Args:
+        epochs: passes over the training data.
+        batch_size: examples in a step, of all processes together; a loader's own batch size replaces it.
+        lr: the highest learning rate.
+        schedule: "cosine" lowers the rate from `lr` to 0, a little in every step; "steps" lowers it at the milestones.
+        milestones: epochs after which "steps" lowers the rate.
+        decay: the factor by which "steps" multiplies the rate at each milestone.
+        warmup_epochs: during these epochs the rate rises linearly before it follows the schedule.
+        momentum: of stochastic gradient descent.
+        nesterov: whether to use Nesterov's form of momentum.
+        weight_decay: the weight of the L2 penalty.
+        decays_norms: False exempts biases and normalisation layers from weight decay.
+        label_smoothing: of cross-entropy; it does not apply to your own loss function.
+        mixing: examples and labels are mixed in pairs, in shares drawn from Beta(mixing, mixing); 0 for no mixing.
+        mixture: "blends" adds two images (mixup); "patches" puts a rectangle of one into the other (CutMix).
+        distillation: the teacher's share of the loss, 0 to 1; 0 for no teacher.
+        temperature: divides the outputs of teacher and student before they are compared.
+        average: the decay of a moving average of the weights, which becomes the result; 0 for the last weights.
+        precision: "auto" is bf16 on GPUs that support it, and single precision elsewhere.
+        seed: decides everything random: order, crops, flips, mixing, dropout, and new weights.
+    """
 
     epochs: int
-    batch_size: int  # of all processes together; a loader has its own, which wins
+    batch_size: int
     lr: float
-    schedule: Schedule = "cosine"  # from `lr` to 0 by step, or divided at the milestones
-    milestones: tuple[int, ...] = ()  # epochs, for "steps"
-    decay: float = 0.1  # what the rate is multiplied by at each milestone
-    warmup_epochs: float = 0.0  # the rate rises linearly before it follows the schedule
+    schedule: Schedule = "cosine"
+    milestones: tuple[int, ...] = ()
+    decay: float = 0.1
+    warmup_epochs: float = 0.0
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4
-    decays_norms: bool = True  # False: no weight decay on biases and normalisation
-    label_smoothing: float = 0.0  # of cross-entropy; a loss of one's own sees to that itself
-    mixing: float = 0.0  # examples are mixed in shares of Beta(mixing, mixing), labels too; 0: they are not
-    mixture: Mixture = "blends"  # two pictures through each other, or a rectangle of one in the other
-    distillation: float = 0.0  # the teacher's share of the loss
-    temperature: float = 4.0  # at which teacher and student are compared
-    average: float = 0.0  # decay of the moving average of weights that is kept as the result; 0: none
-    precision: Precision = "auto"  # bf16 on GPUs that have it, otherwise single
+    decays_norms: bool = True
+    label_smoothing: float = 0.0
+    mixing: float = 0.0
+    mixture: Mixture = "blends"
+    distillation: float = 0.0
+    temperature: float = 4.0
+    average: float = 0.0
+    precision: Precision = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -50,24 +74,28 @@ class Recipe:
 
     def _check_together(self) -> None:
         if self.nesterov and not self.momentum:
-            raise InvalidOption("Nesterov's step needs momentum, but momentum is 0. Give one, or nesterov=False.")
+            raise InvalidOption(
+                "Nesterov's form needs momentum, but momentum is 0. Give a momentum, or nesterov=False."
+            )
         if any(after <= before for before, after in zip((0, *self.milestones), self.milestones, strict=False)):
             raise InvalidOption(f"milestones are {self.milestones}. Give epochs above 0 in rising order.")
         if self.schedule == "cosine" and self.milestones:
-            raise InvalidOption("A cosine schedule has no milestones. Leave them out, or use schedule='steps'.")
+            raise InvalidOption(
+                "A cosine schedule has no milestones. Leave the milestones out, or use schedule='steps'."
+            )
         if self.milestones and self.milestones[-1] > self.epochs:
             raise InvalidOption(
-                f"milestones are {self.milestones}, but training ends after {self.epochs} epochs. Give earlier ones, "
-                "or use recipe.scaled(epochs), which moves them."
+                f"milestones are {self.milestones}, but training ends after {self.epochs} epochs. "
+                "Give earlier milestones, or use recipe.scaled(epochs), which moves them."
             )
         if self.decay != Recipe.decay and not self.milestones:
             raise InvalidOption(
-                f"decay is {self.decay}, but there are no milestones for the rate to fall at. Give schedule='steps' "
-                "and milestones, or leave it out."
+                f"decay is {self.decay}, but there are no milestones at which the rate falls. Give schedule='steps' "
+                "and milestones, or leave decay out."
             )
 
     def scaled(self, epochs: int) -> Recipe:
-        """The same recipe in another number of epochs: milestones and warm-up move in proportion."""
+        """The same recipe for another number of epochs: milestones and warm-up move in proportion."""
         if epochs < 1:
             raise InvalidOption(f"epochs is {epochs}, but training needs at least 1. Give a positive number.")
         ratio = epochs / self.epochs
@@ -82,7 +110,12 @@ class Recipe:
         precision: Precision | None = None,
         seed: int | None = None,
     ) -> Recipe:
-        """The recipe with what is given instead of its own; other epochs scale it."""
+        """The recipe with the given values; another number of epochs scales it.
+
+        Args:
+            epochs: passed to `scaled`.
+            batch_size, lr, precision, seed: replace the fields of these names.
+        """
         base = self if epochs is None else self.scaled(epochs)
         given = {"batch_size": batch_size, "lr": lr, "precision": precision, "seed": seed}
         return replace(base, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
@@ -98,16 +131,17 @@ class Recipe:
         return self.lr * 0.5 * (1 + math.cos(math.pi * max(0.0, progress)))
 
     def to_json(self) -> dict[str, Any]:
+        """All fields, as a run folder records them."""
         return {**asdict(self), "milestones": list(self.milestones)}
 
     @classmethod
     def completed(cls, written: dict[str, Any]) -> dict[str, Any]:
-        """A recipe as an earlier version wrote it down: what was no choice then was what is the default now."""
+        """Fill fields missing from a recipe saved by an older version with their defaults."""
         shortest = cls(**{name: written[name] for name in ("epochs", "batch_size", "lr")})
         return shortest.to_json() | written
 
     def __str__(self) -> str:
-        """What differs from a plain recipe, as keywords."""
+        """The fields that differ from their defaults, as keywords."""
         shown = [field for field in fields(self) if getattr(self, field.name) != field.default]
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in shown)
 
@@ -128,8 +162,8 @@ _RANGES = (
     ("seed", 0, 2**63 - 1),
 )
 
-# Paper: Sec. 4.1. From scratch lasts twice as long as fine-tuning; where the rate then falls is not said, so the
-# milestones are doubled with it. ImageNet's weight decay and momentum are those of PyTorch's example, which it follows.
+# Paper: Sec. 4.1. Training from scratch lasts twice as long as fine-tuning. Where its rate falls, the paper does not
+# say, so the milestones are doubled too. ImageNet's weight decay and momentum are those of PyTorch's example.
 CIFAR10_BASE = Recipe(epochs=160, batch_size=64, lr=0.1, schedule="steps", milestones=(80, 120))
 CIFAR10_FINETUNE = replace(CIFAR10_BASE, lr=0.01)
 CIFAR10_SCRATCH = CIFAR10_BASE.scaled(320)
@@ -138,18 +172,20 @@ IMAGENET_FINETUNE = replace(IMAGENET_BASE, lr=0.01)
 IMAGENET_SCRATCH = IMAGENET_BASE.scaled(180)
 MOBILENET = Recipe(epochs=150, batch_size=256, lr=0.05, weight_decay=4e-5)
 
-# Ours.
+# Recipes of this project.
 BASE = Recipe(epochs=100, batch_size=128, lr=0.1, warmup_epochs=2, nesterov=True, weight_decay=5e-4)
 FINETUNE = replace(BASE, lr=0.05, distillation=0.9)
-# For classifiers that soon know their training pictures by heart, as those of CIFAR-10 do.
+# For classifiers that soon memorise their training images, such as those of CIFAR-10.
 FINETUNE_MIXED = replace(FINETUNE, mixing=1.0, mixture="patches", distillation=0.5)
 DIGITS = replace(BASE, epochs=40, batch_size=32, warmup_epochs=1, label_smoothing=0.1)
+DIGITS_FINETUNE = replace(DIGITS.scaled(20), lr=0.03, distillation=0.5)
 
 RECIPES = {
     "base": BASE,
     "finetune": FINETUNE,
     "finetune-mixed": FINETUNE_MIXED,
     "digits": DIGITS,
+    "digits-finetune": DIGITS_FINETUNE,
     "cifar10-base": CIFAR10_BASE,
     "cifar10-finetune": CIFAR10_FINETUNE,
     "cifar10-scratch": CIFAR10_SCRATCH,

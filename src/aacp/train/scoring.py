@@ -1,4 +1,4 @@
-"""Scoring: batches to judge a network by, kept if they fit into memory and read anew for every pass if not."""
+"""Batches to score a network on: kept on the device if they are small, and read in every pass otherwise."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from aacp.data.images import Images
 from aacp.torch_internals import pytree
 from aacp.train.loader_batches import worker_count
 
-BATCH = 500
-MOST_KEPT = 2 << 30  # bytes of examples that are worth keeping
+BATCH = 500  # examples in a batch
+MAX_KEPT = 2 << 30  # bytes of examples that are kept on the device
 
 
 class Streamed(Batches):
-    """Batches that a loader reads anew in every pass."""
+    """Batches that a loader reads again in every pass."""
 
     def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
-        self.loader, self.device, self.is_resident = loader, device, False
+        self.loader = loader
+        self.device = device
+        self.is_resident = False
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.loader:
@@ -37,13 +39,13 @@ class Streamed(Batches):
 
 def scoring_batches(source: Any, device: torch.device) -> Batches:
     """Held-out or test data as batches on a device."""
-    if isinstance(source, Dataset) and not isinstance(source, Images) and _bytes(source) > MOST_KEPT:
+    if isinstance(source, Dataset) and not isinstance(source, Images) and _bytes(source) > MAX_KEPT:
         workers = worker_count() if device.type == "cuda" else 0
         return Streamed(DataLoader(source, BATCH, num_workers=workers, pin_memory=device.type == "cuda"), device)
     return Batches.of(source, batch_size=BATCH, device=device)
 
 
 def _bytes(source: Any) -> int:
-    """What a data set would take, judging by its first example."""
+    """The memory that a data set would take, estimated from its first example."""
     leaves = pytree.tree_leaves(source[0]) if len(source) else []
     return len(source) * sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))

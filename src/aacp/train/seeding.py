@@ -1,4 +1,4 @@
-"""Seeding: every random choice of training follows from a seed and where it is made, so that a run can be resumed."""
+"""Seeds for every random choice of training, computed from the recipe's seed and the epoch, so that runs can resume."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ def derived(*numbers: int) -> int:
 
 
 def generator(*numbers: int) -> torch.Generator:
-    """A generator of its own, seeded by several numbers."""
+    """A new generator, seeded by several numbers."""
     return torch.Generator().manual_seed(derived(*numbers))
 
 
 @contextmanager
 def global_seed(device: torch.device, *numbers: int) -> Iterator[None]:
-    """Torch's global generators seeded, as dropout and transforms know no others, and put back afterwards."""
+    """Seed torch's global generators, which dropout and transforms use, and restore their state afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derived(*numbers))
         yield
 
 
 def seed_loader(loader: Any, *numbers: int) -> None:
-    """Seed what a loader may draw from: torch's global generator, and those of its own."""
+    """Seed the generators that a loader may use: torch's global one, its own, and its sampler's."""
     seed = derived(*numbers)
     torch.manual_seed(seed)
-    own, sampler = getattr(loader, "generator", None), getattr(loader, "sampler", None)
-    for known in (own, getattr(sampler, "generator", None)):
-        if isinstance(known, torch.Generator):
-            known.manual_seed(seed)
+    sampler = getattr(loader, "sampler", None)
+    for owner in (loader, sampler):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(seed)
 
 
 def digest(tensors: Iterable[Tensor]) -> str:
-    """A short fingerprint of tensors' shapes, types and values."""
+    """A short hash of the shapes, types and values of tensors."""
     state = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         state.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())

@@ -1,37 +1,50 @@
-"""Session: a network, its data, optimiser and teacher on a device, trained an epoch at a time."""
+"""Session: a network, its data, optimiser and teacher on a device, trained one epoch at a time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from aacp.accelerate.half_weights import Halves
+from aacp.acceleration import accelerated
 from aacp.data.batches import Batches, batch_size_of, call
 from aacp.data.scores import Score
-from aacp.errors import Diverged, InvalidData, InvalidOption
-from aacp.modules import evaluating, has_external_references
+from aacp.errors import Diverged, InvalidData
+from aacp.modules import evaluating
 from aacp.runs.files import Epoch
 from aacp.torch_internals import BatchNorm
 from aacp.train.averaging import Average
 from aacp.train.device_batches import DeviceBatches
-from aacp.train.loader_batches import LoaderBatches, check_labels
+from aacp.train.fabric import half_type
+from aacp.train.loader_batches import LoaderBatches, check_targets
 from aacp.train.mixing import mixed
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.step import CapturedStep, Step, sgd
 from aacp.train.teaching import Loss, Objective, Teacher, channels_last
+from aacp.train.update import PlainUpdate, Update, sgd
 
-CHECKED_EVERY = 100  # steps; reading a loss makes the device wait
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+READ_EVERY = 100  # steps between two readings of the losses: each reading makes the processor wait for the device
 
 
 class Session:
-    """Everything one process needs to train a network; `fabric` says on what and with whom."""
+    """Everything that one process needs to train a network.
+
+    Args:
+        model: the network, which is moved to the fabric's device and changed in place.
+        source: the training batches of this process.
+        recipe: the settings.
+        fabric: the device, the precision, and the other processes.
+        teacher: the network or networks to imitate, if any.
+        loss: the user's loss function; None for cross-entropy.
+        accelerate: whether to use the update of `aacp.accelerate` where it applies.
+    """
 
     def __init__(
         self,
@@ -41,11 +54,14 @@ class Session:
         fabric: Fabric,
         teacher: Any = None,
         loss: Loss | None = None,
-        capture: bool | None = None,
+        accelerate: bool = True,
     ) -> None:
-        device = fabric.device
-        self.model, self.source, self.recipe, self.fabric = model, source, recipe, fabric
+        self.model = model
+        self.source = source
+        self.recipe = recipe
+        self.fabric = fabric
         self.is_classifier = loss is None
+        device = fabric.device
         model.to(device)
         if device.type == "cuda":
             channels_last(model)
@@ -53,103 +69,91 @@ class Session:
         self.average = Average(model, recipe.average) if recipe.average else None
         self.teacher = None if teacher is None else Teacher(teacher, device, half_type(fabric))
         wrapped, self.optimiser = fabric.setup(model, optimiser)
-        self.step: Step | CapturedStep = Step(
-            fabric, wrapped, self.optimiser, Objective(recipe, loss), self.teacher, self.average
-        )
-        if self._captures(capture):
-            half = half_type(fabric)
-            # Copies of weights that something from outside is tied to would be passed over by it.
-            if half is not None and not any(map(has_external_references, model.modules())):
-                self.step.halves = Halves(wrapped, half)
-            self.step = CapturedStep(self.step)
+        objective = Objective(recipe, loss)
+        plain = PlainUpdate(fabric, wrapped, self.optimiser, objective, self.teacher, self.average)
+        faster: Update | None = accelerated("update_for", plain, model) if accelerate else None
+        self.update: Update = faster or plain
         self._is_checked = False
-        self._classes = 0  # known once a batch has been seen
+        self._classes = 0  # the network's number of classes, known after the first batch
         if isinstance(source, LoaderBatches) and has_batch_norm(model):
-            source.least = 2
-
-    @property
-    def state(self) -> tuple[nn.Module, torch.optim.Optimizer, Average | None]:
-        """What an epoch changes."""
-        return self.model, self.optimiser, self.average
-
-    def _captures(self, wanted: bool | None) -> bool:
-        possible = (
-            self.fabric.device.type == "cuda" and self.fabric.world_size == 1 and self.recipe.precision != "16-mixed"
-        )
-        if wanted and not possible:
-            raise InvalidOption(
-                f"capture=True needs one CUDA device and a precision without loss scaling, but this run is on "
-                f"{self.fabric.world_size} x {self.fabric.device.type}. Leave capture out."
-            )
-        return possible and wanted is not False
+            source.skip_batches_below(2)
 
     def run_epoch(self, number: int) -> Epoch:
         """Train for one epoch, counted from 0."""
         self.model.train()
-        begun, seen, outcomes, chunk = time.perf_counter(), 0, torch.zeros(2), list[Tensor]()
-        first = number * self.source.steps
+        begun = time.perf_counter()
+        totals = torch.zeros(2)  # of losses and shares of correct labels
+        unread: list[Tensor] = []
+        images = 0
         step = 0
+        first = number * self.source.steps
         seeds = (self.recipe.seed, number, self.fabric.global_rank)
         with global_seed(self.fabric.device, *seeds), fastest_convolutions(isinstance(self.source, DeviceBatches)):
             for step, (inputs, targets) in enumerate(self.source.epoch(number)):
                 self._check(inputs, targets)
                 if self.recipe.mixing:
                     inputs, targets = mixed(inputs, targets, self._classes, self.recipe.mixing, self.recipe.mixture)
-                chunk.append(self.step(inputs, targets, self.recipe.lr_at(first + step, self.source.steps)))
-                seen += batch_size_of((inputs, targets)) * self.fabric.world_size
-                if len(chunk) == CHECKED_EVERY:
-                    outcomes += self._read(chunk, number, step)
-                    chunk.clear()
-        if chunk:
-            outcomes += self._read(chunk, number, step)
-        if not seen:
+                unread.append(self.update(inputs, targets, self.recipe.lr_at(first + step, self.source.steps)))
+                images += batch_size_of((inputs, targets)) * self.fabric.world_size
+                if len(unread) == READ_EVERY:
+                    totals += self._read(unread, number, step)
+                    unread.clear()
+        if unread:
+            totals += self._read(unread, number, step)
+        if not images:
             raise InvalidData("The loader gave no batch to train on. Give more data or a smaller batch size.")
-        return self._summary(number, step + 1, outcomes / (step + 1), seen, time.perf_counter() - begun)
+        return self._summary(number, step + 1, totals / (step + 1), images, time.perf_counter() - begun)
 
-    def _summary(self, number: int, steps: int, means: Tensor, seen: int, seconds: float) -> Epoch:
+    def _summary(self, number: int, steps: int, means: Tensor, images: int, seconds: float) -> Epoch:
         loss, accuracy = (float(mean) for mean in means)
-        lr = self.recipe.lr_at(number * self.source.steps + steps - 1, self.source.steps)
-        known = None if accuracy != accuracy else round(accuracy, 6)
-        return Epoch(number + 1, lr, round(loss, 6), known, None, round(seconds, 4), round(seen / seconds, 1))
+        is_known = accuracy == accuracy  # it is NaN if targets are not labels
+        return Epoch(
+            epoch=number + 1,
+            lr=self.recipe.lr_at(number * self.source.steps + steps - 1, self.source.steps),
+            loss=round(loss, 6),
+            accuracy=round(accuracy, 6) if is_known else None,
+            holdout=None,
+            seconds=round(seconds, 4),
+            images_per_second=round(images / seconds, 1),
+        )
 
-    def _read(self, chunk: list[Tensor], epoch: int, last: int) -> Tensor:
-        """The sums of losses and hits of some steps, over all processes; a loss that is no number ends the run."""
-        values = torch.stack(chunk)
+    def _read(self, unread: list[Tensor], epoch: int, last: int) -> Tensor:
+        """The sums of losses and shares of correct labels over some steps; a loss that is not finite ends the run."""
+        values = torch.stack(unread)
         if self.fabric.world_size > 1:
             reduced = self.fabric.all_reduce(values, reduce_op="mean")
             assert isinstance(reduced, Tensor)
             values = reduced
         values = values.cpu()
-        strange = (~values[:, 0].isfinite()).nonzero()
-        if len(strange):
-            step = last + 1 - len(chunk) + int(strange[0])
+        diverged = (~values[:, 0].isfinite()).nonzero()
+        if len(diverged):
+            step = last + 1 - len(unread) + int(diverged[0])
             raise Diverged(
-                f"The loss is {float(values[strange[0], 0])} at step {step + 1} of epoch {epoch + 1}. "
+                f"The loss is {float(values[diverged[0], 0])} at step {step + 1} of epoch {epoch + 1}. "
                 "Lower the learning rate or lengthen the warm-up; a run folder keeps the state before this epoch."
             )
         return values.sum(0)
 
     def _check(self, inputs: Any, targets: Any) -> None:
-        """Once, on the first batch: whether network, teacher and labels fit each other."""
+        """Check on the first batch, and only there, that network, teacher and labels fit together."""
         if self._is_checked:
             return
         self._is_checked = True
-        share = batch_size_of((inputs, targets))
-        if share == 1 and has_batch_norm(self.model):
+        if batch_size_of((inputs, targets)) == 1 and has_batch_norm(self.model):
             raise InvalidData("Batch norm has no statistics of one example. Use a batch size of 2 or more per process.")
-        outputs = self._tried(self.model, inputs, "network")
+        outputs = self._outputs(self.model, inputs, "network")
         for teacher in [] if self.teacher is None else self.teacher.networks:
-            shown = self._tried(teacher, inputs, "teacher")
-            if _kind(shown) != _kind(outputs):
+            taught = self._outputs(teacher, inputs, "teacher")
+            if _kind(taught) != _kind(outputs):
                 raise InvalidData(
-                    f"The teacher's outputs are of {_kind(shown)}, the network's of {_kind(outputs)}. "
+                    f"The teacher's outputs are of {_kind(taught)}, the network's of {_kind(outputs)}. "
                     "Give a teacher of the same classes."
                 )
         if self.is_classifier:
             self._check_classes(outputs, targets)
 
-    def _tried(self, network: nn.Module, inputs: Any, role: str) -> Any:
-        """What a network says of a batch, without a trace of it being left."""
+    def _outputs(self, network: nn.Module, inputs: Any, role: str) -> Any:
+        """A network's outputs for a batch in evaluation mode, which changes nothing in the network."""
         try:
             with evaluating(network), torch.no_grad(), self.fabric.autocast():
                 return call(network, inputs)
@@ -168,14 +172,11 @@ class Session:
                 f"targets of type {type(targets).__name__}. Give a loss function of your own."
             )
         self._classes = outputs.shape[1]
-        if isinstance(self.source, DeviceBatches):
-            check_labels(self.source.images.labels, outputs.shape[1])
-        elif not targets.is_floating_point():
-            self.source.classes = outputs.shape[1]
-            check_labels(targets[targets >= 0], outputs.shape[1])
+        self.source.expect_classes(self._classes)
+        check_targets(targets, self._classes)
 
     def evaluate(self, batches: Batches, score: Score) -> float:
-        """The network, with averaged weights if they are kept, on held-out data."""
+        """The score of the network on held-out data, with the averaged weights if the recipe keeps them."""
         averaged = nullcontext() if self.average is None else self.average.in_place()
         with averaged, evaluating(self.model), self.fabric.autocast():
             return float(score(self.model, batches))
@@ -183,7 +184,7 @@ class Session:
 
 @contextmanager
 def fastest_convolutions(same_shapes: bool) -> Iterator[None]:
-    """cuDNN times its algorithms once for every shape: worth it if batches have one, ruinous if they have many."""
+    """Let cuDNN time its algorithms for every new shape: worth it if all batches have one shape, slow otherwise."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = before or same_shapes
     try:
@@ -192,16 +193,9 @@ def fastest_convolutions(same_shapes: bool) -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def _kind(value: Any) -> str:
-    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"type {type(value).__name__}"
-
-
 def has_batch_norm(model: nn.Module) -> bool:
     return any(isinstance(module, BatchNorm) for module in model.modules())
 
 
-def half_type(fabric: Fabric) -> torch.dtype | None:
-    """The type in which mixed precision multiplies, if the run has it."""
-    with fabric.autocast():
-        device = fabric.device.type
-        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+def _kind(value: Any) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"type {type(value).__name__}"

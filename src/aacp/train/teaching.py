@@ -1,4 +1,4 @@
-"""Teaching: what a training step minimises, with a teacher or without."""
+"""The loss of a training step, with or without a teacher."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CONVERTIBLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 
 
 class Teacher:
-    """One or several networks whose answers a student imitates: copies of them, in evaluation mode.
+    """Copies, in evaluation mode, of the networks that a student imitates.
 
-    Several speak with one voice, the mean of their probabilities.
+    The answer of several networks is the mean of their probabilities.
     """
 
     def __init__(
@@ -31,42 +31,47 @@ class Teacher:
         chosen = [networks] if isinstance(networks, nn.Module) else list(networks)
         if not chosen:
             raise InvalidOption("The ensemble of teachers is empty. Give at least one network, or teacher=None.")
-        self.networks = [_ready(network, device, half) for network in chosen]
+        self.networks = [_prepared_copy(network, device, half) for network in chosen]
 
     def __call__(self, inputs: Any, temperature: float) -> Tensor:
         """Log-probabilities of the classes, softened by a temperature."""
         with torch.no_grad():
-            voices = [F.log_softmax(call(network, inputs).float() / temperature, 1) for network in self.networks]
-        if len(voices) == 1:
-            return voices[0]
-        return torch.logsumexp(torch.stack(voices), 0) - math.log(len(voices))
+            answers = [F.log_softmax(call(network, inputs).float() / temperature, 1) for network in self.networks]
+        if len(answers) == 1:
+            return answers[0]
+        return torch.logsumexp(torch.stack(answers), 0) - math.log(len(answers))
 
 
 class Objective:
-    """The loss of a step: cross-entropy, or the user's, mixed with the distance to the teacher."""
+    """The loss of a step: cross-entropy or the user's loss, combined with the divergence from the teacher."""
 
     def __init__(self, recipe: Recipe, loss: Loss | None = None) -> None:
-        self.share, self.temperature = recipe.distillation, recipe.temperature
-        self.smoothing, self._loss = recipe.label_smoothing, loss
+        self.share = recipe.distillation
+        self.temperature = recipe.temperature
+        self.smoothing = recipe.label_smoothing
+        self._loss = loss
 
     def __call__(self, outputs: Any, targets: Any, taught: Tensor | None) -> Tensor:
         loss = self.labelled(outputs, targets)
-        return loss if taught is None else (1 - self.share) * loss + self.share * self.taught(outputs, taught)
+        if taught is None:
+            return loss
+        return (1 - self.share) * loss + self.share * self.taught(outputs, taught)
 
     def labelled(self, outputs: Any, targets: Any) -> Tensor:
+        """The user's loss, or cross-entropy."""
         if self._loss is not None:
             return one_number(self._loss(outputs, targets))
         return F.cross_entropy(outputs, targets, label_smoothing=self.smoothing)
 
     def taught(self, outputs: Tensor, taught: Tensor) -> Tensor:
-        """Kullback-Leibler divergence from the teacher's answer, scaled so that gradients keep their size (Hinton)."""
+        """Kullback-Leibler divergence from the teacher, scaled so that its gradients keep their size (Hinton)."""
         answers = F.log_softmax(outputs / self.temperature, 1)
         divergence = F.kl_div(answers, taught, reduction="none", log_target=True).sum(1).mean()
         return self.temperature**2 * divergence
 
 
 def one_number(loss: Any) -> Tensor:
-    """What a loss of the user's returned, if it can be minimised."""
+    """The value of the user's loss function; reject it unless it is one number."""
     if not isinstance(loss, Tensor) or loss.dim():
         found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         raise InvalidOption(
@@ -76,16 +81,16 @@ def one_number(loss: Any) -> Tensor:
     return loss
 
 
-def _ready(network: nn.Module, device: torch.device, half: torch.dtype | None) -> nn.Module:
-    """A copy fit for answering quickly; weights are converted once, where autocast would do it at every step."""
-    ready = copy_module(network).eval().requires_grad_(False).to(device)
+def _prepared_copy(network: nn.Module, device: torch.device, half: torch.dtype | None) -> nn.Module:
+    """A copy for evaluation, with its weights converted once; autocast would convert them in every step."""
+    prepared = copy_module(network).eval().requires_grad_(False).to(device)
     if half is not None:
-        for module in ready.modules():
+        for module in prepared.modules():
             if isinstance(module, CONVERTIBLE):
                 module.to(half)
-    return channels_last(ready) if device.type == "cuda" else ready
+    return channels_last(prepared) if device.type == "cuda" else prepared
 
 
 def channels_last(model: nn.Module) -> nn.Module:
-    """The network in the memory layout that fast convolutions on GPUs want, in place."""
+    """Change a network, in place, to the memory layout of fast convolutions on GPUs."""
     return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]

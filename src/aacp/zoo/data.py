@@ -1,4 +1,4 @@
-"""Data by name: the digits, CIFAR-10, folders of pictures, or a function of the user's."""
+"""Data by name: the digits, CIFAR-10, folders of images, or the result of your function."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ from dataclasses import replace
 
 from aacp.data.splits import UNNAMED, Data
 from aacp.errors import UnknownData
+from aacp.zoo.catalogue import DATA_NAMES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
 from aacp.zoo.folders import image_folder
 from aacp.zoo.imports import function_of
 
-NAMES = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function for your own"
-
 
 def load_data(name: str, *, holdout: float = 0.1, seed: int = 0, on_corrupt: str = "refuse") -> Data:
-    """The data of a name; `holdout` of its training pictures, the same ones for the same seed, are for the search.
+    """Data by name, split into training data, hold-out and test data.
 
-    A function of the user's returns `Data`, or training and test data (data sets or loaders) without a hold-out.
-    Of pictures in folders, those that cannot be read are named and, with `on_corrupt`, refused or skipped.
+    To add a data set, write a function without arguments and name it as `package.module:function`. It returns a `Data`,
+    or a pair (training, test) of data sets, loaders or tensors, from which `Data.of` takes the hold-out.
+
+    Args:
+        name: "digits", "cifar10:PATH", "imagefolder:PATH" or "package.module:function".
+        holdout: the share of the training data that is held out for the search.
+        seed: chooses which examples are held out.
+        on_corrupt: what to do with an image file that cannot be read: "refuse" raises an error, "skip" warns and uses
+            the next one.
     """
     source, separator, place = name.partition(":")
     if name == "digits":
         return digits(holdout, seed)
     if not separator or not source or not place:
-        raise UnknownData(f"{name!r} is not a name of data. Write {NAMES}.")
+        raise UnknownData(f"{name!r} is not the name of a data set. Write {DATA_NAMES}.")
     if source == "cifar10":
         return cifar10(place, holdout, seed)
     if source == "imagefolder":
@@ -39,7 +45,8 @@ def _from_user(source: str, entry: str, holdout: float, seed: int) -> Data:
         return replace(found, name=name) if found.name == UNNAMED else found
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise UnknownData(
-            f"{name} returned a {type(found).__name__}, neither aacp.Data nor a pair. Return (training, test) data."
+            f"{name} returned a {type(found).__name__}, which is neither aacp.Data nor a pair. Return aacp.Data or "
+            "(training, test)."
         )
     train, test = found
     return Data.of(train, test, holdout=holdout, seed=seed, name=name)

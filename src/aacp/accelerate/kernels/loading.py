@@ -1,4 +1,4 @@
-"""Trying: kernels of our own, once they have been seen to compile and run on this machine."""
+"""Load our Triton kernels, after a test that they compile and run on this machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from aacp.errors import first_line
 
 
 @cache
-def tried(name: str, user: str) -> ModuleType | None:
-    """A module of kernels, whose `try_out` was run; None, with one warning, where there is no Triton or it fails."""
+def load_kernels(name: str, user: str) -> ModuleType | None:
+    """A module of kernels whose `self_test` passed; None, with one warning, if there is no Triton or the test fails.
+
+    Args:
+        name: the full name of the module.
+        user: the part of aacp that uses the kernels, for the warning.
+    """
     try:
         module = importlib.import_module(name)
-        module.try_out()
-    except Exception as error:  # whatever a compiler of another version or a GPU of another kind may raise
-        warnings.warn(f"{user} goes without its own kernels: {first_line(error)}.", stacklevel=2)
+        module.self_test()
+    except Exception as error:  # another version of the compiler or another GPU may raise anything
+        warnings.warn(f"{user} runs without aacp's own kernels: {first_line(error)}.", stacklevel=2)
         return None
     return module

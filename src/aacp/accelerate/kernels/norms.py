@@ -1,7 +1,7 @@
 """Batch norm for training in Triton: bfloat16 activations with channels last, all else in single precision.
 
-Three kernels each way: sums, what follows from them, and what becomes of every element. Nothing waits for the device,
-so that a step can be captured, and all sums have a fixed order, so that it repeats bit for bit.
+Three kernels for each direction: partial sums, results per channel, results per element. Nothing waits for the device,
+so that a step can be captured in a CUDA graph. All sums have a fixed order, so that results repeat bit for bit.
 """
 
 # mypy: ignore-errors
@@ -14,8 +14,8 @@ import triton.language as tl
 from aacp.accelerate.kernels import sums
 from aacp.accelerate.kernels.sums import channels_at, elements_at, first_of, mean_and_variance, store_sums, totals
 
-TILE = 2048  # elements that a program computes: sixteen for each thread of four warps
-HEIGHT = 256  # partial sums of 16 channels that a program reads at once
+TILE = 2048  # elements per program: sixteen for each thread of four warps
+HEIGHT = 256  # partial sums that a program reads at once, for each of 16 channels
 
 
 @triton.jit(do_not_specialize=["programs", "units"])
@@ -23,11 +23,11 @@ def _statistics_kernel(
     partial, x, mean, rstd, running_mean, running_var, batches, programs, count, momentum, eps, units,
     UNIT: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Mean and inverse deviation of 16 channels, and what a module remembers of them."""
+    """Mean and inverse standard deviation of 16 channels; updates their running statistics."""
     channels = units * UNIT
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     known = channel < channels
-    # Read before the sums, in which all threads meet: no thread then reads what another one has already replaced.
+    # Read before the sums, which synchronise all threads: no thread may read what another one has already replaced.
     old_mean = tl.load(running_mean + channel, mask=known, other=0.0)
     old_var = tl.load(running_var + channel, mask=known, other=0.0)
     seen = tl.load(batches)
@@ -48,7 +48,7 @@ def _statistics_kernel(
 def _normalise_kernel(
     x, y, weight, bias, mean, rstd, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
 ):
-    """Less the mean, over the deviation, times the weight, plus the bias."""
+    """(x - mean) / deviation * weight + bias."""
     channels = units * UNIT
     channel, known = channels_at(channels, WIDTH)
     at, inside = elements_at(tl.program_id(0), rows, channel, known, channels, HEIGHT)
@@ -62,7 +62,7 @@ def _normalise_kernel(
 
 @triton.jit(do_not_specialize=["rows", "units"])
 def _products_kernel(dy, x, mean, partial, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
-    """Sums of the gradients of each channel, and of their products with the distance from its mean."""
+    """For each channel the sums of dy and of dy * (x - mean)."""
     channels = units * UNIT
     channel, known = channels_at(channels, WIDTH)
     middle = tl.load(mean + channel, mask=known, other=0.0)
@@ -73,13 +73,13 @@ def _products_kernel(dy, x, mean, partial, rows, units, UNIT: tl.constexpr, WIDT
         gradient = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         total += gradient
-        products += gradient * (value - middle[None, :])  # beyond the edge the gradient is 0
+        products += gradient * (value - middle[None, :])  # masked elements have gradient 0
     store_sums(partial, total, products, channel, known, channels)
 
 
 @triton.jit(do_not_specialize=["programs", "units"])
 def _parameters_kernel(partial, rstd, dweight, dbias, programs, units, UNIT: tl.constexpr, HEIGHT: tl.constexpr):
-    """The gradients of weight and bias of 16 channels."""
+    """The gradients of weight and bias for 16 channels."""
     channels = units * UNIT
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     known = channel < channels
@@ -94,7 +94,7 @@ def _inputs_kernel(
     dy, x, dx, weight, mean, rstd, dweight, dbias, share, rows, units,
     UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the inputs, which also moved the mean and the deviation."""
+    """The gradient of the inputs, including their effect on mean and deviation."""
     channels = units * UNIT
     channel, known = channels_at(channels, WIDTH)
     at, inside = elements_at(tl.program_id(0), rows, channel, known, channels, HEIGHT)
@@ -119,13 +119,26 @@ def normalise(
     momentum: float,
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Activations normalised, their mean and inverse deviation; what the module remembers is brought up to date."""
+    """Normalise activations and update the running statistics in place.
+
+    Args:
+        x: activations in bfloat16, channels last.
+        weight, bias: of the batch norm.
+        running_mean, running_var: running statistics, updated with `momentum`.
+        batches: the number of batches seen, incremented.
+        momentum: the share of the new batch in the running statistics.
+        eps: added to the variance.
+
+    Returns:
+        The normalised activations, and mean and inverse standard deviation per channel.
+    """
     y, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    partial, remembered = sums.moments(x), (running_mean, running_var, batches)
+    partial = sums.moments(x)
+    statistics = (running_mean, running_var, batches)
     known, grid = sums.sizes(x, TILE)
     rows, units, unit = known[:3]
     _statistics_kernel[(triton.cdiv(x.shape[1], 16),)](
-        partial, x, mean, rstd, *remembered, len(partial), float(rows), momentum, eps, units, unit, HEIGHT,
+        partial, x, mean, rstd, *statistics, len(partial), float(rows), momentum, eps, units, unit, HEIGHT,
         num_warps=8, num_stages=1,
     )  # fmt: skip
     _normalise_kernel[grid](x, y, weight, bias, mean, rstd, *known, num_warps=4)
@@ -135,7 +148,15 @@ def normalise(
 def differentiate(
     dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, reaches_x: bool
 ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """The gradients of the inputs, if they are wanted, of the weight and of the bias."""
+    """The gradients of inputs (None unless `reaches_x`), weight and bias.
+
+    Args:
+        dy: the gradient of the outputs.
+        x: the inputs.
+        weight: of the batch norm.
+        mean, rstd: as `normalise` returned them.
+        reaches_x: whether the gradient of the inputs is needed.
+    """
     dy = dy.to(x.dtype).contiguous(memory_format=torch.channels_last)
     known, (tiles, columns) = sums.sizes(x)
     rows, units, unit = known[:3]
@@ -153,8 +174,8 @@ def differentiate(
     return dx, dweight, dbias
 
 
-def try_out() -> None:
-    """Run everything once, on next to nothing: raises what would be raised later."""
+def self_test() -> None:
+    """Run every kernel once on tiny tensors, so that a failure shows here and not in training."""
     x = torch.zeros(2, 8, 2, 2, device="cuda", dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
     parameters = [torch.zeros(8, device="cuda") for _ in range(4)]
     batches = torch.zeros((), device="cuda", dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Sections: the parts of a page about one run, and how to add your own. A section without content is left out."""
+"""The registry of report sections: the parts of a page about one run, and `register_section` to add your own."""
 
 from __future__ import annotations
 

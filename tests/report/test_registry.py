@@ -9,7 +9,7 @@ import pytest
 
 import aacp
 from aacp.errors import InvalidOption, MissingPackage
-from aacp.report import sections
+from aacp.report import registry
 from aacp.report.html import Figure, Grid, table
 from aacp.report.page import write_report
 from aacp.report.run import Run
@@ -21,9 +21,9 @@ JOULES = Figure("joules", "Energy of each group.", [{"type": "bar", "x": ["conv1
 
 @pytest.fixture(autouse=True)
 def _only_built_in_sections_afterwards() -> Iterator[None]:
-    before = list(sections.SECTIONS)
+    before = list(registry.SECTIONS)
     yield
-    sections.SECTIONS[:] = before
+    registry.SECTIONS[:] = before
 
 
 def page_of(made: Made, tmp_path: Path) -> Page:
@@ -97,7 +97,7 @@ def test_a_section_that_fails_is_named_and_the_rest_is_shown(made: Made, tmp_pat
 def test_a_place_that_does_not_exist_is_rejected() -> None:
     with pytest.raises(InvalidOption, match=r"no section 'latency' to follow\. Choose from costs, limits, channels"):
         aacp.register_section("Energy", energy, after="latency")
-    assert "Energy" not in [section.name for section in sections.SECTIONS]
+    assert "Energy" not in [section.name for section in registry.SECTIONS]
 
 
 def test_without_plotly_the_error_says_what_to_install(

@@ -1,4 +1,4 @@
-"""Progress: the log of a run, what the terminal shows of it, and TensorBoard when asked."""
+"""Report the epochs of a run: in its log file, on the terminal, and to TensorBoard."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
-
-from lightning_fabric import Fabric
+from typing import TYPE_CHECKING, Any
 
 from aacp.errors import InvalidOption
 from aacp.runs.files import Epoch
@@ -17,14 +15,19 @@ from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import LOG
 from aacp.train.recipe import Recipe
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 Listener = Callable[[Epoch], None]
 
 
 class Report:
-    """Whoever wants to know about epochs: the log file, the terminal, TensorBoard; in the first process alone."""
+    """Passes every epoch to the log file and to listeners, in the first process only."""
 
     def __init__(self, folder: RunFolder | None, is_first: bool, listeners: list[Listener]) -> None:
-        self.folder, self.is_first, self.listeners = folder, is_first, listeners
+        self.folder = folder
+        self.is_first = is_first
+        self.listeners = listeners
 
     def __call__(self, epoch: Epoch) -> None:
         if not self.is_first:
@@ -34,8 +37,8 @@ class Report:
         for listener in self.listeners:
             listener(epoch)
 
-    def past(self, done: int) -> list[Epoch]:
-        """The epochs an earlier call finished; lines about later ones, which left no state, are struck out."""
+    def finished_epochs(self, done: int) -> list[Epoch]:
+        """The first `done` epochs of the log; later lines, whose epochs left no state, are removed from it."""
         if self.folder is None:
             return []
         records = self.folder.read_log(LOG)
@@ -49,19 +52,28 @@ class Report:
 def report(
     recipe: Recipe, own_batches: bool, folder: RunFolder | None, fabric: Fabric, verbose: bool, tensorboard: bool
 ) -> Iterator[Report]:
-    """The report of a run while it lasts; `own_batches` is whether the data came in batches that are not ours."""
-    with ExitStack() as open_things:
+    """The report of a run.
+
+    Args:
+        recipe: the settings, shown first.
+        own_batches: whether the user's loader makes the batches.
+        folder: where the log is written, if anywhere.
+        fabric: tells which process is the first.
+        verbose: whether to show progress on stderr.
+        tensorboard: whether to write TensorBoard files to the folder.
+    """
+    with ExitStack() as stack:
         listeners: list[Listener] = []
         if verbose and fabric.is_global_zero:
             print(f"training: {recipe}{'; batches as the loader gives them' if own_batches else ''}", file=sys.stderr)
-            listeners.append(open_things.enter_context(_terminal(recipe)))
+            listeners.append(stack.enter_context(_terminal(recipe)))
         if tensorboard and fabric.is_global_zero:
-            listeners.append(open_things.enter_context(_tensorboard(folder)))
+            listeners.append(stack.enter_context(_tensorboard(folder)))
         yield Report(folder, fabric.is_global_zero, listeners)
 
 
-def described(epoch: Epoch) -> str:
-    """An epoch in a line."""
+def summary_line(epoch: Epoch) -> str:
+    """The results of an epoch in one line."""
     accuracy = "" if epoch.accuracy is None else f", training accuracy {epoch.accuracy:.4f}"
     holdout = "" if epoch.holdout is None else f", hold-out {epoch.holdout:.4f}"
     return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} images/s"
@@ -69,13 +81,13 @@ def described(epoch: Epoch) -> str:
 
 @contextmanager
 def _terminal(recipe: Recipe) -> Iterator[Listener]:
-    """A bar that says how long it still takes; a line for each epoch where nobody watches."""
+    """A progress bar with the remaining time; without a terminal, one line for each epoch."""
     from rich import progress as bars
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda epoch: print(f"epoch {epoch.epoch}/{recipe.epochs}: {described(epoch)}", file=sys.stderr)
+        yield lambda epoch: print(f"epoch {epoch.epoch}/{recipe.epochs}: {summary_line(epoch)}", file=sys.stderr)
         return
     times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
     text = bars.TextColumn("{task.description}")
@@ -84,15 +96,15 @@ def _terminal(recipe: Recipe) -> Iterator[Listener]:
 
 
 def _advance(bar: Any, epochs: int, epoch: Epoch) -> None:
-    if not bar.tasks:  # begun here, since epochs of an earlier call say nothing about the time that is left
+    if not bar.tasks:  # started with the first new epoch, because resumed epochs would distort the remaining time
         bar.add_task("", total=epochs, completed=epoch.epoch - 1)
-    bar.update(bar.task_ids[0], completed=epoch.epoch, description=described(epoch))
+    bar.update(bar.task_ids[0], completed=epoch.epoch, description=summary_line(epoch))
 
 
 @contextmanager
 def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
     if folder is None:
-        raise InvalidOption("TensorBoard needs files to read, but the run has no folder. Give a folder.")
+        raise InvalidOption("TensorBoard reads files, but the run has no folder for them. Give a folder.")
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

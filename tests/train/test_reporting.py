@@ -1,4 +1,4 @@
-"""What is shown of a run: nothing unless asked, a line an epoch in a file, a bar on a terminal."""
+"""What is shown of a run: nothing by default, a line for each epoch in a file, a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.utils.data import DataLoader
 from aacp.errors import InvalidOption
 from aacp.runs.files import Epoch
 from aacp.train.loop import fit
-from aacp.train.progress import described
 from aacp.train.recipe import Recipe
+from aacp.train.reporting import summary_line
 from train.small_data import network, pictures
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1)
 
 
-def test_nothing_is_said_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     fit(network(), pictures(), RECIPE, device="cpu")
     assert capsys.readouterr() == ("", "")
 
@@ -61,10 +61,10 @@ def test_a_terminal_sees_a_bar_with_the_last_accuracies(
 
 
 def test_what_an_epoch_does_not_know_is_left_out() -> None:
-    assert described(Epoch(1, 0.1, 0.5, None, None, 1.0, 2000.0)) == "loss 0.5000, 2,000 images/s"
+    assert summary_line(Epoch(1, 0.1, 0.5, None, None, 1.0, 2000.0)) == "loss 0.5000, 2,000 images/s"
 
 
-def test_tensorboard_is_written_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_is_written_if_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, float, int]] = []
 
     class Writer:

@@ -1,0 +1,89 @@
+"""Faster training steps on a GPU: teacher and student at once, half-precision copies of the weights, CUDA graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from aacp.accelerate.capture import CapturedUpdate, new_stream
+from aacp.accelerate.half_weights import HalfWeights
+from aacp.modules import has_external_references
+from aacp.train.fabric import half_type
+from aacp.train.teaching import Teacher
+from aacp.train.update import PlainUpdate, Update
+
+
+@dataclass
+class ConcurrentUpdate(PlainUpdate):
+    """The plain update with the teacher on a CUDA stream of its own, and half-precision copies of the weights.
+
+    The teacher's small kernels leave most of a GPU idle, so they run at the same time as the student's.
+    """
+
+    half_weights: HalfWeights | None = None
+    teacher_stream: torch.cuda.Stream | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.teacher is not None and self.fabric.device.type == "cuda":
+            self.teacher_stream = new_stream(self.fabric.device)
+
+    def ask(self, teacher: Teacher, inputs: Any) -> Tensor:
+        if self.teacher_stream is None:
+            return super().ask(teacher, inputs)
+        self.teacher_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.teacher_stream):
+            return super().ask(teacher, inputs)
+
+    def forward(self, inputs: Any) -> Any:
+        outputs = super().forward(inputs) if self.half_weights is None else self.half_weights(inputs)
+        if self.teacher_stream is not None:
+            torch.cuda.current_stream().wait_stream(self.teacher_stream)
+        return outputs
+
+    def backward(self, loss: Tensor) -> None:
+        super().backward(loss)
+        if self.half_weights is not None:
+            self.half_weights.pass_on_gradients()
+
+
+def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
+    """The fastest form of an update on its device; None on a device other than a CUDA GPU.
+
+    Args:
+        plain: the update as `aacp.train` builds it.
+        model: its network, without the wrapper that `fabric.setup` puts around it.
+    """
+    if plain.fabric.device.type != "cuda":
+        return None
+    if not is_capturable(plain):
+        return concurrent(plain, None)
+    return CapturedUpdate(concurrent(plain, half_weights_for(plain, model)))
+
+
+def is_capturable(plain: PlainUpdate) -> bool:
+    """Whether a CUDA graph can hold the update: not with several processes, nor with loss scaling (float16)."""
+    return plain.fabric.world_size == 1 and half_type(plain.fabric) is not torch.float16
+
+
+def concurrent(plain: PlainUpdate, half_weights: HalfWeights | None) -> ConcurrentUpdate:
+    """The concurrent form of a plain update."""
+    return ConcurrentUpdate(
+        plain.fabric,
+        plain.model,
+        plain.optimiser,
+        plain.objective,
+        plain.teacher,
+        plain.average,
+        half_weights,
+    )
+
+
+def half_weights_for(plain: PlainUpdate, model: nn.Module) -> HalfWeights | None:
+    """Copies of the weights in the run's half precision, unless hooks or a compiler refer to the weights themselves."""
+    half = half_type(plain.fabric)
+    if half is None or any(map(has_external_references, model.modules())):
+        return None
+    return HalfWeights(plain.model, half)

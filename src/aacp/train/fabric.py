@@ -1,0 +1,81 @@
+"""The Lightning Fabric that training runs on, and what is reported if one of several processes is lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from aacp.data.devices import device_of
+from aacp.errors import InvalidOption, MissingPackage, WorkerFailed
+from aacp.torch_internals import is_lost_connection
+from aacp.train.recipe import Precision
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+# Fabric logs its choice of device and precision. New processes do so before they call a function of this package.
+logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+
+
+def make_fabric(precision: Precision = "auto", device: torch.device | str | None = None, processes: int = 1) -> Fabric:
+    """A fabric of one process or several, on the named device or else on the GPU if there is one."""
+    place = device_of(device, processes)
+    if precision == "auto":
+        precision = "bf16-mixed" if place.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
+    return _fabric_class()(
+        accelerator=place.type,
+        devices=[place.index] if place.index is not None and processes == 1 else processes,
+        precision=precision,
+        strategy="auto" if processes == 1 else "ddp_spawn",
+    )
+
+
+def _fabric_class() -> type[Fabric]:
+    """Lightning's class, imported here only: everything but training works without the package."""
+    try:
+        from lightning_fabric import Fabric
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            "Training needs lightning-fabric, which is not installed. Install it with pip install 'aacp[train]'."
+        ) from error
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # the import has reset it
+    return Fabric
+
+
+def chosen_fabric(fabric: Fabric | None, precision: Precision, device: torch.device | str | None) -> Fabric:
+    """The user's fabric, or else a new one of one process."""
+    if fabric is None:
+        return make_fabric(precision, device)
+    if device is not None:
+        raise InvalidOption(f"The fabric is on {fabric.device}, and {device} would be ignored. Leave the device out.")
+    return fabric
+
+
+def half_type(fabric: Fabric) -> torch.dtype | None:
+    """The type in which mixed precision multiplies; None if the fabric does not use mixed precision."""
+    with fabric.autocast():
+        device = fabric.device.type
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+
+
+@contextmanager
+def collective_errors(fabric: Fabric, folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Turn a lost connection between processes into `WorkerFailed`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if fabric.world_size == 1 or not is_lost_connection(error):
+            raise
+        raise WorkerFailed(lost_message(f"Process {fabric.global_rank} lost the others", folder)) from error
+
+
+def lost_message(what: str, folder: str | os.PathLike[str] | None) -> str:
+    """The text of a `WorkerFailed`: what happened, and how to resume."""
+    if folder is None:
+        return f"{what}. Nothing was saved, because the run has no folder; start it again with one."
+    return f"{what}. Start the same command again: it resumes from the last finished epoch in {folder}."

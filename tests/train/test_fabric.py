@@ -1,0 +1,61 @@
+"""Fabric: an optional package, which only training needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from aacp.errors import InvalidOption, MissingPackage
+from aacp.train.fabric import chosen_fabric, half_type, make_fabric
+
+WITHOUT = """
+import sys
+sys.modules["lightning_fabric"] = None  # every import of it fails, as if it were not installed
+import torch
+import aacp
+for name in aacp.__all__:
+    getattr(aacp, name)
+import aacp.cli, aacp.commands.prune, aacp.pipeline.job, aacp.train.job
+model = aacp.build_model("digits_resnet")
+print(len(aacp.trace(model, torch.randn(2, 1, 8, 8)).free) > 0)
+try:
+    aacp.fit(model, aacp.load_data("digits"), device="cpu")
+except aacp.MissingPackage as error:
+    print(error)
+"""
+
+
+def test_everything_but_training_works_without_the_package() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        "True",
+        "Training needs lightning-fabric, which is not installed. Install it with pip install 'aacp[train]'.",
+    ], done.stderr
+
+
+def test_a_missing_package_is_an_import_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
+    with pytest.raises(ImportError) as caught:
+        make_fabric(device="cpu")
+    assert isinstance(caught.value, MissingPackage)
+
+
+def test_the_users_fabric_is_used_and_a_second_device_is_rejected() -> None:
+    fabric = make_fabric(device="cpu")
+    assert chosen_fabric(fabric, "auto", None) is fabric
+    with pytest.raises(InvalidOption, match="The fabric is on cpu, and cuda would be ignored"):
+        chosen_fabric(fabric, "auto", "cuda")
+
+
+def test_mixed_precision_has_a_half_type_and_single_precision_has_none() -> None:
+    assert half_type(make_fabric("bf16-mixed", "cpu")) is torch.bfloat16
+    assert half_type(make_fabric("32-true", "cpu")) is None
+
+
+def test_fabric_does_not_announce_its_choices(capfd: pytest.CaptureFixture[str]) -> None:
+    program = "from aacp.train.fabric import make_fabric; make_fabric('bf16-mixed', 'cpu')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -1,0 +1,88 @@
+"""One update of the weights, compared with a loop written out with torch's own parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from aacp.train.averaging import Average
+from aacp.train.fabric import make_fabric
+from aacp.train.loop import fit
+from aacp.train.recipe import Recipe
+from aacp.train.sources import source_of
+from aacp.train.update import sgd, share_correct
+from train.small_data import network, pictures, weights
+
+RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
+TAUGHT = replace(RECIPE, distillation=0.6, temperature=2.0)
+CPU = torch.device("cpu")
+
+
+def written_out(recipe: Recipe, average: float = 0.0) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """The same training in the plainest terms: the network, and the moving average of its state."""
+    model, teacher = network(), network(5).eval()
+    optimiser = torch.optim.SGD(
+        model.parameters(), recipe.lr, recipe.momentum, nesterov=recipe.nesterov, weight_decay=recipe.weight_decay
+    )
+    source = source_of(pictures(), recipe, make_fabric(device="cpu"))
+    mean = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for epoch in range(recipe.epochs):
+        for step, (inputs, labels) in enumerate(source.epoch(epoch)):
+            optimiser.param_groups[0]["lr"] = recipe.lr_at(epoch * source.steps + step, source.steps)
+            outputs = model(inputs)
+            loss = F.cross_entropy(outputs, labels)
+            if recipe.distillation:
+                soft, answer = ((logits / 2).log_softmax(1) for logits in (teacher(inputs).detach(), outputs))
+                loss = 0.4 * loss + 0.6 * 4 * F.kl_div(answer, soft, log_target=True, reduction="batchmean")
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            for name, tensor in model.state_dict().items():
+                if tensor.is_floating_point():
+                    mean[name] = average * mean[name] + (1 - average) * tensor
+    return model, mean
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, TAUGHT], ids=["labels", "teacher"])
+def test_training_is_the_loop_one_would_write_by_hand(recipe: Recipe) -> None:
+    model = network()
+    fit(model, pictures(), recipe, teacher=network(5) if recipe.distillation else None, device="cpu")
+    expected, _ = written_out(recipe)
+    for name, tensor in expected.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_the_average_is_kept_as_the_result_if_the_recipe_says_so() -> None:
+    model = network()
+    fit(model, pictures(), replace(RECIPE, average=0.8), device="cpu")
+    _, expected = written_out(RECIPE, average=0.8)
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_an_average_in_place_gives_the_network_back() -> None:
+    model = network()
+    average, before = Average(model, 0.5), weights(model)
+    with torch.no_grad():
+        model[0].weight.add_(1.0)  # type: ignore[union-attr,operator]
+    average.update()
+    with average.in_place():
+        torch.testing.assert_close(model[0].weight, before["0.weight"] + 0.5)  # type: ignore[union-attr]
+    torch.testing.assert_close(model[0].weight, before["0.weight"] + 1.0)  # type: ignore[union-attr]
+
+
+def test_norms_and_biases_are_exempt_from_weight_decay_if_the_recipe_says_so() -> None:
+    model = network()
+    optimiser = sgd(model, replace(RECIPE, decays_norms=False), CPU)
+    decay = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    found = {name: decay[id(parameter)] for name, parameter in model.named_parameters()}
+    assert found == {"0.weight": 1e-3, "1.weight": 0.0, "1.bias": 0.0, "6.weight": 1e-3, "6.bias": 0.0}
+
+
+def test_the_share_of_correct_labels_is_nan_if_targets_are_not_labels() -> None:
+    assert float(share_correct(torch.eye(4), torch.tensor([0, 1, 0, 0]))) == 0.5
+    assert share_correct(torch.zeros(4, 1), torch.zeros(4)).isnan()
