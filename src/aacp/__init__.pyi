@@ -17,13 +17,14 @@ from aacp.cost.analytic import weight_bytes as weight_bytes
 from aacp.cost.budget import Budget as Budget
 from aacp.cost.budget import Limit as Limit
 from aacp.cost.budget import cost_of as cost_of
+from aacp.cost.kinds import CostKind as CostKind
 from aacp.data.batches import Batches as Batches
 from aacp.data.images import Images as Images
 from aacp.data.scores import accuracy as accuracy
 from aacp.data.splits import Data as Data
 from aacp.errors import AACPError as AACPError
 from aacp.errors import BrokenArtefact as BrokenArtefact
-from aacp.errors import CorruptPicture as CorruptPicture
+from aacp.errors import CorruptImage as CorruptImage
 from aacp.errors import DeviceMismatch as DeviceMismatch
 from aacp.errors import Diverged as Diverged
 from aacp.errors import ExportFailed as ExportFailed

@@ -1,4 +1,4 @@
-"""Rank correlations: whether two lists of scores put the same things in the same order (1: yes, -1: the opposite)."""
+"""Rank correlations of two lists of scores: 1 if they rank alike, -1 if they rank in opposite order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from aacp.errors import InvalidOption
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """The correlation of ranks; equal scores share the mean of their ranks. Not a number if one list is constant."""
+    """Spearman's rho; equal scores share the mean of their ranks. NaN if one list is constant."""
     one, other = (_ranks(values) for values in _checked(first, second))
     spread = float(np.std(one) * np.std(other))
     return float(np.mean((one - one.mean()) * (other - other.mean()))) / spread if spread else math.nan
 
 
 def kendall(first: Sequence[float], second: Sequence[float]) -> float:
-    """Pairs in the same order less pairs in the opposite one, of all that differ in both (tau-b)."""
-    ranks = [_ranks(values) for values in _checked(first, second)]  # infinities have ranks, but no differences
+    """Kendall's tau-b: pairs in the same order minus pairs in opposite order, normalised for ties."""
+    ranks = [
+        _ranks(values) for values in _checked(first, second)
+    ]  # ranks, because the difference of two infinities is NaN
     one, other = (np.sign(values[:, None] - values[None]) for values in ranks)
     spread = math.sqrt(float((one**2).sum() * (other**2).sum()))
     return float((one * other).sum()) / spread if spread else math.nan
@@ -30,11 +32,11 @@ def _checked(first: Sequence[float], second: Sequence[float]) -> tuple[NDArray[n
     one, other = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if one.shape != other.shape or one.ndim != 1 or len(one) < 2:
         raise InvalidOption(
-            f"A rank correlation needs two lists of one length, at least 2, but got {one.shape} and {other.shape}. "
-            "Give both scores of each."
+            f"A rank correlation needs two lists of equal length, at least 2, but got {one.shape} and {other.shape}. "
+            "Give two lists of the same length."
         )
     if np.isnan(one).any() or np.isnan(other).any():
-        raise InvalidOption("A rank correlation was asked for of scores of which some are NaN. Leave those out.")
+        raise InvalidOption("Some of the scores are NaN, which has no rank. Leave them out.")
     return one, other
 
 

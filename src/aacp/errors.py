@@ -1,35 +1,35 @@
-"""Everything that can go wrong, as a tree of names.
+"""The errors of aacp as a tree of classes.
 
 AACPError
 ├── InvalidOption      an argument is outside its range
 │   └── InfeasibleBudget   no structure of the space meets every limit
-├── UnknownModel       a model name leads nowhere
-├── UnknownData        a name of data leads nowhere
+├── UnknownModel       the name of a model does not lead to a network
+├── UnknownData        the name of a data set does not lead to data
 ├── InvalidWeights     a file of weights cannot be read or does not fit the network
 ├── UntraceableModel   the network cannot be turned into a channel graph
-│   ├── InvalidExample     the network does not run on the example
+│   ├── InvalidExample     the network does not run on the example input
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
 ├── GraphMismatch      a graph and a network do not belong together
-├── DeviceMismatch     a latency table of another machine, runtime or setting
-├── BrokenArtefact     a file of a pruned network cannot be read, or does not fit the network
+├── DeviceMismatch     a latency table was measured on another machine, runtime or setting
+├── BrokenArtefact     the file of a pruned network cannot be read or does not fit the network
 ├── ExportFailed       a network cannot be exported, or its export computes something else
 ├── MissingPackage     an optional package is not installed
-├── InvalidData        data that is empty, or does not fit the network or the task
-│   └── CorruptPicture     a file cannot be read as a picture
-├── InvalidScore       a score function fails, or what it returns is no number
-├── RunMismatch        a run folder or saved search belongs to another question
+├── InvalidData        data is empty, or does not fit the network or the task
+│   └── CorruptImage       a file cannot be read as an image
+├── InvalidScore       a score function raises an exception or returns something that is not a number
+├── RunMismatch        a run folder or a saved search belongs to a different request
 ├── RunLocked          another process is writing to the run folder
-├── NothingToReport    a run folder is not there, or has nothing to show
-├── Diverged           a loss stopped being a number
-├── WorkerFailed       one of several processes fails, or ends before its work does
-└── InvalidStructure   counts or indices that the graph or space does not allow
+├── NothingToReport    a run folder does not exist or contains nothing to show
+├── Diverged           a loss became infinite or NaN
+├── WorkerFailed       one of several processes failed or ended before its work was done
+└── InvalidStructure   channel counts or indices that the graph or the space does not allow
 
-A message has two sentences: what is wrong, with the values; what to do.
+A message has two sentences: what is wrong, with the values, and what to do.
 """
 
 
 class AACPError(Exception):
-    """The root: catch this to catch all of ours."""
+    """The base class of all errors that aacp raises."""
 
 
 class InvalidOption(AACPError, ValueError):
@@ -41,11 +41,11 @@ class InfeasibleBudget(InvalidOption):
 
 
 class UnknownModel(AACPError, LookupError):
-    """A model name leads nowhere."""
+    """The name of a model does not lead to a network."""
 
 
 class UnknownData(AACPError, LookupError):
-    """A name of data leads nowhere."""
+    """The name of a data set does not lead to data."""
 
 
 class InvalidWeights(AACPError):
@@ -57,7 +57,7 @@ class UntraceableModel(AACPError):
 
 
 class InvalidExample(UntraceableModel):
-    """The network does not run on the example."""
+    """The network does not run on the example input."""
 
 
 class NothingToPrune(UntraceableModel):
@@ -69,11 +69,11 @@ class GraphMismatch(AACPError):
 
 
 class DeviceMismatch(AACPError):
-    """A latency table of another machine, runtime or setting."""
+    """A latency table was measured on another machine, runtime or setting."""
 
 
 class BrokenArtefact(AACPError):
-    """A file of a pruned network cannot be read, or does not fit the network."""
+    """The file of a pruned network cannot be read or does not fit the network."""
 
 
 class ExportFailed(AACPError):
@@ -85,23 +85,23 @@ class MissingPackage(AACPError, ImportError):
 
 
 class InvalidData(AACPError, ValueError):
-    """Data that is empty, or does not fit the network or the task."""
+    """Data is empty, or does not fit the network or the task."""
 
 
-class CorruptPicture(InvalidData):
-    """A file cannot be read as a picture."""
+class CorruptImage(InvalidData):
+    """A file cannot be read as an image."""
 
     def __init__(self, message: str) -> None:
-        # A loader's worker passes errors on as a traceback in words; its last line is the message.
-        super().__init__(message.strip().split("\n")[-1].removeprefix(f"{__name__}.CorruptPicture: "))
+        # A worker of a DataLoader passes an error on as the text of its traceback, whose last line is the message.
+        super().__init__(message.strip().split("\n")[-1].removeprefix(f"{__name__}.CorruptImage: "))
 
 
 class InvalidScore(AACPError):
-    """A score function fails, or what it returns is no number."""
+    """A score function raises an exception or returns something that is not a number."""
 
 
 class RunMismatch(AACPError):
-    """A run folder or a saved search belongs to another question."""
+    """A run folder or a saved search belongs to a different request."""
 
 
 class RunLocked(AACPError):
@@ -109,22 +109,22 @@ class RunLocked(AACPError):
 
 
 class NothingToReport(AACPError):
-    """A run folder is not there, or has nothing to show."""
+    """A run folder does not exist or contains nothing to show."""
 
 
 class Diverged(AACPError, ArithmeticError):
-    """A loss stopped being a number."""
+    """A loss became infinite or NaN."""
 
 
 class WorkerFailed(AACPError):
-    """One of several processes fails, or ends before its work does."""
+    """One of several processes failed or ended before its work was done."""
 
 
 class InvalidStructure(AACPError, ValueError):
-    """Counts or indices that the graph or space does not allow."""
+    """Channel counts or indices that the graph or the space does not allow."""
 
 
 def first_line(error: BaseException) -> str:
-    """The class of an exception and the first line of its message, to quote in a message of ours."""
+    """The class of an exception and the first line of its message, for quotation in another message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('. ')}" if lines else type(error).__name__

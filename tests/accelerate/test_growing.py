@@ -13,7 +13,7 @@ from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, grow, rounded_widths
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
-from aacp.graph.tracing import followed
+from aacp.graph.unverified import trace_unverified
 from graph.micro_networks import MICRO, conv, unit
 from graph.oracles import in_double, tensors
 
@@ -33,7 +33,7 @@ BUILT = {micro.name: micro for micro in MICRO}
 
 
 def traced(model: nn.Module, example: Any) -> ChannelGraph:
-    return followed(model, example)[1].graph
+    return trace_unverified(model, example)[1].graph
 
 
 def micro_and_growth(name: str, multiple: int = 7) -> tuple[nn.Module, tuple[Any, ...], Growth]:

@@ -97,8 +97,8 @@ def test_batches_of_several_shapes_stay_as_they_are() -> None:
         ([], "empty"),
         (TensorDataset(INPUTS[:0], LABELS[:0]), "empty"),
         ((INPUTS[:0], LABELS[:0]), "empty"),
-        (None, "NoneType is no data"),
-        (["a", "b"], "no tensor of inputs"),
+        (None, "NoneType is not data"),
+        (["a", "b"], "without a tensor of inputs"),
     ],
 )
 def test_what_is_no_data_is_refused(source, words) -> None:
@@ -107,7 +107,7 @@ def test_what_is_no_data_is_refused(source, words) -> None:
 
 
 def test_a_whole_training_set_is_refused_before_memory_runs_out(monkeypatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_BYTES", 100)
     with pytest.raises(InvalidData, match="Give fewer images"):
         Batches.of(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2))
 

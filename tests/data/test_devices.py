@@ -17,9 +17,9 @@ from aacp.cli import main
 from aacp.data.devices import device_of, usable_cores
 
 MISSING = [
-    ("gpu", r"'gpu' is no device\. Use cpu, cuda, or"),
-    ("cuda", r"There is no CUDA device here\. Use"),
-    ("meta", r"There is no device 'meta' here\. Use"),
+    ("gpu", r"'gpu' is not a device\. Use cpu, cuda, or"),
+    ("cuda", r"This machine has no CUDA device\. Use"),
+    ("meta", r"This machine has no device 'meta'\. Use"),
 ]
 RECIPE = aacp.Recipe(epochs=1, batch_size=4, lr=0.1)
 CALLS: dict[str, Callable[..., Any]] = {
@@ -66,7 +66,7 @@ def test_commands_say_so_in_one_line(
 def test_a_gpu_beyond_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     have_gpus(monkeypatch, 2)
     assert [str(device_of(name)) for name in (None, "cuda", "cuda:1", "cpu")] == ["cuda", "cuda", "cuda:1", "cpu"]
-    with pytest.raises(aacp.InvalidOption, match=r"3 GPUs are needed, but 2 are here\. Use"):
+    with pytest.raises(aacp.InvalidOption, match=r"3 GPUs are needed, but this machine has 2\. Use"):
         device_of("cuda:2")
     with pytest.raises(aacp.InvalidOption, match=r"cuda:1 is one device, but 2 processes need one each\. Use cuda"):
         device_of("cuda:1", processes=2)

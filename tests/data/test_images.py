@@ -1,4 +1,4 @@
-"""Images hold what they are given, normalise as told, and refuse what is no set of pictures."""
+"""Images hold what they are given, normalise as told, and refuse what is no set of images."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SCALE = ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 
 
 def test_an_item_is_normalised_channel_by_channel() -> None:
-    picture, label = Images(PIXELS, LABELS, *SCALE)[2]
+    image, label = Images(PIXELS, LABELS, *SCALE)[2]
     assert label == 2
     for channel, (mean, std) in enumerate(zip(*SCALE, strict=True)):
         expected = (PIXELS[2, channel].numpy() / 255 - mean) / std
-        assert abs(picture[channel].numpy() - expected).max() < 1e-5
+        assert abs(image[channel].numpy() - expected).max() < 1e-5
 
 
 def test_a_subset_keeps_order_and_settings() -> None:
@@ -32,11 +32,11 @@ def test_a_subset_keeps_order_and_settings() -> None:
     [
         (PIXELS.float(), LABELS, (0.5, 0.5, 0.5), "torch.float32 of shape"),
         (PIXELS[0], LABELS, (0.5, 0.5, 0.5), r"\(3, 4, 5\)"),
-        (PIXELS, LABELS[:4], (0.5, 0.5, 0.5), "6 pictures"),
+        (PIXELS, LABELS[:4], (0.5, 0.5, 0.5), "6 images"),
         (PIXELS, LABELS.float(), (0.5, 0.5, 0.5), "int64 label"),
         (PIXELS, LABELS, (0.5,), "3 channels"),
     ],
 )
-def test_what_is_no_set_of_pictures_is_refused(pixels, labels, mean, words) -> None:
+def test_what_is_no_set_of_images_is_refused(pixels, labels, mean, words) -> None:
     with pytest.raises(InvalidData, match=words):
         Images(pixels, labels, mean, (0.5, 0.5, 0.5))

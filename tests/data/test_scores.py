@@ -36,7 +36,7 @@ def test_pixels_count_where_targets_are_maps() -> None:
         ([(OUTPUTS, torch.tensor([0, -1, -2, 3, 0]))], "2 of 5 labels"),
         ([OUTPUTS], "labels are missing"),
         ([(OUTPUTS, torch.rand(5))], "torch.float32"),
-        ([(OUTPUTS, torch.zeros(5, 4, dtype=torch.int64))], "Give a score function of your own"),
+        ([(OUTPUTS, torch.zeros(5, 4, dtype=torch.int64))], "Give your own score function"),
     ],
 )
 def test_what_cannot_be_counted_is_said(batches, words) -> None:

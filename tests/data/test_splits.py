@@ -26,7 +26,7 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another() -> None:
     assert len(set(first) & set(other)) < 30  # twelve of sixty are expected by chance
 
 
-def test_every_picture_of_a_label_is_drawn_equally_often() -> None:
+def test_every_image_of_a_label_is_drawn_equally_often() -> None:
     drawn = torch.zeros(20)
     for seed in range(400):
         drawn[split(torch.arange(20) % 2, 0.2, seed)[1]] += 1
@@ -43,7 +43,7 @@ def test_a_share_outside_its_range_is_refused(share: float) -> None:
 def test_data_tells_its_sizes_in_examples_also_of_loaders() -> None:
     part = TensorDataset(torch.zeros(1200, 1))
     data = Data(DataLoader(part, batch_size=7), part, iter([]), name="mine")
-    assert str(data) == "mine: 1,200 to train on, 1,200 held out, an unknown number to test on"
+    assert str(data) == "mine: 1,200 for training, 1,200 held out, an unknown number for testing"
 
 
 def pairs(count: int = 40) -> TensorDataset:
@@ -80,9 +80,9 @@ def test_training_data_and_hold_out_come_together_again(train: object) -> None:
     assert not isinstance(both, DataLoader) or numbers(both) != numbers(both)  # shuffled as before
 
 
-def test_pictures_come_together_again_with_their_settings() -> None:
-    pictures = Images(torch.arange(20, dtype=torch.uint8).reshape(20, 1, 1, 1), torch.arange(20) % 2, (0.5,), (0.2,), 4)
-    both = Data.of(pictures, pictures, holdout=0.3).all_training()
+def test_images_come_together_again_with_their_settings() -> None:
+    images = Images(torch.arange(20, dtype=torch.uint8).reshape(20, 1, 1, 1), torch.arange(20) % 2, (0.5,), (0.2,), 4)
+    both = Data.of(images, images, holdout=0.3).all_training()
     assert isinstance(both, Images)
     assert sorted(both.pixels.flatten().tolist()) == list(range(20))
     assert torch.equal(both.labels, both.pixels.flatten().long() % 2)
@@ -99,7 +99,7 @@ def test_a_loader_with_an_iteration_of_its_own_is_not_taken_apart() -> None:
         def __iter__(self):
             return ((10 + x, y) for x, y in super().__iter__())
 
-    with pytest.raises(InvalidData, match="a loader without a sampler or __iter__ of its own"):
+    with pytest.raises(InvalidData, match="a loader with torch's default sampler and __iter__"):
         Data.of(Normalising(pairs(), 8), pairs())
 
 

@@ -18,7 +18,7 @@ from report.runs import Made, nasty, sweep_of
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PHONE = 375  # pixels across
 
-# Pages are looked at from a frame around them. The picture and the message are controls: they must be noticed.
+# Pages are looked at from a frame around them. The image and the message are controls: they must be noticed.
 FRAMES = """<!doctype html><img src="http://control.invalid/x.png"><script>console.log("control message")</script>
 {frames}<pre></pre><script>
 const look = (frame) => {{

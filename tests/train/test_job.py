@@ -82,7 +82,7 @@ def test_a_network_teaches_another_and_weights_are_loaded(tmp_path: Path) -> Non
         ((*FOUR, "--recipe", "nope"), 2, "'nope' is not one of"),
         ((*FOUR, "--epochs", "0"), 1, "InvalidOption: epochs is 0"),
         ((*FOUR, "--batch-size", "100000"), 1, "InvalidData: The batch size is 100000"),
-        ((*FOUR, "--device", "gpu"), 1, "InvalidOption: 'gpu' is no device"),
+        ((*FOUR, "--device", "gpu"), 1, "InvalidOption: 'gpu' is not a device"),
         ((*FOUR, "--processes", "0"), 1, "InvalidOption: processes is 0"),
         ((*FOUR, "--weights", "nowhere.pt"), 1, "InvalidWeights: "),
         ((*FOUR, "--teacher", "digits_resnet"), 2, "--teacher needs --teacher-weights"),

@@ -90,7 +90,7 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
 def test_what_cannot_be_launched_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="processes is 0"):
         run_in_processes(print, processes=0)
-    with pytest.raises(InvalidOption, match="'gpu' is no device"):
+    with pytest.raises(InvalidOption, match="'gpu' is not a device"):
         make_fabric(device="gpu")
     with pytest.raises(InvalidOption, match=r"no CUDA device|100 GPUs"):
         make_fabric(device="cuda:99")

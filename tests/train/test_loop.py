@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.data.images import Images
 from aacp.data.splits import Data
-from aacp.errors import AACPError, CorruptPicture, Diverged, InvalidData, InvalidOption
+from aacp.errors import AACPError, CorruptImage, Diverged, InvalidData, InvalidOption
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
 from aacp.train.recipe import Recipe
@@ -158,7 +158,7 @@ def test_folders_of_pictures_train_and_their_random_crops_follow_from_the_seed(t
 
 def test_a_corrupt_picture_ends_training_with_its_name(tmp_path: Path) -> None:
     data = folder_of_pictures(tmp_path, corrupt=True)
-    with pytest.raises(CorruptPicture, match=r"broken\.jpg cannot be read"):
+    with pytest.raises(CorruptImage, match=r"broken\.jpg cannot be read"):
         fit(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2)), data, replace(RECIPE, batch_size=4), device="cpu")
 
 

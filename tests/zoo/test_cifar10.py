@@ -1,4 +1,4 @@
-"""CIFAR-10 in both layouts, written here byte by byte with a few pictures a file."""
+"""CIFAR-10 in both layouts, written here byte by byte with a few images a file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from aacp.zoo import cifar10 as module
 from aacp.zoo.cifar10 import cifar10
 
 FILES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
-N = 20  # pictures in each file
+N = 20  # images in each file
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PICTURES", N)
+    monkeypatch.setattr(module, "IMAGES", N)
 
 
-def pictures() -> tuple[np.ndarray, np.ndarray]:
+def images() -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(0)
     return generator.integers(0, 256, (6, N, 3, 32, 32), np.uint8), generator.integers(0, 10, (6, N))
 
@@ -52,20 +52,20 @@ def python2_pickle(pixels: bytes, labels: list[int], shape: tuple[int, int]) -> 
 
 def write_binary(folder: Path) -> None:
     folder.mkdir(parents=True)
-    for name, pixels, labels in zip(FILES, *pictures(), strict=True):
-        rows = [bytes([label]) + picture.tobytes() for picture, label in zip(pixels, labels.tolist(), strict=True)]
+    for name, pixels, labels in zip(FILES, *images(), strict=True):
+        rows = [bytes([label]) + image.tobytes() for image, label in zip(pixels, labels.tolist(), strict=True)]
         (folder / f"{name}.bin").write_bytes(b"".join(rows))
 
 
 def write_python2(folder: Path) -> None:
     folder.mkdir(parents=True)
-    for name, pixels, labels in zip(FILES, *pictures(), strict=True):
+    for name, pixels, labels in zip(FILES, *images(), strict=True):
         (folder / name).write_bytes(python2_pickle(pixels.tobytes(), labels.tolist(), (N, 3072)))
 
 
 def write_python3(folder: Path) -> None:
     folder.mkdir(parents=True)
-    for name, pixels, labels in zip(FILES, *pictures(), strict=True):
+    for name, pixels, labels in zip(FILES, *images(), strict=True):
         content = {"data": pixels.reshape(N, 3072), "labels": labels.tolist(), "filenames": ["a.png"]}
         (folder / name).write_bytes(pickle.dumps(content, protocol=3))
 
@@ -79,12 +79,12 @@ LAYOUTS: list[tuple[str, Callable[[Path], None]]] = [
 
 @pytest.mark.parametrize(("folder", "write"), LAYOUTS)
 @pytest.mark.parametrize("inside", [False, True])
-def test_pictures_and_labels_come_back_in_order(
+def test_images_and_labels_come_back_in_order(
     folder: str, write: Callable[[Path], None], inside: bool, tmp_path: Path
 ) -> None:
     write(tmp_path / folder)
     data: Any = load_data(f"cifar10:{tmp_path / folder if inside else tmp_path}", holdout=0)
-    pixels, labels = pictures()
+    pixels, labels = images()
     assert np.array_equal(data.train.pixels, pixels[:5].reshape(-1, 3, 32, 32))
     assert np.array_equal(data.train.labels, labels[:5].reshape(-1))
     assert np.array_equal(data.test.pixels, pixels[5])
@@ -92,21 +92,21 @@ def test_pictures_and_labels_come_back_in_order(
     assert data.classes[6] == "frog"
 
 
-def test_pictures_are_normalised_as_those_of_the_checkpoints(tmp_path: Path) -> None:
+def test_images_are_normalised_as_those_of_the_checkpoints(tmp_path: Path) -> None:
     write_binary(tmp_path / "bin")
-    picture, label = cifar10(tmp_path / "bin").test[3]  # type: ignore[index]
-    pixels, labels = pictures()
+    image, label = cifar10(tmp_path / "bin").test[3]  # type: ignore[index]
+    pixels, labels = images()
     expected = (pixels[5, 3, 1] / 255 - 0.456) / 0.224
-    assert np.allclose(picture[1], expected, atol=1e-5)
+    assert np.allclose(image[1], expected, atol=1e-5)
     assert label == labels[5, 3]
 
 
-def test_the_hold_out_comes_from_the_training_pictures(tmp_path: Path) -> None:
+def test_the_hold_out_comes_from_the_training_images(tmp_path: Path) -> None:
     write_binary(tmp_path / "bin")
     data: Any = cifar10(tmp_path / "bin", holdout=0.3, seed=4)
     assert (len(data.train), len(data.holdout), len(data.test)) == (70, 30, N)
     together = torch.cat([data.train.pixels, data.holdout.pixels]).flatten(1).numpy()
-    everything = pictures()[0][:5].reshape(100, -1)
+    everything = images()[0][:5].reshape(100, -1)
     assert {row.tobytes() for row in together} == {row.tobytes() for row in everything}
     assert (data.train.padding, data.train.flip, data.holdout.padding, data.holdout.flip) == (4, True, 0, False)
 
@@ -123,7 +123,7 @@ def test_a_pickle_that_names_anything_else_is_refused_unexecuted(
     write_python2(tmp_path / "py")
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         (tmp_path / "py" / "data_batch_3").write_bytes(pickle.dumps({"data": Malicious(), "labels": []}, protocol))
-        with pytest.raises(InvalidData, match=r"data_batch_3 is no CIFAR-10 file \(it names (posix|nt).mkdir"):
+        with pytest.raises(InvalidData, match=r"data_batch_3 is not a CIFAR-10 file \(it names (posix|nt).mkdir"):
             cifar10(tmp_path / "py")
     assert not (tmp_path / "written by a pickle").exists()
 
@@ -131,14 +131,14 @@ def test_a_pickle_that_names_anything_else_is_refused_unexecuted(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no CIFAR-10 file"),
-        (python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072))[:-3000], "no CIFAR-10 file"),
-        (python2_pickle(b"\0" * 3 * 3072, [0] * 3, (3, 3072)), "3 pictures and 3 labels, not 20"),
-        (python2_pickle(b"\0" * N * 3072, [0] * 3, (N, 3072)), "20 pictures and 3 labels"),
-        (python2_pickle(b"\0" * N * 3072, [0] * 19 + [10], (N, 3072)), "picture 19 has the label 10"),
+        (b"", "not a CIFAR-10 file"),
+        (python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072))[:-3000], "not a CIFAR-10 file"),
+        (python2_pickle(b"\0" * 3 * 3072, [0] * 3, (3, 3072)), "3 images and 3 labels, not 20"),
+        (python2_pickle(b"\0" * N * 3072, [0] * 3, (N, 3072)), "20 images and 3 labels"),
+        (python2_pickle(b"\0" * N * 3072, [0] * 19 + [10], (N, 3072)), "image 19 has the label 10"),
         (python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072)).replace(b"U\x02u1", b"U\x02i8"), "i8, not bytes"),
-        (pickle.dumps([1, 2]), "no CIFAR-10 file"),
-        (b"\x80\x02cnumpy\ndtype\nN}U\x08__call__Ns\x86b.", "no CIFAR-10 file"),  # tries to change our stand-in
+        (pickle.dumps([1, 2]), "not a CIFAR-10 file"),
+        (b"\x80\x02cnumpy\ndtype\nN}U\x08__call__Ns\x86b.", "not a CIFAR-10 file"),  # tries to change our stand-in
     ],
 )
 def test_damaged_pickles_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
@@ -153,10 +153,10 @@ def test_damaged_binary_files_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "bin" / "data_batch_2.bin"
     whole = file.read_bytes()
     file.write_bytes(whole[:-3073])
-    with pytest.raises(InvalidData, match=r"data_batch_2.bin has 58,387 bytes, but 20 pictures take 61,460"):
+    with pytest.raises(InvalidData, match=r"data_batch_2.bin has 58,387 bytes, but 20 images take 61,460"):
         cifar10(tmp_path / "bin")
     file.write_bytes(whole[:3073] + b"\xc8" + whole[3074:])
-    with pytest.raises(InvalidData, match="picture 1 has the label 200"):
+    with pytest.raises(InvalidData, match="image 1 has the label 200"):
         cifar10(tmp_path / "bin")
     file.unlink()
     with pytest.raises(InvalidData, match=r"data_batch_2.bin is missing"):
@@ -165,5 +165,5 @@ def test_damaged_binary_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(InvalidData, match="holds no CIFAR-10"):
+        with pytest.raises(InvalidData, match="does not contain CIFAR-10"):
             cifar10(path)

@@ -76,7 +76,7 @@ def test_a_loader_keeps_its_settings_and_loses_the_hold_out() -> None:
     assert data.classes == ("cat", "dog")
 
 
-def test_pictures_in_memory_stay_pictures_in_memory() -> None:
+def test_images_in_memory_stay_images_in_memory() -> None:
     data = load_data("my_data:images", holdout=0.5)
     assert type(data.train).__name__ == type(data.holdout).__name__ == "Images"
 

@@ -8,7 +8,7 @@ from aacp.zoo.digits import FILE, digits
 
 
 def test_the_digits_are_those_of_the_repository() -> None:
-    # Pictures per digit as its documentation tells, and the first picture, a nought, as everyone prints it.
+    # Images per digit as its documentation tells, and the first image, a nought, as everyone prints it.
     with np.load(FILE, allow_pickle=False) as file:
         pixels, labels = file["pixels"], file["labels"]
     assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
@@ -22,7 +22,7 @@ def test_the_digits_are_those_of_the_repository() -> None:
     assert "CC BY 4.0" in FILE.with_name("DIGITS.md").read_text()
 
 
-def test_the_last_360_pictures_are_for_testing_whatever_the_seed() -> None:
+def test_the_last_360_images_are_for_testing_whatever_the_seed() -> None:
     with np.load(FILE, allow_pickle=False) as file:
         labels = file["labels"]
     for seed in (0, 7):
@@ -30,7 +30,7 @@ def test_the_last_360_pictures_are_for_testing_whatever_the_seed() -> None:
         assert data.test.labels.tolist() == labels[-360:].tolist()  # type: ignore[attr-defined]
 
 
-def test_no_picture_is_in_two_parts() -> None:
+def test_no_image_is_in_two_parts() -> None:
     data = load_data("digits", holdout=0.2, seed=5)
     parts = [data.train, data.holdout, data.test]
     assert [len(part) for part in parts] == [1150, 287, 360]  # type: ignore[arg-type]
@@ -38,7 +38,7 @@ def test_no_picture_is_in_two_parts() -> None:
     assert not seen[0] & seen[1] | seen[0] & seen[2] | seen[1] & seen[2]
 
 
-def test_training_pictures_are_normalised_by_their_own_statistics() -> None:
+def test_training_images_are_normalised_by_their_own_statistics() -> None:
     train = digits(holdout=0).train
     values = torch.stack([train[i][0] for i in range(len(train))])  # type: ignore[arg-type, index]
     assert values.shape == (1437, 1, 8, 8)

@@ -1,4 +1,4 @@
-"""Folders of JPEG and PNG pictures written here, from the files to a trained network."""
+"""Folders of JPEG and PNG images written here, from the files to a trained network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader
 
-from aacp import CorruptPicture, InvalidData, InvalidOption, accuracy, load_data
+from aacp import CorruptImage, InvalidData, InvalidOption, accuracy, load_data
 from aacp.data.batches import Batches
 from aacp.zoo.folders import MEAN, STD, evaluation_pipeline, image_folder, training_pipeline
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 COLOURS = {"blue": (20, 30, 220), "green": (20, 200, 30), "red": (220, 20, 30)}
 
 
-def write_picture(file: Path, colour: tuple[int, int, int], size: tuple[int, int], seed: int) -> None:
+def write_image(file: Path, colour: tuple[int, int, int], size: tuple[int, int], seed: int) -> None:
     noise = np.random.default_rng(seed).integers(0, 35, (size[1], size[0], 3))
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray((noise + colour).astype(np.uint8)).save(file)
@@ -30,14 +30,14 @@ def write_picture(file: Path, colour: tuple[int, int, int], size: tuple[int, int
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three colours, ten training pictures and four test pictures of each, of many sizes."""
+    """Three colours, ten training images and four test images of each, of many sizes."""
     for part, count in (("train", 10), ("val", 4)):
         for name, colour in COLOURS.items():
             for number in range(count):
                 ending = ("jpg", "png", "JPEG")[number % 3]
                 size = (40 + 7 * number, 90 - 5 * number)
-                write_picture(tmp_path / part / name / f"{number:02d}.{ending}", colour, size, number)
-    (tmp_path / "train" / "red" / "notes.txt").write_text("not a picture")
+                write_image(tmp_path / part / name / f"{number:02d}.{ending}", colour, size, number)
+    (tmp_path / "train" / "red" / "notes.txt").write_text("not an image")
     return tmp_path
 
 
@@ -51,9 +51,9 @@ def test_a_network_trains_from_a_folder_to_the_right_answers(folder: Path) -> No
     optimiser = torch.optim.Adam(network.parameters(), 0.01)
     loader = data.train.loader(8, shuffle=True, workers=1)
     for _ in range(12):
-        for pictures, labels in loader:
-            assert pictures.shape == (8, 3, 224, 224)
-            F.cross_entropy(network(pictures), labels).backward()
+        for images, labels in loader:
+            assert images.shape == (8, 3, 224, 224)
+            F.cross_entropy(network(images), labels).backward()
             optimiser.step()
             optimiser.zero_grad()
     assert accuracy(network, Batches.of(data.holdout)) == 1
@@ -71,10 +71,10 @@ def test_every_file_is_read_once_with_the_label_of_its_folder(folder: Path) -> N
     assert sorted(data.holdout.labels.tolist()) == [0, 0, 1, 1, 2, 2]
 
 
-def test_evaluation_takes_the_middle_of_the_resized_picture() -> None:
+def test_evaluation_takes_the_middle_of_the_resized_image() -> None:
     # 512 x 256 halves of black and white need no resizing: the crop is columns 144 to 367, half of them black.
-    picture = Image.fromarray(np.repeat([[0] * 256 + [255] * 256], 256, axis=0).astype(np.uint8)).convert("RGB")
-    result = evaluation_pipeline()(picture)
+    image = Image.fromarray(np.repeat([[0] * 256 + [255] * 256], 256, axis=0).astype(np.uint8)).convert("RGB")
+    result = evaluation_pipeline()(image)
     assert result.shape == (3, 224, 224)
     for channel in range(3):
         assert torch.allclose(result[channel, :, :112], torch.tensor(-MEAN[channel] / STD[channel]))
@@ -88,7 +88,7 @@ def test_evaluation_repeats_itself_and_training_varies(folder: Path) -> None:
     assert not torch.equal(data.train[0][0], data.train[0][0])
 
 
-def test_training_mirrors_half_of_the_pictures() -> None:
+def test_training_mirrors_half_of_the_images() -> None:
     ramp = Image.fromarray(np.tile(np.arange(256, dtype=np.uint8), (256, 1))).convert("RGB")
     pipeline = training_pipeline(32)
     mirrored = sum(bool(row[0, 0, 0] > row[0, 0, -1]) for row in (pipeline(ramp) for _ in range(200)))
@@ -98,52 +98,52 @@ def test_training_mirrors_half_of_the_pictures() -> None:
 def test_the_same_seed_gives_the_same_order_and_crops(folder: Path) -> None:
     data: Any = image_folder(folder, size=32)
     one, again, other = (
-        torch.cat([pictures for pictures, _ in data.train.loader(4, shuffle=True, workers=1, seed=seed)])
+        torch.cat([images for images, _ in data.train.loader(4, shuffle=True, workers=1, seed=seed)])
         for seed in (0, 0, 1)
     )
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
 
 
-def test_any_loader_takes_a_folder_and_any_mode_of_picture(folder: Path) -> None:
+def test_any_loader_takes_a_folder_and_any_mode_of_image(folder: Path) -> None:
     for number, mode in enumerate(("L", "P", "RGBA", "CMYK", "1")):
         name = folder / "val" / "red" / f"mode{number}.{'jpg' if mode == 'CMYK' else 'png'}"
         Image.new("RGB", (30, 30), (200, 10, 10)).convert(mode).save(name)
     data: Any = image_folder(folder, size=16)
     batches = list(DataLoader(data.test, batch_size=5))
-    assert [tuple(pictures.shape) for pictures, _ in batches] == [(5, 3, 16, 16)] * 3 + [(2, 3, 16, 16)]
+    assert [tuple(images.shape) for images, _ in batches] == [(5, 3, 16, 16)] * 3 + [(2, 3, 16, 16)]
 
 
 def spoil(file: Path, how: str) -> None:
     whole = file.read_bytes()
-    file.write_bytes({"empty": b"", "truncated": whole[: len(whole) // 2], "text": b"no picture at all"}[how])
+    file.write_bytes({"empty": b"", "truncated": whole[: len(whole) // 2], "text": b"no image at all"}[how])
 
 
 @pytest.mark.parametrize("how", ["empty", "truncated", "text"])
 @pytest.mark.parametrize("name", ["00.jpg", "01.png"])
-def test_a_corrupt_picture_is_named_and_refused_or_skipped(folder: Path, how: str, name: str) -> None:
+def test_a_corrupt_image_is_named_and_refused_or_skipped(folder: Path, how: str, name: str) -> None:
     corrupt = folder / "val" / "green" / name
     spoil(corrupt, how)
-    with pytest.raises(CorruptPicture, match=f"green/{name} cannot be read as a picture"):
+    with pytest.raises(CorruptImage, match=f"green/{name} cannot be read as an image"):
         Batches.of(load_data(f"imagefolder:{folder}").test)
     skipping: Any = load_data(f"imagefolder:{folder}", on_corrupt="skip").test
     position = skipping.files.index(corrupt)
     with pytest.warns(UserWarning, match=f"green/{name} cannot be read"):
-        picture, label = skipping[position]
+        image, label = skipping[position]
     assert label == skipping.classes.index("green")
-    assert torch.equal(picture, skipping[position + 1][0])
+    assert torch.equal(image, skipping[position + 1][0])
 
 
-def test_a_corrupt_picture_is_named_in_one_line_by_a_worker_too(folder: Path) -> None:
+def test_a_corrupt_image_is_named_in_one_line_by_a_worker_too(folder: Path) -> None:
     spoil(folder / "val" / "red" / "02.JPEG", "truncated")
     data: Any = image_folder(folder, size=16)
-    with pytest.raises(CorruptPicture) as caught:
+    with pytest.raises(CorruptImage) as caught:
         list(data.test.loader(4, workers=1))
     assert str(caught.value).startswith(str(folder / "val" / "red" / "02.JPEG"))
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_one_readable_picture_is_refused_even_when_skipping(folder: Path) -> None:
+def test_a_folder_without_one_readable_image_is_refused_even_when_skipping(folder: Path) -> None:
     for file in (folder / "val").rglob("*.*"):
         spoil(file, "text")
     data: Any = image_folder(folder, on_corrupt="skip")
@@ -159,12 +159,12 @@ def test_positions_count_as_in_a_list(folder: Path) -> None:
 
 
 def test_folders_of_another_shape_are_refused(folder: Path) -> None:
-    with pytest.raises(InvalidData, match="has no folder train"):
+    with pytest.raises(InvalidData, match="contains no folder train"):
         load_data(f"imagefolder:{folder / 'train'}")
     (folder / "val" / "yellow").mkdir()
-    with pytest.raises(InvalidData, match="yellow holds no JPEG or PNG file"):
+    with pytest.raises(InvalidData, match="yellow contains no JPEG or PNG file"):
         image_folder(folder)
-    write_picture(folder / "val" / "yellow" / "a.jpg", (200, 200, 20), (30, 30), 0)
+    write_image(folder / "val" / "yellow" / "a.jpg", (200, 200, 20), (30, 30), 0)
     with pytest.raises(InvalidData, match="only one of them has yellow"):
         image_folder(folder)
     (folder / "empty" / "train").mkdir(parents=True)

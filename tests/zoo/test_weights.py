@@ -113,9 +113,9 @@ def test_files_that_are_no_weights_are_refused(
     [
         (network(0), "it names torch.nn.modules.container.Sequential, which is neither a tensor nor a plain value"),
         (Malicious(), "it names posix.mkdir, which is neither"),
-        ([1, 2], "holds a list, no state dict"),
-        ({"epoch": 3, "optimizer": {}}, "holds epoch, optimizer where tensors should be"),
-        ({}, "holds nothing"),
+        ([1, 2], "contains a list, not a state dict"),
+        ({"epoch": 3, "optimizer": {}}, "contains epoch, optimizer where tensors are expected"),
+        ({}, "contains nothing"),
     ],
 )
 def test_torch_files_without_a_state_dict_are_refused(saved: object, message: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Searchers against each other on synthetic problems: equal evaluations, many seeds, mean and spread of the regret."""
+"""Comparison of search methods on synthetic problems: equal evaluations, many seeds, mean and spread of the regret."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 
 NETWORKS = ("vgg16", "resnet56", "resnet110")
-MARKS = (50, 100, 200)
-SUBJECTS = ("default", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")
+MARKS = (50, 100, 200)  # numbers of evaluations after which the regret is measured
+METHODS = ("default", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Regrets in points of accuracy on one family: for each method a row per seed, a column per mark."""
+    """Regrets in points of accuracy on one family: for each method, a row per seed and a column per mark."""
 
     family: str
     regrets: dict[str, list[list[float]]]
@@ -31,15 +31,13 @@ class Comparison:
         return [float(value) for value in np.std(self.regrets[method], axis=0, ddof=1)]
 
 
-def measure(
-    family: str, seeds: int = 50, methods: Sequence[str] = SUBJECTS, marks: Sequence[int] = MARKS
-) -> Comparison:
-    """All methods on `seeds` problems of a family; the network changes from seed to seed."""
+def measure(family: str, seeds: int = 50, methods: Sequence[str] = METHODS, marks: Sequence[int] = MARKS) -> Comparison:
+    """Run all methods on `seeds` problems of a family; the network changes from seed to seed."""
     regrets: dict[str, list[list[float]]] = {method: [] for method in methods}
     for seed in range(seeds):
         problem = problem_of(family, seed)
         scores = {method: true_scores(method, problem, seed, marks) for method in methods}
-        # Should a searcher find more than the search that sees the truth, that is the best reachable.
+        # If a method finds a better structure than the reference search, that one is the best reachable.
         best = max(problem.reference(), *(max(row) for row in scores.values()))
         for method, row in scores.items():
             regrets[method].append([round(100 * (best - score), 4) for score in row])
@@ -47,14 +45,14 @@ def measure(
 
 
 def problem_of(family: str, seed: int) -> Problem:
-    """The problem of a family with this number."""
+    """The problem of a family with this seed."""
     if family == "knapsack":
         return knapsack(seed)
     return pruning_problem(family, NETWORKS[seed % len(NETWORKS)], seed=seed)
 
 
 def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) -> list[float]:
-    """The true score of what the method recommends after each number of evaluations."""
+    """The true score of the recommended structure after each number of evaluations."""
     search = searcher(compared_method(method), problem.space, problem.budget, seed)
     found = []
     for mark in marks:

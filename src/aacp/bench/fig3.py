@@ -1,7 +1,8 @@
-"""Fig. 3 of the paper: Eq. 14 by differential evolution with and without reinitialisation, and by bee colonies.
+"""Fig. 3 of the paper: Eq. 14 solved by differential evolution, with and without reinitialisation, and by bee colonies.
 
-The text does not give Fig. 3 (rows "as printed"). The preset `fig3` does; it was found by screening thousands of
-readings and shows what could have been run, not what was. Eq. 14 is separable and says nothing about pruning.
+The text as printed does not reproduce Fig. 3 (rows "as printed"). The preset `fig3` does. It was found by screening
+thousands of readings, so it shows what could have been run, not what was run. Eq. 14 is separable: it says nothing
+about pruning.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from aacp.report.page import document
 from aacp.search.evolution import FIG3, PAPER, EvolutionSettings, ImprovedDifferentialEvolution
 from aacp.search.searcher import Searcher
 
-WITHIN = 300  # iterations in which the paper's IDE finds the optimum
+WITHIN = 300  # the paper's IDE finds the optimum within this number of iterations
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read the text, by name; an iteration takes `generations` of the searcher."""
+    """A reading of the paper: a name and a searcher; one iteration of Fig. 3 is `generations` of the searcher."""
 
     name: str
     make: Callable[[int], Searcher[Any]]
@@ -47,7 +48,7 @@ class Curve:
 
     @property
     def median_iterations(self) -> int | None:
-        """Iterations to the optimum, in the middle seed (of two, the slower); None if that one never gets there."""
+        """The median over seeds of the iterations to the optimum; None if the median seed does not reach it."""
         firsts = sorted(row.index(0) if 0 in row else ITERATIONS + 1 for row in self.distances)
         middle = firsts[len(firsts) // 2]
         return middle if middle <= ITERATIONS else None
@@ -58,7 +59,7 @@ class Curve:
 
 
 def readings() -> list[Reading]:
-    """The preset and the text side by side, each with and without reinitialisation, and both bee colonies."""
+    """The preset and the text as printed, each with and without reinitialisation, and two bee colonies."""
     problem = equation_14()
 
     def evolution(name: str, settings: EvolutionSettings) -> Reading:
@@ -87,14 +88,14 @@ def readings() -> list[Reading]:
 
 
 def measure(seeds: int = 50, iterations: int = ITERATIONS) -> list[Curve]:
-    """Every reading on Eq. 14."""
+    """Run every reading on Eq. 14."""
     return [
         Curve(reading.name, [_distances(reading, seed, iterations) for seed in range(seeds)]) for reading in readings()
     ]
 
 
 def _distances(reading: Reading, seed: int, iterations: int) -> list[float]:
-    """The best distance after each iteration, from 0, the first population."""
+    """The best distance after each iteration; iteration 0 is the first population."""
     search = reading.make(seed)
     problem = equation_14()
     generations = 1 + iterations * reading.generations
@@ -111,7 +112,7 @@ def _distances(reading: Reading, seed: int, iterations: int) -> list[float]:
 
 
 def table(curves: list[Curve]) -> str:
-    """What the figure shows, in numbers."""
+    """The figure as a table."""
     last = len(curves[0].distances[0]) - 1
     early = min(WITHIN, last)
     lines = [f"| reading | optimum within {early} | within {last} | median iterations | final distance |"]
@@ -124,7 +125,7 @@ def table(curves: list[Curve]) -> str:
 
 
 def summary(curves: list[Curve]) -> list[dict[str, Any]]:
-    """For each reading and seed: the iteration that reached the optimum, if any, and the last distance."""
+    """For each reading and seed: the iteration that reached the optimum, or None, and the final distance."""
     return [
         {
             "reading": curve.reading,

@@ -1,4 +1,4 @@
-"""Cost models of the CIFAR networks the paper prunes, in plain numpy: widths, multiply-accumulates, parameters."""
+"""Cost models, in numpy, of the CIFAR networks that the paper prunes: widths, multiply-accumulates, parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aacp.cost.analytic import Cost
 
 Counts = NDArray[np.int64]
-_Total = Callable[[Counts, Counts], Counts]  # from the weights of each layer and the counts to one number a row
+_Total = Callable[[Counts, Counts], Counts]  # from the weights of each layer and the counts to one number per row
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,9 @@ class ConvolutionNetwork:
         sources, targets = np.array(self.sources), np.array(self.targets)
 
         def rows(counts: Counts) -> Counts:
-            with_image = np.concatenate([counts, np.full((len(counts), 1), 3)], axis=1)  # -1 is the three colours
+            with_image = np.concatenate(
+                [counts, np.full((len(counts), 1), 3)], axis=1
+            )  # source -1 is the image with three channels
             return total(9 * with_image[:, sources] * counts[:, targets], counts)
 
         return Cost(name, unit, int(rows(np.array([self.widths]))[0]), rows)

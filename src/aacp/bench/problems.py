@@ -1,8 +1,8 @@
-"""Problems with known answers: Eq. 14 of the paper, a knapsack, and synthetic pruning problems in three families.
+"""Problems with known optima: Eq. 14 of the paper, a knapsack, and synthetic pruning problems of three families.
 
-A pruning problem is a real network's cost model with made-up damage. Damage is additive over groups, or couples
-neighbours (layers of unequal width hurt each other) or random pairs of groups (what one loses the other cannot mend).
-An estimate sees the true accuracy through a finite validation set.
+A pruning problem has the cost model of a real network and synthetic damage. Damage is additive over groups; in two
+families it also couples neighbouring groups (unequal widths hurt) or random pairs of groups (narrow pairs hurt). An
+estimate is the true accuracy with the sampling noise of a finite validation set.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from aacp.structure import Structure
 FAMILIES = ("additive", "neighbour", "random")
 Rows = NDArray[np.float64]
 
-CEILING, FLOOR = 0.94, 0.10  # accuracy of the unpruned network, and of a guess among ten classes
-ALONE = 0.08  # additive damage of the flat structure at half the MACs: seven points of accuracy
-TOGETHER = {"neighbour": 0.7, "random": 0.4}  # mean damage by coupling over random structures
+CEILING = 0.94  # accuracy of the unpruned network
+FLOOR = 0.10  # accuracy of guessing among ten classes
+ADDITIVE_DAMAGE = 0.08  # of the uniform structure at half the MACs: it costs seven points of accuracy
+COUPLING_DAMAGE = {"neighbour": 0.7, "random": 0.4}  # mean over random structures
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A space, a budget, and the true score of each structure (a row each); `images` is the validation set's size."""
+    """A space, a budget and the true score of structures (one per row)."""
 
     name: str
     space: SearchSpace
     budget: Budget
     true: Callable[[ArrayLike], Rows]
-    images: int | None
+    images: int | None  # size of the validation set; None: estimates have no noise
     seed: int
-    optimum: float | None = None  # where it is known
+    optimum: float | None = None  # the best true score, if it is known
 
     def estimate(self, structure: Structure) -> float:
-        """The score as a finite validation set shows it: always the same for the same structure."""
+        """The score on a finite validation set, always the same for the same structure."""
         score = float(self.true([list(structure)])[0])
         if self.images is None:
             return score
@@ -52,7 +53,12 @@ class Problem:
         return float(generator.binomial(self.images, score) / self.images)
 
     def reference(self, starts: int = 2, quiet: int = 25) -> float:
-        """The optimum, or else the best true score that a long search with sight of the truth finds."""
+        """The optimum, or else the best true score that a long search without noise finds.
+
+        Args:
+            starts: the number of analytic seeds that the search starts from.
+            quiet: a search ends after this number of generations without improvement.
+        """
         if self.optimum is not None:
             return self.optimum
         generator = np.random.default_rng([self.seed, 1])
@@ -87,14 +93,14 @@ def equation_14() -> Problem:
 
 
 def knapsack(seed: int = 0, groups: int = 30) -> Problem:
-    """Groups of eight steps that neither share costs nor damage, half of the cost allowed: solved exactly by tables."""
+    """Groups of eight steps with independent costs and damage, half of the cost allowed: solved exactly."""
     generator = np.random.default_rng([seed, 14])
     space = SearchSpace.from_widths([8] * groups, pruning_step=1)
     prices = generator.integers(1, 20, size=groups)
     cost = Cost("price", "coins", float(8 * prices.sum()), lambda counts: counts @ prices)
     budget = Budget(Limit(cost, pruning_rate=0.5))
     weights, powers = generator.lognormal(0, 1, groups), generator.uniform(1.5, 4, groups)
-    weights *= ALONE / float((0.5**powers) @ weights)
+    weights *= ADDITIVE_DAMAGE / float((0.5**powers) @ weights)
 
     def damages(counts: ArrayLike) -> Rows:
         return np.asarray((1 - np.asarray(counts) / 8) ** powers * weights)
@@ -109,8 +115,8 @@ def knapsack(seed: int = 0, groups: int = 30) -> Problem:
 
 
 def _least_damage(damages: Rows, prices: NDArray[np.int64], coins: int) -> float:
-    """The least sum of damages (one row per count from 1, one column per group) that so many coins buy."""
-    least = np.zeros(coins + 1)  # with the groups so far, for each number of coins
+    """The least sum of damages (one row per count from 1, one column per group) for a number of coins."""
+    least = np.zeros(coins + 1)  # for each number of coins, with the groups so far
     for column, price in zip(damages.T, prices.tolist(), strict=True):
         options = [
             np.concatenate([np.full(min(count * price, coins + 1), np.inf), least[: max(0, coins + 1 - count * price)]])
@@ -139,7 +145,16 @@ def pruning_problem(
     pruning_step: float = 1 / 8,
     images: int | None = 5000,
 ) -> Problem:
-    """A synthetic pruning problem: the damage is drawn from `seed`, the budget removes `pruning_rate` of the MACs."""
+    """A synthetic pruning problem.
+
+    Args:
+        family: "additive", "neighbour" or "random".
+        model: the cost model: "vgg16" or "resnetN" with N = 6n + 2.
+        seed: the damage is drawn from it.
+        pruning_rate: the share of the MACs that the budget removes.
+        pruning_step: the step of the search space.
+        images: the size of the validation set, None for estimates without noise.
+    """
     if family not in FAMILIES:
         raise InvalidOption(f"There is no family {family!r} of problems. Choose from {', '.join(FAMILIES)}.")
     cost_model = network(model)
@@ -155,16 +170,16 @@ def pruning_problem(
 
 
 def _damage(family: str, uses: NDArray[np.int64], generator: np.random.Generator) -> Callable[[Rows], Rows]:
-    """Damage of widths given as fractions, a row each: over groups, each as its layers are many, and over pairs."""
+    """The damage function of widths as fractions (a row each); a group weighs as much as the layers that use it."""
     groups = len(uses)
     weights = uses * generator.lognormal(0, 1, groups)
     powers = generator.uniform(1.5, 4, groups)
-    alone = _scaled(lambda rows: (1 - rows) ** powers @ weights, np.full((1, groups), 0.5**0.5), ALONE)
+    alone = _scaled(lambda rows: (1 - rows) ** powers @ weights, np.full((1, groups), 0.5**0.5), ADDITIVE_DAMAGE)
     if family == "additive":
         return alone
     together = _coupling(family, groups, generator)
     typical = generator.integers(1, 9, size=(256, groups)) / 8
-    together = _scaled(together, typical, TOGETHER[family])
+    together = _scaled(together, typical, COUPLING_DAMAGE[family])
     return lambda rows: alone(rows) + together(rows)
 
 
@@ -179,6 +194,6 @@ def _coupling(family: str, groups: int, generator: np.random.Generator) -> Calla
 
 
 def _scaled(damage: Callable[[Rows], Rows], rows: Rows, mean: float) -> Callable[[Rows], Rows]:
-    """The same damage, with this mean over these rows."""
+    """The same damage, scaled to a given mean over these rows."""
     factor = mean / float(damage(rows).mean())
     return lambda widths: factor * damage(widths)

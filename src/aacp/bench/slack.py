@@ -1,4 +1,4 @@
-"""Slack and overhead: how much of a budget rescaling leaves unused, and what a proposal costs in time."""
+"""Slack and overhead: how much of a budget rescaling leaves unused, and the time per proposal."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FORMS: tuple[Form, ...] = ("printed", "shrink", "two-sided")
 
 @dataclass(frozen=True)
 class Slack:
-    """What random vectors leave of -50 % MACs after rescaling, in points of the unpruned network's."""
+    """The unused share of a budget of -50 % MACs after rescaling random vectors, in points of the unpruned MACs."""
 
     model: str
     pruning_step: float
     form: Form
     mean: float
     most: float
-    broken: float  # the share that breaks a limit
-    idle: float  # the share that has room for a single step more
+    broken: float  # the share of results that breaks a limit
+    idle: float  # the share of results to which a single step could be added
 
 
 def slacks(
@@ -36,7 +36,7 @@ def slacks(
     steps: Sequence[float] = (1 / 8, 1 / 32),
     draws: int = 1000,
 ) -> list[Slack]:
-    """Every form of Algorithm 1 on evenly drawn vectors; the parameters are limited too, as in the paper, to -0 %."""
+    """Every form of Algorithm 1 on uniformly drawn vectors. As in the paper, parameters are limited too, to -0 %."""
     return [_slack(model, step, form, draws) for model in models for step in steps for form in FORMS]
 
 
@@ -54,7 +54,7 @@ def _slack(model: str, step: float, form: Form, draws: int) -> Slack:
 
 
 def _has_room(genes: np.ndarray[tuple[int], np.dtype[np.int64]], space: SearchSpace, budget: Budget) -> bool:
-    """Whether some single step up would fit, asked of the costs themselves."""
+    """Whether a single step up would fit, by the costs themselves."""
     more = genes + np.eye(len(genes), dtype=np.int64)
     return bool(budget.feasible(space.counts(more[(more < space.levels).all(axis=1)])).any())
 
@@ -70,7 +70,7 @@ def slack_table(rows: Sequence[Slack]) -> str:
 
 
 def overhead(method: str, evaluations: int = 200, repeats: int = 20) -> float:
-    """Milliseconds per proposal on the 51 groups of a ResNet98, the median after `evaluations`."""
+    """The median time per proposal, in milliseconds, on the 51 groups of a ResNet98 after `evaluations`."""
     problem = pruning_problem("additive", "resnet98")
     search = searcher(compared_method(method), problem.space, problem.budget)
     spent: list[float] = []

@@ -1,7 +1,7 @@
-"""Batches: data read once, kept, and gone through again and again in the same order.
+"""Batches: data that is read once, kept in memory, and iterated over many times in the same order.
 
-A batch is what the user's loader gives: (inputs, targets), or inputs alone. Inputs are one tensor, a tuple of them, or
-a dictionary by argument name, as for `trace`.
+A batch is (inputs, targets) or inputs alone, as the loader gives it. Inputs are one tensor, a tuple of tensors, or a
+dictionary by argument name, as for `trace`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from aacp.data.images import Images
 from aacp.errors import InvalidData
 from aacp.torch_internals import pytree
 
-MOST_BYTES = 16 << 30  # more than this is a whole training set, given by mistake
-RESIDENT_SHARE = 0.25  # of a device's free memory: the rest is for activations
+MAX_BYTES = 16 << 30  # larger data is rejected: it is probably a whole training set, given by mistake
+RESIDENT_SHARE = 0.25  # data stays on a device if it fits into this share of the free memory; activations get the rest
 
 
 class Batches:
-    """Data in batches on one device: all of it there if it fits, otherwise brought there a batch at a time."""
+    """Data in batches for one device: kept there if it fits, otherwise copied there one batch at a time."""
 
     def __init__(self, batches: list[Any], device: torch.device | str = "cpu") -> None:
         if not batches or not sum(map(batch_size_of, batches)):
-            raise InvalidData("There is no data: the loader or data set is empty. Give at least one batch.")
+            raise InvalidData("The loader or data set is empty. Give at least one batch.")
         self.device = torch.device(device)
         self.is_resident = self.device.type == "cpu" or _bytes(batches) <= RESIDENT_SHARE * free_memory(self.device)
         self._batches = [moved(batch, self.device) for batch in batches] if self.is_resident else batches
@@ -41,13 +41,17 @@ class Batches:
         images: int | None = None,
         device: torch.device | str = "cpu",
     ) -> Batches:
-        """Batches of a loader, a data set, tensors (inputs, targets), or inputs alone; the first `images` if given.
+        """Read data into batches.
 
-        Data of one shape is split anew into batches of `batch_size`; other batches stay as the loader made them.
+        Args:
+            source: a loader, a data set, tensors (inputs, targets), or inputs alone.
+            batch_size: examples per batch. If the examples differ in shape, the batches of the loader are kept.
+            images: use only the first `images` examples.
+            device: where the network will read them.
         """
         for name, value in (("batch_size", batch_size), ("images", images)):
             if value is not None and value < 1:
-                raise InvalidData(f"{name} is {value}, but data needs at least one. Give a positive number.")
+                raise InvalidData(f"{name} is {value}, but at least one is needed. Give a positive number.")
         pieces = source._batches if isinstance(source, Batches) else _pieces(source, batch_size)
         return cls(_split(_taken(pieces, images), batch_size), device)
 
@@ -60,16 +64,16 @@ class Batches:
 
     @property
     def images(self) -> int:
-        """How many examples there are, over all batches."""
+        """The number of examples in all batches."""
         return sum(map(batch_size_of, self._batches))
 
     @property
     def bytes(self) -> int:
-        """How much memory they take."""
+        """The memory that all batches take."""
         return _bytes(self._batches)
 
     def shuffled(self, seed: int) -> Batches:
-        """The same examples in random order; batches of several shapes change places as a whole."""
+        """The same examples in random order; if their shapes differ, whole batches are reordered."""
         generator = torch.Generator().manual_seed(seed)
         size = batch_size_of(self._batches[0])
         whole = _split(self._batches, self.images)
@@ -80,28 +84,28 @@ class Batches:
         return Batches(_split([mixed], size), self.device)
 
     def parts(self, ends: Sequence[float]) -> list[Batches]:
-        """The batches in stretches that end as close as can be after these shares of them, and at the last."""
+        """The batches in consecutive parts that end near the given shares of them; the last part has the rest."""
         cuts = sorted({max(1, round(end * len(self))) for end in ends} | {len(self)})
         return [Batches(self._batches[start:end], self.device) for start, end in zip([0, *cuts], cuts, strict=False)]
 
     def inputs(self) -> Iterator[Any]:
-        """What the network reads of each batch."""
+        """The inputs of each batch."""
         return map(inputs_of, self)
 
 
 def inputs_of(batch: Any) -> Any:
-    """What the network reads of a batch: the first of a pair, or all of it; several inputs are a tuple."""
+    """The inputs of a batch: the first of a pair, or the whole batch; several inputs are a tuple."""
     inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch
-    return tuple(inputs) if isinstance(inputs, list) else inputs  # torch's loaders make lists of tuples
+    return tuple(inputs) if isinstance(inputs, list) else inputs  # torch's loaders turn tuples into lists
 
 
 def targets_of(batch: Any) -> Any:
-    """What the network should say of a batch, None if the batch does not tell."""
+    """The targets of a batch, or None if it has none."""
     return batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
 
 
 def call(model: nn.Module, inputs: Any) -> Any:
-    """The network on its inputs: one, a tuple of several, or a dictionary by argument name."""
+    """The outputs of the network for inputs: a tensor, a tuple of several, or a dictionary by argument name."""
     if isinstance(inputs, dict):
         return model(**inputs)
     return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
@@ -112,7 +116,7 @@ def batch_size_of(batch: Any) -> int:
     tensors = _tensors(inputs_of(batch))
     if not tensors or not tensors[0].dim():
         raise InvalidData(
-            f"A batch holds {type(batch).__name__}, in which no tensor of inputs was found. "
+            f"A batch is a {type(batch).__name__} without a tensor of inputs. "
             "Give batches of (inputs, targets), or of inputs alone."
         )
     return len(tensors[0])
@@ -120,12 +124,12 @@ def batch_size_of(batch: Any) -> int:
 
 def moved(batch: Any, device: torch.device) -> Any:
     """A batch with its tensors on a device."""
-    # Not in the background: what is copied to the host that way may be read before it has arrived.
+    # Copied synchronously: a tensor copied to the host in the background may be read before it has arrived.
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch)
 
 
 def _pieces(source: Any, batch_size: int) -> Iterable[Any]:
-    """The source as batches, whatever it is."""
+    """The source as an iterable of batches."""
     if isinstance(source, Images):
         chunks = zip(torch.split(source.pixels, batch_size), torch.split(source.labels, batch_size), strict=True)
         return ((source.normalised(pixels), labels) for pixels, labels in chunks)
@@ -137,11 +141,13 @@ def _pieces(source: Any, batch_size: int) -> Iterable[Any]:
         return DataLoader(source, batch_size=batch_size)
     if isinstance(source, Iterable):
         return source
-    raise InvalidData(f"{type(source).__name__} is no data. Give a loader, a data set, or tensors (inputs, targets).")
+    raise InvalidData(
+        f"A {type(source).__name__} is not data. Give a loader, a data set, or tensors (inputs, targets)."
+    )
 
 
 def _taken(pieces: Iterable[Any], images: int | None) -> list[Any]:
-    """The batches, read once; no more of them than asked for, and no more than a memory holds."""
+    """The first `images` examples (all, if None), read once; data beyond MAX_BYTES is rejected."""
     taken: list[Any] = []
     left, size = images, 0
     for batch in pieces:
@@ -150,10 +156,10 @@ def _taken(pieces: Iterable[Any], images: int | None) -> list[Any]:
             batch = _narrowed(batch, 0, left, count)
         taken.append(batch)
         size += _bytes([batch])
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise InvalidData(
-                f"The data takes more than {MOST_BYTES >> 30} GiB. Give fewer images: "
-                "Batches.of(loader, images=4096) takes the first 4,096."
+                f"The data takes more than {MAX_BYTES >> 30} GiB. Give fewer images: "
+                "Batches.of(loader, images=4096) reads the first 4,096."
             )
         if left is not None and (left := left - min(count, left)) == 0:
             break
@@ -161,7 +167,7 @@ def _taken(pieces: Iterable[Any], images: int | None) -> list[Any]:
 
 
 def _split(batches: list[Any], batch_size: int) -> list[Any]:
-    """The same examples in batches of one size, the last one smaller; unless their shapes forbid it."""
+    """The same examples in batches of one size, of which the last may be smaller; unchanged if shapes differ."""
     if len({_signature(batch) for batch in batches}) != 1 or _signature(batches[0]) is None:
         return batches
     if [batch_size_of(batch) for batch in batches] == _sizes(sum(map(batch_size_of, batches)), batch_size):
@@ -173,12 +179,12 @@ def _split(batches: list[Any], batch_size: int) -> list[Any]:
 
 
 def _sizes(examples: int, batch_size: int) -> list[int]:
-    """How so many examples are split."""
+    """The sizes of the batches that a number of examples is split into."""
     return [min(batch_size, examples - start) for start in range(0, examples, batch_size)]
 
 
 def _signature(batch: Any) -> tuple[Any, ...] | None:
-    """What two batches must share to be joined; None if a batch holds anything but tensors of its examples."""
+    """What two batches must have in common to be joined; None if a batch contains anything but tensors of examples."""
     leaves, spec = pytree.tree_flatten(batch)
     count = batch_size_of(batch)
     if not all(isinstance(leaf, torch.Tensor) and leaf.dim() and len(leaf) == count for leaf in leaves):
@@ -187,7 +193,7 @@ def _signature(batch: Any) -> tuple[Any, ...] | None:
 
 
 def _narrowed(batch: Any, start: int, length: int, count: int) -> Any:
-    """Some examples of a batch of `count`."""
+    """The `length` examples from position `start` of a batch of `count`."""
 
     def part(tensor: torch.Tensor) -> torch.Tensor:
         return tensor[start : start + length] if tensor.dim() and len(tensor) == count else tensor
@@ -204,9 +210,9 @@ def _bytes(batches: list[Any]) -> int:
 
 
 def free_memory(device: torch.device | str = "cpu") -> int:
-    """Bytes that a device has left, as far as it can be told."""
+    """The free memory of a device in bytes; MAX_BYTES if it is not known."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
     available = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
-    return available[0] if available else MOST_BYTES
+    return available[0] if available else MAX_BYTES

@@ -1,4 +1,4 @@
-"""Scores: how well a network does on batches of data, larger is better."""
+"""Scores: functions from a network and batches of data to a number, where larger is better."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ Score = Callable[[nn.Module, Batches], float]
 
 
 def accuracy(model: nn.Module, batches: Batches) -> float:
-    """The share of targets that the largest output names: images, or pixels of segmentations."""
-    right = torch.zeros((), dtype=torch.int64, device=batches.device)
-    strange, total, classes = right.clone(), 0, 0
+    """The share of labels that equal the class with the largest output; of pixels, for segmentation."""
+    correct = torch.zeros((), dtype=torch.int64, device=batches.device)
+    outside = correct.clone()  # labels that are not a class of the network
+    total = 0
+    classes = 0
     with torch.no_grad():
         for batch in batches:
-            outputs, targets = call(model, inputs_of(batch)), _labels(batch)
+            outputs = call(model, inputs_of(batch))
+            targets = _labels(batch)
             _check_outputs(outputs, targets)
             classes = outputs.shape[1]
-            right += (outputs.argmax(1) == targets).sum()
-            strange += ((targets < 0) | (targets >= classes)).sum()
+            correct += (outputs.argmax(1) == targets).sum()
+            outside += ((targets < 0) | (targets >= classes)).sum()
             total += targets.numel()
-    if int(strange):
+    if int(outside):
         raise InvalidData(
-            f"{int(strange)} of {total} labels are outside 0..{classes - 1}, the classes this network tells apart. "
-            "Give labels of its classes, or a score function of your own."
+            f"{int(outside)} of {total} labels are outside 0..{classes - 1}, the classes of this network. "
+            "Give labels of its classes, or your own score function."
         )
-    return int(right) / total
+    return int(correct) / total
 
 
 def _labels(batch: object) -> torch.Tensor:
@@ -38,7 +41,7 @@ def _labels(batch: object) -> torch.Tensor:
     if not isinstance(targets, torch.Tensor) or targets.is_floating_point():
         raise InvalidData(
             f"Accuracy needs batches of (inputs, labels), but the labels are {_kind(targets)}. "
-            "Give whole-number labels, or a score function of your own."
+            "Give integer labels, or your own score function."
         )
     return targets
 
@@ -48,7 +51,7 @@ def _check_outputs(outputs: object, targets: torch.Tensor) -> None:
     if not fits or outputs.shape[:1] + outputs.shape[2:] != targets.shape:  # type: ignore[attr-defined]
         raise InvalidData(
             f"Accuracy compares outputs (n, classes, ...) with labels (n, ...), but got {_kind(outputs)} and "
-            f"{_kind(targets)}. Give a score function of your own."
+            f"{_kind(targets)}. Give your own score function."
         )
 
 

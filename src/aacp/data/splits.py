@@ -1,4 +1,4 @@
-"""Data: one data set in its three parts, and how the hold-out is taken from the training data."""
+"""Data: a data set in three parts, and how the hold-out is split off the training data."""
 
 from __future__ import annotations
 
@@ -29,53 +29,63 @@ Source: TypeAlias = Dataset[Any] | Iterable[Any]  # a data set, a loader, or ten
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What to train on, what a search may look at, and what only the final network is judged by."""
+    """A data set in three parts: training data, hold-out for the search, and test data for the final network only."""
 
     train: Source
-    holdout: Source  # Paper: "validation" is not defined; ours comes from the training data, never from the test set
+    holdout: Source  # Paper: "validation" is not defined; here it comes from the training data, never the test set
     test: Source
-    name: str = UNNAMED  # what reports call it; a run folder is refused to data of another name
-    classes: tuple[str, ...] = ()  # names by label; empty if the data does not tell
+    name: str = UNNAMED  # shown in reports; a run is resumed only with data of the same name
+    classes: tuple[str, ...] = ()  # the name of each label; empty if not known
 
     @classmethod
     def of(cls, train: Source, test: Source, *, holdout: float = 0.1, seed: int = 0, name: str = UNNAMED) -> Data:
-        """Training and test data, with a share of the training data held out, the same one for the same seed.
+        """Split a share of the training data off as the hold-out.
 
-        Both are data sets, loaders, or tensors (inputs, labels). Labels that the training data tells (as `targets`, as
-        `labels`, or as the second of its tensors) are held out evenly. What is held out goes through the transforms of
-        the training data. If these augment, rather make two data sets and give aacp.Data(train, holdout, test).
+        If the training data has labels (as `targets`, `labels`, or the second of its tensors), the same share of every
+        label is held out. The hold-out goes through the transforms of the training data; if those augment, make
+        two data sets and use aacp.Data(train, holdout, test).
+
+        Args:
+            train: a data set, a loader, or tensors (inputs, labels).
+            test: the same for the test data.
+            holdout: the share of the training data to hold out.
+            seed: chooses which examples are held out.
+            name: shown in reports, and compared when a run is resumed.
         """
         rest, held = _without_holdout(name, train, holdout, seed)
         return cls(rest, held, test, name, _classes(train))
 
     def all_training(self) -> Source:
-        """The training data with the hold-out, once a search has no more need of it."""
+        """Training data and hold-out joined, to train the final network on both."""
         return _joined(self.name, self.train, self.holdout)
 
     def __str__(self) -> str:
-        parts = {"to train on": self.train, "held out": self.holdout, "to test on": self.test}
+        parts = {"for training": self.train, "held out": self.holdout, "for testing": self.test}
         return f"{self.name}: " + ", ".join(f"{_size(part)} {what}" for what, part in parts.items())
 
 
 def _size(part: Source) -> str:
-    """The number of examples, where it is known without reading them: a loader counts batches."""
+    """The number of examples, if it is known without reading them; that of a loader is its data set's."""
     examples: Any = getattr(part, "dataset", part)
     return f"{len(examples):,}" if hasattr(examples, "__len__") else "an unknown number"
 
 
 def split(labels: torch.Tensor, share: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions of the rest and of a hold-out, both rising: `share` of every label, to within one, drawn at random."""
+    """Positions of the remaining examples and of the hold-out, both sorted.
+
+    The hold-out has `share` of the examples of every label, to within one example, drawn at random.
+    """
     if not 0 <= share < 1:
-        raise InvalidOption(f"A hold-out of {share} of the training data was asked for. Give a share of 0 to below 1.")
+        raise InvalidOption(f"The hold-out is {share} of the training data. Give a share of at least 0 and below 1.")
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_label = shuffled[np.argsort(labels.cpu().numpy()[shuffled], kind="stable")]
-    due = np.floor(np.arange(len(labels) + 1) * share + 1e-9)  # one more is due after every 1 / share of a label
+    due = np.floor(np.arange(len(labels) + 1) * share + 1e-9)  # rises by one after every 1 / share examples
     taken = np.diff(due) > 0
     return torch.from_numpy(np.sort(by_label[~taken])), torch.from_numpy(np.sort(by_label[taken]))
 
 
 def _without_holdout(name: str, train: Any, share: float, seed: int) -> tuple[Source, Source]:
-    """The training data without its hold-out, and that."""
+    """The training data without its hold-out, and the hold-out, both in the form of the training data."""
     if isinstance(train, Images):
         rest, held = split(train.labels, share, seed)
         return train.subset(rest), train.subset(held)
@@ -89,14 +99,16 @@ def _without_holdout(name: str, train: Any, share: float, seed: int) -> tuple[So
         return Subset(train, rest.tolist()), Subset(train, held.tolist())
     raise InvalidData(
         f"No hold-out can be taken from the training data of {name}, a {type(train).__name__}. Give a data set with a "
-        "length, a loader without a sampler or __iter__ of its own, or aacp.Data(train, holdout, test) with your own "
+        "length, a loader with torch's default sampler and __iter__, or aacp.Data(train, holdout, test) with your own "
         "hold-out."
     )
 
 
 def _joined(name: str, train: Any, holdout: Any) -> Source:
     """Training data and hold-out as one, in the form of the training data."""
-    if type(train) is type(holdout) and hasattr(train, "joined"):  # our own data sets: then all is varied alike
+    if type(train) is type(holdout) and hasattr(
+        train, "joined"
+    ):  # aacp's own data sets: all examples are augmented alike
         both: Source = train.joined(holdout)
         return both
     if isinstance(train, DataLoader) and _is_plain(train):
@@ -112,9 +124,9 @@ def _joined(name: str, train: Any, holdout: Any) -> Source:
 
 
 def _is_plain(loader: DataLoader[Any]) -> bool:
-    """Whether the order of a loader's examples is one of torch's two, each example once: then it fits other data.
+    """Whether a loader gives each example once, in random or sequential order, so that one like it fits other data.
 
-    One that gives its batches in a way of its own, by an `__iter__` of its class, cannot be made for other data.
+    A loader class with its own `__iter__` cannot be rebuilt for other data.
     """
     sampler = loader.sampler
     if type(loader).__iter__ is not DataLoader.__iter__:
@@ -126,7 +138,7 @@ def _is_plain(loader: DataLoader[Any]) -> bool:
 
 
 def _loader_like(loader: DataLoader[Any], dataset: Any, held: bool = False) -> DataLoader[Any]:
-    """A loader with the same settings for other data; for a hold-out, one that gives all of it in order."""
+    """A loader with the same settings for other data; for a hold-out (`held`), in order and without dropping any."""
     return DataLoader(
         dataset,
         batch_size=loader.batch_size,
@@ -143,11 +155,14 @@ def _loader_like(loader: DataLoader[Any], dataset: Any, held: bool = False) -> D
 
 
 def _labels(train: Any) -> torch.Tensor:
-    """The labels of a data set that tells them (as torchvision's do), else one for all: reading it may take hours."""
-    told = getattr(train, "targets", getattr(train, "labels", None))
-    if told is None and isinstance(train, TensorDataset) and len(train.tensors) == 2:
-        told = train.tensors[1]
-    labels = np.asarray(told)
+    """The labels of a data set that has them as an attribute (as torchvision's do), or else zeros.
+
+    Reading every example only to see its label could take hours.
+    """
+    found = getattr(train, "targets", getattr(train, "labels", None))
+    if found is None and isinstance(train, TensorDataset) and len(train.tensors) == 2:
+        found = train.tensors[1]
+    labels = np.asarray(found)
     usable = labels.shape == (len(train),) and labels.dtype.kind in "iu"
     return torch.from_numpy(labels.astype(np.int64)) if usable else torch.zeros(len(train))
 

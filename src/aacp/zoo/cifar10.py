@@ -1,4 +1,4 @@
-"""CIFAR-10 from its canonical files, binary or pickled; the latter are read without creating what they ask for."""
+"""CIFAR-10 from its canonical files, binary or pickled; pickles are read without executing anything they name."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from aacp.errors import InvalidData
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
-PICTURES = 10_000  # in each file
+IMAGES = 10_000  # images in each file
 PIXELS = 3 * 32 * 32
-# What the public checkpoints were trained with: ImageNet's statistics.
+# The public checkpoints were trained with the statistics of ImageNet.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Rows = NDArray[np.uint8]  # a label and its pixels: 1 + 3 x 32 x 32 bytes
@@ -36,7 +36,15 @@ def cifar10(
     mean: tuple[float, ...] = MEAN,
     std: tuple[float, ...] = STD,
 ) -> Data:
-    """CIFAR-10 of a folder: `holdout` of the 50,000 training pictures for the search, and the 10,000 for testing."""
+    """CIFAR-10 from a folder.
+
+    Args:
+        path: the folder with the files, or the one that the archive was unpacked in.
+        holdout: the share of the 50,000 training images that is held out for the search.
+        seed: chooses which images are held out.
+        mean: subtracted from each channel, of pixels in 0..1.
+        std: each channel is divided by it.
+    """
     read = _reader(Path(path))
     training, test = (_images([read(name) for name in names], mean, std) for names in (TRAINING, TEST))
     rest, held = split(training.labels, holdout, seed)
@@ -45,26 +53,26 @@ def cifar10(
 
 
 def _reader(path: Path) -> Callable[[str], Rows]:
-    """How to read a file by its bare name from the folder, or from the canonical folder within it."""
+    """A function that reads a file by its bare name, from `path` or from the canonical folder inside it."""
     for folder in (path / "cifar-10-batches-bin", path / "cifar-10-batches-py", path):
         if (folder / "test_batch.bin").exists():
             return lambda name: _checked(folder / f"{name}.bin", _binary)
         if (folder / "test_batch").exists():
             return lambda name: _checked(folder / name, _pickled)
     raise InvalidData(
-        f"{path} holds no CIFAR-10: there is neither test_batch.bin nor test_batch, in it or in cifar-10-batches-bin "
-        "or cifar-10-batches-py. Name the folder the archive was unpacked in."
+        f"{path} does not contain CIFAR-10: there is neither test_batch.bin nor test_batch, in it or in "
+        "cifar-10-batches-bin or cifar-10-batches-py. Name the folder that the archive was unpacked in."
     )
 
 
 def _checked(path: Path, read: Reader) -> Rows:
     if not path.is_file():
-        raise InvalidData(f"CIFAR-10 is not whole: {path} is missing. Unpack the archive again.")
+        raise InvalidData(f"CIFAR-10 is incomplete: {path} is missing. Unpack the archive again.")
     rows = read(path)
-    strange = np.flatnonzero(rows[:, 0] >= len(CLASSES))
-    if len(strange):
+    wrong = np.flatnonzero(rows[:, 0] >= len(CLASSES))
+    if len(wrong):
         raise InvalidData(
-            f"{path} is no CIFAR-10 file: picture {strange[0]} has the label {rows[strange[0], 0]}, "
+            f"{path} is not a CIFAR-10 file: image {wrong[0]} has the label {rows[wrong[0], 0]}, "
             "but labels are 0 to 9. Unpack the archive again."
         )
     return rows
@@ -76,19 +84,20 @@ def _images(parts: list[Rows], mean: tuple[float, ...], std: tuple[float, ...]) 
 
 
 def _binary(path: Path) -> Rows:
-    found, due = path.stat().st_size, PICTURES * (1 + PIXELS)
-    if found != due:
+    found = path.stat().st_size
+    expected = IMAGES * (1 + PIXELS)
+    if found != expected:
         raise InvalidData(
-            f"{path} has {found:,} bytes, but {PICTURES:,} pictures take {due:,}. Unpack the archive again."
+            f"{path} has {found:,} bytes, but {IMAGES:,} images take {expected:,}. Unpack the archive again."
         )
-    return np.fromfile(path, np.uint8).reshape(PICTURES, 1 + PIXELS)
+    return np.fromfile(path, np.uint8).reshape(IMAGES, 1 + PIXELS)
 
 
 # -- the pickled layout -----------------------------------------------------------------------------------------------
 
 
 class _Name:
-    """Stands for one of the three functions the files name; calling it records the call and does nothing."""
+    """A stand-in for one of the three functions that the files name. Calling it only records the call."""
 
     __slots__ = ("name",)
 
@@ -100,7 +109,7 @@ class _Name:
 
 
 class _Call:
-    """What a file asked for: a function, its arguments and the state of what it would have made."""
+    """A recorded call: the function, its arguments, and the state that the pickle sets on the result."""
 
     __slots__ = ("arguments", "name", "state")
 
@@ -113,14 +122,14 @@ class _Call:
 
 
 class _Unpickler(pickle.Unpickler):
-    """An unpickler that knows three names, those of a numpy array, and imports none of them."""
+    """An unpickler that accepts the three names of a pickled numpy array, and imports none of them."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
             return _Name(name)
         if module in {"numpy.core.multiarray", "numpy._core.multiarray"} and name == "_reconstruct":
             return _Name(name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which no CIFAR-10 file does")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which CIFAR-10 files do not")
 
 
 def _pickled(path: Path) -> Rows:
@@ -131,16 +140,18 @@ def _pickled(path: Path) -> Rows:
         return _rows(content)
     except Exception as error:  # a damaged pickle raises nearly anything
         raise InvalidData(
-            f"{path} is no CIFAR-10 file ({str(error) or type(error).__name__}). Unpack the archive again."
+            f"{path} is not a CIFAR-10 file ({str(error) or type(error).__name__}). Unpack the archive again."
         ) from error
 
 
 def _rows(content: Mapping[str, Any]) -> Rows:
     pixels = _array(content["data"])
     labels = np.array(content["labels"], np.int64)
-    if pixels.shape != (PICTURES, PIXELS) or labels.shape != (PICTURES,):
-        raise ValueError(f"it holds {len(pixels):,} pictures and {labels.size:,} labels, not {PICTURES:,}")
-    labels = np.where((labels < 0) | (labels > 255), 255, labels)  # strange ones stay strange as bytes
+    if pixels.shape != (IMAGES, PIXELS) or labels.shape != (IMAGES,):
+        raise ValueError(f"it holds {len(pixels):,} images and {labels.size:,} labels, not {IMAGES:,}")
+    labels = np.where(
+        (labels < 0) | (labels > 255), 255, labels
+    )  # labels outside a byte become 255, which is rejected later
     return np.concatenate([labels.astype(np.uint8)[:, None], pixels], axis=1)
 
 

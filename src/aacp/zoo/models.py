@@ -1,4 +1,4 @@
-"""Networks by name: ours, torchvision's, timm's, or a function of the user's."""
+"""Networks by name: built in, from torchvision or timm, or from your function."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from aacp.zoo._torchvision import import_torchvision
 from aacp.zoo.imports import function_of, module_of, result_of
 from aacp.zoo.networks import NETWORKS
 
-IMAGE = (3, 224, 224)  # what networks are made for unless they say otherwise
+IMAGE = (3, 224, 224)  # the input size of networks that do not name one
 
 
 def build_model(name: str) -> nn.Module:
-    """A network without trained weights: one of ours, `torchvision:NAME`, `timm:NAME` or `package.module:function`."""
+    """A network without trained weights.
+
+    Args:
+        name: a built-in network such as "resnet56", "torchvision:NAME", "timm:NAME", or "package.module:function" for
+            your own function without arguments that returns the network.
+    """
     if name in NETWORKS:
         return NETWORKS[name]()
     source, separator, entry = name.partition(":")
@@ -35,14 +40,17 @@ def build_model(name: str) -> nn.Module:
 
 
 def example_input(model: nn.Module, shape: tuple[int, ...] | None = None, batch: int | None = None) -> torch.Tensor:
-    """One random image batch of `shape`, or of the size the network says it is made for.
+    """A random batch of inputs, the same one on every call.
 
-    A `batch` is the size that it will be brought to: a shape that says another is refused.
+    Args:
+        model: the network; timm's `default_cfg` gives the input size.
+        shape: the shape of the batch; by default one input of the size that the network is made for.
+        batch: the batch size that the caller will use; a shape with another batch size above 1 is rejected.
     """
     if shape is not None and batch is not None and shape[0] not in (1, batch):
         raise InvalidOption(
-            f"The input {'x'.join(map(str, shape))} is a batch of {shape[0]}, but one of {batch} was asked for. Say "
-            "the same in both, or begin the input with 1."
+            f"The input {'x'.join(map(str, shape))} is a batch of {shape[0]}, but the batch size is {batch}. Give "
+            "the same number in both, or an input that begins with 1."
         )
     if shape is None:
         settings = getattr(model, "default_cfg", None) or {}
@@ -58,7 +66,7 @@ def _from_torchvision(source: str, entry: str) -> nn.Module:
     if not callable(builder):
         raise UnknownModel(f"{place} has no model {entry!r}. torchvision.models.list_models() lists all names.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about how weights are initialised
+        warnings.simplefilter("ignore")  # torchvision warns about how weights are initialised
         names = [name for name in ("weights", "weights_backbone") if name in inspect.signature(builder).parameters]
         name = f"{source}:{entry}"
         return _network(name, result_of(name, lambda: builder(**dict.fromkeys(names)), UnknownModel))
@@ -71,7 +79,7 @@ def _from_timm(entry: str) -> nn.Module:
     except ImportError as error:
         raise UnknownModel("timm is not installed. Install it with: pip install 'aacp[vision]'.") from error
     if not timm.is_model(entry):
-        raise UnknownModel(f"timm has no model {entry!r}. timm.list_models('*{entry[:6]}*') lists what is close.")
+        raise UnknownModel(f"timm has no model {entry!r}. timm.list_models('*{entry[:6]}*') lists similar names.")
     model: nn.Module = timm.create_model(entry)
     return model
 

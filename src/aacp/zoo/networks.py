@@ -1,6 +1,6 @@
 """Networks for small images: the CIFAR-10 forms of VGG16 and ResNet the paper prunes, and a ResNet for the digits.
 
-Names of weights in the ResNets are those of the public CIFAR-10 checkpoints (`conv1`, `layer1.0.bn2`, `linear`).
+The weights of the ResNets are named as in the public CIFAR-10 checkpoints (`conv1`, `layer1.0.bn2`, `linear`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def digits_resnet(classes: int = 10) -> ResNet:
     return ResNet(1, classes=classes, input_size=DIGITS)
 
 
-# Ours by the name that `build_model` and the command line know them by.
+# The built-in networks by the names that `build_model` and the command line accept.
 NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
     "vgg16": vgg16,
     "resnet20": partial(resnet, 20),

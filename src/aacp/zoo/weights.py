@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from aacp.errors import InvalidWeights
 from aacp.torch_internals import COMPILED_PREFIX
 
-PLACES = ("state_dict", "model")  # where training scripts put the state dict when they save more than that
-PREFIXES = ("module.", COMPILED_PREFIX)  # of torch's parallel wrappers and of torch.compile
-SHOWN = 20  # keys of each kind that an error lists
+PLACES = ("state_dict", "model")  # keys under which training scripts save the state dict beside other values
+PREFIXES = ("module.", COMPILED_PREFIX)  # added to every name by torch's parallel wrappers and by torch.compile
+SHOWN = 20  # at most this many keys of each kind are listed in an error
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Put the weights of a file into the network: all of them or, if any does not fit, none."""
+    """Load the weights of a file into the network; if any tensor does not fit, nothing is changed."""
     own = model.state_dict()
     weights = _without_prefixes(read_weights(path), own)
     mismatches = _mismatches(own, weights)
@@ -30,17 +30,17 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
             f"{path} does not fit {type(model).__name__}: {'; '.join(mismatches)}. "
             "Build the network these weights were trained with, or name another file."
         )
-    model.load_state_dict(weights, strict=False)  # not strict: old files do not count the batches of a batch norm
+    model.load_state_dict(weights, strict=False)  # not strict: old files lack num_batches_tracked of batch norms
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a file by name, on the CPU; what is not a tensor or a plain value is refused, never executed."""
+    """The tensors of a file by name, on the CPU. Anything but tensors and plain values is rejected, never executed."""
     path = Path(path)
     if not path.is_file():
         raise InvalidWeights(f"There is no file {path}. Name a safetensors file or one written by torch.save.")
     try:
         found = load_file(path) if _is_safetensors(path) else torch.load(path, "cpu", weights_only=True)
-    except Exception as error:  # torch alone raises five kinds
+    except Exception as error:  # torch alone raises five classes of exception
         raise InvalidWeights(
             f"{path} cannot be read as weights ({_reason(error)}). "
             "Save model.state_dict() with safetensors or torch.save."
@@ -49,7 +49,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Whether a header in JSON follows the eight bytes of its length; names of files say less."""
+    """Whether a JSON header follows its length of eight bytes; the suffix of the file may be wrong."""
     with path.open("rb") as file:
         return file.read(9)[8:] == b"{"
 
@@ -60,18 +60,18 @@ def _state_dict(path: Path, found: Any) -> dict[str, Tensor]:
             found = found[place]
             break
     if not isinstance(found, Mapping):
-        raise InvalidWeights(f"{path} holds a {type(found).__name__}, no state dict. Save model.state_dict().")
+        raise InvalidWeights(f"{path} contains a {type(found).__name__}, not a state dict. Save model.state_dict().")
     others = [str(name) for name, value in found.items() if not isinstance(value, Tensor)]
     if others or not found:
         raise InvalidWeights(
-            f"{path} holds {_listed(others) if others else 'nothing'} where tensors should be. "
+            f"{path} contains {_listed(others) if others else 'nothing'} where tensors are expected. "
             f"Save model.state_dict(), alone or under {' or '.join(map(repr, PLACES))}."
         )
     return {str(name): value for name, value in found.items()}
 
 
 def _without_prefixes(weights: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same weights without what wrappers put before every name, unless the network has it too."""
+    """The same weights without a wrapper's prefix on every name, unless the network has that prefix too."""
     for prefix in PREFIXES:
         while all(name.startswith(prefix) for name in weights) and not any(name.startswith(prefix) for name in own):
             weights = {name.removeprefix(prefix): value for name, value in weights.items()}
@@ -101,7 +101,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Why a file was refused, in a few words: torch's pages end in advice to execute the file."""
+    """Why a file was rejected, in a few words: torch's own messages end with the advice to execute the file."""
     named = re.search(r"GLOBAL (\S+)", str(error))
     if named:
         return f"it names {named[1]}, which is neither a tensor nor a plain value"

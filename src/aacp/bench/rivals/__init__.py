@@ -1,4 +1,8 @@
-"""Search methods of other papers. Only the comparisons of `aacp bench` use them."""
+"""Search methods of other papers, which `aacp bench` compares with those of the library.
+
+They are not among the named methods. To prune with one, give its class: `Plan(method=BeeColony)`, or
+`--method aacp.bench.rivals.bees:BeeColony` on the command line.
+"""
 
 from __future__ import annotations
 
@@ -19,5 +23,5 @@ COMPARED: tuple[str, ...] = (*METHODS, *RIVALS)
 
 
 def compared_method(name: str) -> Method:
-    """A method of the library or a rival, by name."""
+    """A method of the library or a rival, by its name in COMPARED."""
     return RIVALS.get(name, name)

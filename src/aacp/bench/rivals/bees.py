@@ -1,4 +1,4 @@
-"""BeeColony: the artificial bee colony, as ABCPruner uses it and as it is usually written."""
+"""BeeColony: the artificial bee colony, as in ABCPruner and in its classical form."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from aacp.space import SearchSpace
 
 @dataclass(frozen=True)
 class BeeColonySettings:
-    """The settings of a bee colony; as they stand, those of ABCPruner."""
+    """The settings of BeeColony; the defaults are those of ABCPruner."""
 
-    sources: int = 10  # food sources, and as many bees in each phase
-    limit: int = 5  # trials in vain before a source is abandoned
+    sources: int = 10  # number of food sources, and of bees in each phase
+    limit: int = 5  # unsuccessful trials before a source is abandoned
     genes_per_trial: Literal["all", "one"] = "all"
     rounding: Literal["truncate", "nearest"] = "truncate"
     rescaling: SafeForm = "shrink"
 
     def __post_init__(self) -> None:
         if self.sources < 2:
-            raise InvalidOption(f"A colony of {self.sources} food sources has none to compare with. Take 2 or more.")
+            raise InvalidOption(f"A colony has {self.sources} food sources, but needs two to compare. Give 2 or more.")
 
 
 ABCPRUNER = BeeColonySettings()
 
 
 def classical(space: SearchSpace, sources: int = 50) -> BeeColonySettings:
-    """Karaboga's colony: one gene a trial, nearest integers, a source given up after sources x groups vain trials."""
+    """Karaboga's colony: one gene per trial, nearest integers, sources x groups trials before a source is abandoned."""
     return BeeColonySettings(sources, sources * len(space), "one", "nearest")
 
 
@@ -48,8 +48,8 @@ class BeeColony(Searcher[BeeColonySettings]):
     settings_type = BeeColonySettings
 
     def begin(self) -> None:
-        self._sources = Population.empty(len(self.space))  # ages are trials in vain
-        self._visited = np.zeros(0, dtype=np.int64)  # the source of each trial in flight
+        self._sources = Population.empty(len(self.space))  # ages count unsuccessful trials
+        self._visited = np.zeros(0, dtype=np.int64)  # the source that each current trial belongs to
         self._onlookers = False
 
     def propose(self) -> Genes:
@@ -60,7 +60,7 @@ class BeeColony(Searcher[BeeColonySettings]):
         return np.concatenate([self._neighbours(self._visited), self._sources.genes[self._sources.unscored]])
 
     def _chosen(self) -> NDArray[np.int64]:
-        """The sources onlookers fly to, the better the likelier: 0.1 + 0.9 of the way from the worst to the best."""
+        """The sources that onlookers visit, drawn with weights from 0.1 for the worst to 1 for the best."""
         scores = self._sources.scores
         spread = scores.max() - scores.min()
         appeal = 0.1 + 0.9 * ((scores - scores.min()) / spread if spread else np.ones_like(scores))

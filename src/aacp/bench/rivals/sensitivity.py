@@ -1,4 +1,4 @@
-"""SensitivityThreshold: measure what each group loses alone, cut all to the same predicted loss, as FastNAS does."""
+"""SensitivityThreshold: measure the loss of each group alone, then cut all to equal predicted loss (FastNAS)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from aacp.search.seeds import largest
 
 @dataclass(frozen=True)
 class SensitivitySettings:
-    """The settings of a sensitivity search: how a group's loss is taken to grow as it shrinks, w ^ -power."""
+    """The settings of SensitivityThreshold: assumed powers of the growth of a group's loss, w ^ -power."""
 
     powers: tuple[float, ...] = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
 
 
 class SensitivityThreshold(Searcher[SensitivitySettings]):
-    """First the flat structure and each group of it halved, then one structure per assumed power, then nothing.
+    """First the uniform structure and each of its groups halved, then one structure per assumed power, then the end.
 
-    FastNAS measures groups of the unpruned network one by one; here every structure keeps to the budget, so they are
-    measured around the flat structure that meets it.
+    FastNAS measures the groups of the unpruned network. Here every structure must meet the budget, so the groups are
+    measured around the uniform structure that meets it.
     """
 
     settings_type = SensitivitySettings
@@ -41,14 +41,14 @@ class SensitivityThreshold(Searcher[SensitivitySettings]):
             flat = largest(np.ones(len(self.space)), self.rescaling)
             halved = np.tile(flat, (len(self.space), 1))
             np.fill_diagonal(halved, flat // 2)
-            # Only for costs that are not monotone does a narrower structure need rescaling.
+            # Rescaling changes these rows only if a cost is not monotone.
             return self.rescaling(np.concatenate([flat[None], halved]), self.generator, "shrink")
         shapes = [self._shape(np.array(self._losses), power) for power in self.settings.powers]
         return self.rescaling(np.array([largest(shape, self.rescaling) for shape in shapes]), self.generator)
 
     def _shape(self, losses: NDArray[np.float64], power: float) -> NDArray[np.float64]:
-        """Widths whose predicted loss is the same for all groups: narrow where it takes much to hurt."""
-        floor = max(float(losses.max()), 1e-9) / 100  # a loss below the noise is no licence to cut everything
+        """Widths with the same predicted loss in all groups: narrow where the measured loss is small."""
+        floor = max(float(losses.max()), 1e-9) / 100  # a loss below the noise must not remove a whole group
         return np.asarray(np.maximum(losses, floor) ** (1 / power))
 
     def learn(self, genes: Genes, scores: Sequence[float]) -> None:
@@ -61,4 +61,5 @@ class SensitivityThreshold(Searcher[SensitivitySettings]):
         return {"losses": self._losses, "done": self._done}
 
     def restore(self, memory: Mapping[str, Any]) -> None:
-        self._losses, self._done = memory["losses"], memory["done"]
+        self._losses = memory["losses"]
+        self._done = memory["done"]

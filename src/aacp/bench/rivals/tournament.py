@@ -1,4 +1,4 @@
-"""Tournament: a plain genetic algorithm with the same repairs as ours: seeded, rescaled both ways, nothing twice."""
+"""Tournament: a genetic algorithm with seeds, two-sided rescaling and no duplicates, as `ide+` has them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from aacp.search.variation import crossed, mutated, nudged
 
 @dataclass(frozen=True)
 class TournamentSettings:
-    """The settings of a tournament."""
+    """The settings of Tournament."""
 
     population: int = 10
-    rivals: int = 2  # that meet for each parent's place
+    rivals: int = 2  # individuals that compete to become a parent
 
     def __post_init__(self) -> None:
         if self.population < 1 or self.rivals < 1:
-            raise InvalidOption(f"{self.rivals} rivals in a population of {self.population}. Take 1 or more of each.")
+            raise InvalidOption(
+                f"A tournament has {self.rivals} rivals in a population of {self.population}. Give 1 or more of each."
+            )
 
 
 class Tournament(Searcher[TournamentSettings]):
-    """Parents win tournaments, children mix and mutate them, the best of both generations live on."""
+    """Parents are winners of tournaments, children are crossed and mutated, the best of both generations survive."""
 
     settings_type = TournamentSettings
 

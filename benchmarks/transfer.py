@@ -1,10 +1,12 @@
-"""Claim: a search that knows two others is after 30 evaluations within 0.2 points of a fresh one after 100.
+"""Claim: a search that knows the candidates of two others is after 30 evaluations within 0.2 points of a search
+that knows nothing after 100.
 
 Synthetic problems of three families over the costs of VGG16, ResNet56 and ResNet110 in turn, 12 seeds each. Two
-searches of 60 evaluations, at -35 % and -65 % MACs, are what is known; the third is at -50 %. Shown is the true
-accuracy of what it recommends, in per cent. Numbers, versions: results/lessons.json.
+searches of 60 evaluations, at -35 % and -65 % MACs, are known; the third is at -50 % and either knows them ("taught")
+or not ("fresh"). The numbers are the true accuracy of the recommended structure, in per cent.
+Raw numbers and versions: results/transfer.json.
 
-    python benchmarks/lessons.py [--seeds 12] [--out FOLDER]
+    python benchmarks/transfer.py [--seeds 12] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def problem_of(family: str, seed: int, rate: float) -> Problem:
 
 
 def known_of(family: str, seed: int) -> History:
-    """What searches under the other budgets have evaluated."""
+    """The candidates that searches under the other budgets have evaluated."""
     problems = [problem_of(family, seed, rate) for rate in OTHERS]
     methods = [searcher("default", problem.space, problem.budget, seed) for problem in problems]
     pairs = zip(methods, problems, strict=True)
@@ -42,7 +44,7 @@ def known_of(family: str, seed: int) -> History:
 
 
 def scores(problem: Problem, seed: int, known: History) -> list[float]:
-    """The true accuracy, in per cent, of what is recommended after each mark."""
+    """The true accuracy, in per cent, of the recommended structure after each number of evaluations."""
     method, found = searcher("default", problem.space, problem.budget, seed, known=known), []
     for mark in MARKS:
         result = run_search(method, problem.estimate, evaluations=mark)
@@ -84,7 +86,7 @@ def main() -> None:
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     result |= {"others": OTHERS, "earlier evaluations": EARLIER, "marks": MARKS, "accuracy in per cent": found}
     if options.out:
-        (options.out / "lessons.json").write_text(json.dumps(result) + "\n")
+        (options.out / "transfer.json").write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":
