@@ -317,7 +317,7 @@ ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     ("search", "runs_on"): runs_on_is_used,
     ("sweep", "max_latency"): most_latency_is_used,
     ("sweep", "prune_latency"): share_of_latency_is_used,
-    ("sweep", "table"): table_is_used,
+    ("sweep", "latency_table"): table_is_used,
 }
 
 
