@@ -131,7 +131,8 @@ def _mean(run: MaskedRun, call: Call) -> Any:
     if not run.mixes_channels(call):
         return run.run_call(call)
     source = call.tensors[0]
-    dims, keep = call.reduced(run.value(source).dim()), bool(call.get("keepdim"))
+    dims = call.reduced(run.value(source).dim())
+    keep = bool(call.get("keepdim"))
     count = run.presence(source).sum(dims, keepdim=keep).clamp(min=1)
     total: torch.Tensor = run.filled(source, 0.0).sum(dims, keepdim=keep)
     return (total / count).to(call.get("dtype") or total.dtype)

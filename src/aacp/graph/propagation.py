@@ -19,7 +19,7 @@ from aacp.graph.program import Call, Program, UnsupportedUse, is_tensor, shape_o
 
 STRICT = "AACP_STRICT_RULES"  # environment variable: let errors of rules through; the tests set it
 UNCOUNTED = "uncounted attention"  # kind of layer that torch's counter, and so aacp, leaves out of the MACs
-ALL_TIED = "ties all of them, so that they could only be removed together"
+ALL_TIED = "ties all of these channels, so they could only be removed together"
 TWO_KINDS = "mixes two kinds of channels in one dimension"
 
 

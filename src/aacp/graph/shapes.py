@@ -31,19 +31,19 @@ def stored_tensors(network: nn.Module) -> set[str]:
 def expected_shapes(graph: ChannelGraph, structure: Structure) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of a network that was cut to a structure."""
     sizes = graph.lane_sizes(structure)
-    return {
-        tensor.name: tuple(
-            int(size if lane is None else sizes[lane]) for size, lane in zip(tensor.shape, tensor.lanes, strict=True)
-        )
-        for tensor in graph.tensors
-    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    for tensor in graph.tensors:
+        dims = zip(tensor.shape, tensor.lanes, strict=True)
+        shapes[tensor.name] = tuple(int(size if lane is None else sizes[lane]) for size, lane in dims)
+    return shapes
 
 
 def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
     """The structure of a network that was cut along a graph."""
     _require_names(network, graph)
     observed = _along_sizes(network, graph) | _along_parameters(network, graph)
-    lanes, sizes = (np.array(list(part), dtype=np.int64) for part in (observed.keys(), observed.values()))
+    lanes = np.array(list(observed.keys()), dtype=np.int64)
+    sizes = np.array(list(observed.values()), dtype=np.int64)
     # The kept size of a lane is linear in the counts: solve for the count of each group beyond its first channel.
     ones = np.ones(len(graph.free), dtype=np.int64)
     open_groups = np.flatnonzero(np.asarray(graph.full) > 1)
@@ -65,7 +65,8 @@ def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
 def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -> None:
     """Reject a network that is not the network of the graph, cut to the structure."""
     _require_names(network, graph)
-    found, expected = tensors_of(network), expected_shapes(graph, structure)
+    found = tensors_of(network)
+    expected = expected_shapes(graph, structure)
     for name in sorted(stored_tensors(network) & set(expected)):
         if tuple(found[name].shape) != expected[name]:
             raise GraphMismatch(
@@ -74,7 +75,8 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
             )
     lanes = graph.lane_sizes(structure)
     for size in graph.sizes:
-        number, wanted = size_in(network, size), int(lanes[size.lane]) * size.times // size.over
+        number = size_in(network, size)
+        wanted = int(lanes[size.lane]) * size.times // size.over
         if number != wanted:
             raise GraphMismatch(
                 f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in this network, but the graph, cut to "

@@ -77,12 +77,12 @@ def passing_attributes(model: nn.Module, graph: ChannelGraph) -> set[str]:
 
 def plain_attributes(model: nn.Module) -> set[str]:
     """The names of tensor attributes, or None in their place, that are neither parameters nor buffers."""
-    return {
-        f"{path}.{key}" if path else key
-        for path, module in model.named_modules()
-        for key, value in vars(module).items()
-        if value is None or isinstance(value, torch.Tensor)
-    }
+    names: set[str] = set()
+    for path, module in model.named_modules():
+        for key, value in vars(module).items():
+            if value is None or isinstance(value, torch.Tensor):
+                names.add(f"{path}.{key}" if path else key)
+    return names
 
 
 def _sliced(
@@ -143,9 +143,11 @@ def _match_attributes(module: nn.Module) -> None:
     weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else ()
     if isinstance(module, TransposedConvolution):
-        module.in_channels, module.out_channels = shape[0], shape[1] * module.groups
+        module.in_channels = shape[0]
+        module.out_channels = shape[1] * module.groups
     elif isinstance(module, Convolution):
-        module.in_channels, module.out_channels = shape[1] * module.groups, shape[0]
+        module.in_channels = shape[1] * module.groups
+        module.out_channels = shape[0]
     elif isinstance(module, nn.Linear):
         module.out_features, module.in_features = shape
     elif isinstance(module, Norm):

@@ -111,7 +111,8 @@ def _cuda_devices(model: nn.Module) -> list[int]:
 
 def _streams(verifier: Verifier) -> set[str]:
     """The names of the groups with channels that are added to others."""
-    graph, units = verifier.assembled.graph, verifier.assembled.unit_of_id
+    graph = verifier.assembled.graph
+    units = verifier.assembled.unit_of_id
     joined = [units[ids[ids >= 0]] for ids in verifier.propagation.streams]
     flat = np.concatenate([*joined, np.zeros(0, dtype=np.int64)])
     return {graph.groups[group].name for group in np.unique(graph.unit_groups[flat[flat >= 0]])}

@@ -81,7 +81,8 @@ def _whole_groups(p: Propagation, call: Call, groups: int, inputs: Ids | None, o
     if inputs is None or outputs is None:
         p.tie_lanes(inputs, outputs, call.where)
         return outputs
-    reads, writes = inputs.reshape(groups, -1), outputs.reshape(groups, -1)
+    reads = inputs.reshape(groups, -1)
+    writes = outputs.reshape(groups, -1)
     p.ties.tie(np.repeat(reads[:, 0], reads.shape[1]), reads, call.where)
     p.ties.tie(np.repeat(reads[:, 0], writes.shape[1]), writes, call.where)
     p.use_size(call, ("groups", None), groups, np.ascontiguousarray(writes[:, 0]))

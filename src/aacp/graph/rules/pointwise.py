@@ -51,10 +51,9 @@ def _meet(p: Propagation, call: Call, label: torch.Tensor, node: fx.Node, other:
     for candidate in p.labels_of(other):
         wide = candidate.expand(label.shape)
         if varying(wide) == dims:
-            first, second = ids_of(label), ids_of(wide)
-            p.ties.tie(first, second, call.where)
+            p.ties.tie(ids_of(label), ids_of(wide), call.where)
             if call.operator in SUMS and p.is_activation(node) and p.is_activation(other):
-                p.streams.append(first)
+                p.streams.append(ids_of(label))
             return
     p.ties.fix(core(label).reshape(-1).numpy(), f"{call.where} combines them with a tensor of fixed size")
 

@@ -105,8 +105,8 @@ def _matmul(p: Propagation, call: Call, first: fx.Node, second: fx.Node) -> Labe
 
 def add_matmul(p: Propagation, call: Call) -> Labels:
     """addmm, baddbmm: a bias plus a product."""
-    first, second = (call["mat1"], call["mat2"]) if "mat1" in call.arguments else (call["batch1"], call["batch2"])
-    p.labels[call.node] = [_matmul(p, call, first, second)]
+    names = ("mat1", "mat2") if "mat1" in call.arguments else ("batch1", "batch2")
+    p.labels[call.node] = [_matmul(p, call, call[names[0]], call[names[1]])]
     return combine(p, call, [call.node, call["self"]], call.shape)
 
 
@@ -128,7 +128,10 @@ def einsum(p: Propagation, call: Call) -> Labels:
 
 def attention(p: Propagation, call: Call) -> Labels:
     """scaled_dot_product_attention: query [..., l, e], key [..., s, e], value [..., s, v], mask [..., l, s]."""
-    query, key, value, mask = call["query"], call["key"], call["value"], call["attn_mask"]
+    query = call["query"]
+    key = call["key"]
+    value = call["value"]
+    mask = call["attn_mask"]
     batch = string.ascii_uppercase[: len(shape_of(query)) - 2]
     products = [(query, batch + "le"), (key, batch + "se")]
     operands = [*products, (value, batch + "sv")]
