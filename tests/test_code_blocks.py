@@ -19,11 +19,12 @@ import pytest
 import torch
 
 import aacp
+from graph.oracles import counted_macs
 
 ROOT = Path(__file__).parent.parent
 PRELUDES = Path(__file__).parent / "preludes"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+README = ROOT / "README.md"
+WITH_CODE = [page for page in sorted((ROOT / "docs").glob("*.md")) if "```python" in page.read_text()]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 original_check = aacp.check_latency
 SMALL = aacp.Plan(
@@ -107,17 +108,35 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("_small_runs")
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def run(page: Path) -> dict[str, Any]:
+    """The names that are defined after the prelude and the blocks of a page were run."""
     scope: dict[str, Any] = {"__name__": "page"}
     prelude = PRELUDES / f"{page.stem}.py"
     if prelude.exists():
         exec(compile(prelude.read_text(), str(prelude), "exec"), scope)
     for block in blocks(page):
         exec(block, scope)
+    return scope
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small_runs")
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(page)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small_runs")
+def test_the_five_lines_of_the_readme_halve_the_macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope = run(README)
+    example = (torch.randn(1, 1, 8, 8),)
+    model, smaller = scope["model"], scope["smaller"]
+    assert 2 * counted_macs(smaller, example) <= counted_macs(model, example)
+    sizes = [sum(parameter.numel() for parameter in network.parameters()) for network in (smaller, model)]
+    assert sizes[0] <= 0.7 * sizes[1]
 
 
 def test_the_line_of_a_block_is_that_of_its_page(tmp_path: Path) -> None:

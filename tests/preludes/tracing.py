@@ -2,7 +2,6 @@
 
 import torch
 
-import aacp
 from preludes.small import SmallNetwork
 
 model = SmallNetwork()
