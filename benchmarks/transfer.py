@@ -4,7 +4,7 @@ without them after 100.
 Synthetic problems of three families over the costs of VGG16, ResNet56 and ResNet110 in turn, 12 seeds each. Two
 searches of 60 evaluations run at -35 % and -65 % MACs. The third, at -50 %, either starts with their candidates
 ("taught") or without them ("fresh"). The numbers are the true accuracy of the recommended structure, in per cent.
-Raw numbers and versions: results/transfer.json.
+Raw numbers and versions: results/transfer.json, measured when this script was called lessons.py.
 
     python benchmarks/transfer.py [--seeds 12] [--out FOLDER]
 """
