@@ -1,7 +1,7 @@
 """Every Python block of README.md and docs/ runs as it stands, in the order of its page.
 
 A page may assume names that a reader has: a trained model, loaders, her own functions. `tests/preludes/PAGE.py` defines
-them. Whole runs get a small plan, fine-tuning takes few epochs, latencies are measured briefly, and functions for
+them. Whole runs get a small plan, training takes few epochs, latencies are measured briefly, and functions for
 several processes run in this one. No page writes ONNX files unless it calls `export_onnx` itself.
 """
 
@@ -97,6 +97,7 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "prune": with_small_plan(aacp.prune),
         "sweep": with_small_plan(aacp.sweep),
         "measure_latency": with_options(aacp.measure_latency, structures=6, held_out=2, seconds_per_structure=0.01),
+        "fit": with_few_epochs(aacp.fit),
         "finetune": with_few_epochs(aacp.finetune),
         "train_from_scratch": with_few_epochs(aacp.train_from_scratch),
         "check_latency": brief_check,
