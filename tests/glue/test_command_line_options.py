@@ -86,11 +86,11 @@ CHECKS = {
     "max_memory": Check((), limited("activation_bytes", None, 2000.0), ("--max-memory", "2kB")),
     "max_latency": Check((), limited("latency", None, 0.003), ("--max-latency", "3ms")),
     # -- the search
-    "step": Check(("--step", "4"), {"pruning_step": 4}),
+    "pruning_step": Check(("--step", "4"), {"pruning_step": 4}),
     "method": Check(("--method", "de"), {"method": "de"}),
     "evaluations": Check(("--evaluations", "7"), {"evaluations": 7}),
     "importance": Check(("--importance", "random"), {"importance": "random"}),
-    "calibration": Check(("--calibration", "33"), {"calibration_images": 33}),
+    "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),
     "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
     "scope": Check(("--scope", "inner"), {"scope": "inner"}),
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
@@ -106,7 +106,7 @@ CHECKS = {
     ),
     "batch": Check(("--batch", "16"), {"deployment.batch": 16}),
     "threads": Check(("--threads", "1"), {"deployment.threads": 1}),
-    "table": Check(("--table", "FILE"), {**limited("latency", 0.3), "latency_table": Another()}, LATENCY),
+    "latency_table": Check(("--table", "FILE"), {**limited("latency", 0.3), "latency_table": Another()}, LATENCY),
     # -- training
     "recipe": Check(("--recipe", "base"), {"recipe.lr": 0.1, "recipe.distillation": 0.0}),
     "epochs": Check(("--epochs", "50"), {"recipe.epochs": 50, "recipe.warmup_epochs": 1.0}),
@@ -317,7 +317,7 @@ ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     ("search", "runs_on"): runs_on_is_used,
     ("sweep", "max_latency"): most_latency_is_used,
     ("sweep", "prune_latency"): share_of_latency_is_used,
-    ("sweep", "table"): table_is_used,
+    ("sweep", "latency_table"): table_is_used,
 }
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import aacp
-from glue.subjects import Tiny, data
+from glue.subjects import Tiny, data, inherited
 
 CALIBRATION = 64
 PLAN = aacp.Plan(
@@ -60,8 +60,8 @@ def test_the_channels_with_the_largest_scales_are_delivered(by_scales: aacp.Prun
 def test_channels_drawn_at_random_follow_the_seed_of_the_plan(pruned_with: Prune, model: nn.Module, seed: int) -> None:
     pruned = pruned_with(importance="random", seed=seed)
     counts = pruned.choice.counts
-    expected = aacp.inherit(model, pruned.graph, counts, importance="random", seed=seed)
-    other = aacp.inherit(model, pruned.graph, counts, importance="random", seed=0)
+    expected = inherited(model, pruned.graph, counts, importance="random", seed=seed)
+    other = inherited(model, pruned.graph, counts, importance="random", seed=0)
     assert torch.equal(pruned.network.conv2.bias, expected.conv2.bias)
     assert not torch.equal(other.conv2.bias, expected.conv2.bias)
     assert pruned.evaluation.after.holdout == pruned.choice.score  # the search judged the same channels
@@ -112,7 +112,7 @@ def test_untrained_the_delivered_network_scores_what_the_search_estimated(by_sca
 
 def test_the_search_estimates_what_the_public_estimator_does(by_scales: aacp.Pruned, model: nn.Module) -> None:
     calibration = data().train.inputs[:CALIBRATION]
-    estimate = aacp.PSAE(model, by_scales.graph, calibration=calibration, holdout=data().holdout, importance="bn")
+    estimate = aacp.PSAE(aacp.Inheritance(model, by_scales.graph, calibration, importance="bn"), data().holdout)
     lines = (by_scales.folder.path / "history.jsonl").read_text().splitlines()
     for line in map(json.loads, lines):
         assert estimate(line["counts"]) == line["score"]
@@ -140,6 +140,6 @@ def test_a_sweep_delivers_by_the_same_plan(model: nn.Module, recipe: aacp.Recipe
     swept = aacp.sweep(model, data(), [{"macs": 0.4}, {"macs": 0.6}], tmp_path, plan=plan, train=True, device="cpu")
     for folder, choice in zip(swept.folders, swept.choices, strict=True):
         graph = aacp.ChannelGraph.from_json(folder.read_json("graph.json"))
-        expected = aacp.inherit(model, graph, choice.counts, importance="random", seed=PLAN.seed)
+        expected = inherited(model, graph, choice.counts, importance="random", seed=PLAN.seed)
         delivered = aacp.load(folder.path / "pruned.safetensors", into=Tiny())
         assert torch.equal(delivered.conv2.bias, expected.conv2.bias)

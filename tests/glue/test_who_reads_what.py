@@ -17,7 +17,7 @@ from torch import nn
 
 import aacp
 from glue.recorder import Recorder
-from glue.subjects import SIZES, Tiny, data, watermarks
+from glue.subjects import SIZES, Tiny, data, inherited, watermarks
 
 CALIBRATION = 64  # of the 120 training pictures
 BUDGET = {"macs": 0.5}
@@ -129,7 +129,7 @@ def test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_we
     assert found.passes()["delivery"]["train pruned"] == {"train"}
     graph = aacp.ChannelGraph.from_json(json.loads((found.folder / "graph.json").read_text()))
     counts = json.loads((found.folder / "structure.json").read_text())["counts"]
-    expected = aacp.inherit(model, graph, counts, importance="l2")
+    expected = inherited(model, graph, counts, importance="l2")
     delivered = aacp.load(found.folder / "pruned.safetensors", into=Tiny())
     for name, weight in delivered.named_parameters():
         assert torch.equal(weight, expected.get_parameter(name)), name
