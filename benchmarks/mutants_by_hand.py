@@ -75,6 +75,7 @@ PRUNING = "pipeline/test_pruning.py::"
 SWEEP = "pipeline/test_sweep.py::"
 MAX_DROP = "pipeline/test_max_drop.py::"
 OWN_PARTS = "pipeline/test_own_parts.py::"
+SWEPT = "glue/test_sweeps.py::test_score_and_loss_of_a_sweep_are_used_in_its_runs"
 LATENCY = "pipeline/test_latency_stage.py::"
 
 # -- the data and the teacher ------------------------------------------------------------------------------------------
@@ -163,9 +164,9 @@ DATA = [
     _mutant("the loss function is dropped by prune", "pipeline/pruning.py",
             "device_of(device), score, loss=loss)", "device_of(device), score)", FINETUNED),
     _mutant("the score function is dropped by sweep", "pipeline/sweep.py",
-            "device_of(device), score, loss=loss)", "device_of(device), loss=loss)", SWEEP[:-2]),
+            "device_of(device), score, loss=loss)", "device_of(device), loss=loss)", SWEPT),
     _mutant("the loss function is dropped by sweep", "pipeline/sweep.py",
-            "device_of(device), score, loss=loss)", "device_of(device), score)", SWEEP[:-2]),
+            "device_of(device), score, loss=loss)", "device_of(device), score)", SWEPT),
     _mutant("the estimate ignores the score function", "pipeline/shared_estimate.py",
             ", score=self.task.score)", ")", FINETUNED),
     _mutant("fine-tuning ignores the loss function", "pipeline/pruning.py",
@@ -231,12 +232,13 @@ DELIVERED = [
             "if not path.exists():", "pipeline/test_delivery.py"),
     _mutant("the timings are exchanged", "pipeline/delivery.py",
             'before=_latency(timed["original"])', 'before=_latency(timed["pruned"])',
-            "glue/test_exported_timings.py"),
+            "pipeline/test_delivery.py::test_each_network_is_reported_with_its_own_time"),
     _mutant("a structure that cannot be cut is delivered", "pipeline/task.py",
             "if difference is not None:", "if False:",
             "pipeline/test_task.py::test_a_structure_that_is_not_the_masked_network_is_not_delivered"),
     _mutant("the chosen structure is not compared with the masked network", "pipeline/pruning.py",
-            "self.task.require_equal(graph, choice.structure)", "pass", "glue/test_delivery.py"),
+            "self.task.require_equal(graph, choice.structure)", "pass",
+            f"{PRUNING}test_the_chosen_structure_is_compared_with_the_masked_network"),
 ]  # fmt: skip
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -281,7 +283,7 @@ SEARCH = [
     _mutant("a better structure of an earlier run is ignored", "pipeline/searching.py",
             "better or found.recommended", "found.recommended", "glue/test_reuse.py"),
     _mutant("a worse structure of an earlier run is preferred", "pipeline/searching.py",
-            "found.score > best.score", "found.score < best.score", "glue/test_reuse.py", SWEEP[:-2]),
+            "found.score > best.score", "found.score < best.score", "glue/test_reuse.py"),
     _mutant("scores of another network are reused", "pipeline/searching.py",
             "require_same(folder, read_request(folder), request, ESTIMATE_FIELDS, advice)", "pass",
             f"{PRUNING}test_scores_of_another_network_are_not_taken_over"),
@@ -333,9 +335,12 @@ REPEATED = [
     _mutant("a sweep that searches requests training", "pipeline/sweep.py",
             "plan if train else replace(plan, recipe=None, from_scratch=False, train_on_holdout=False)", "plan",
             f"{SWEEP}test_a_plan_to_train_by_may_be_searched_with"),
-    _mutant("a sweep rejects a budget that is met", "pipeline/sweep.py", "accepts_met_budget=True,", "", SWEEP[:-2]),
+    _mutant("a sweep rejects a budget that is met", "pipeline/sweep.py", "accepts_met_budget=True,", "",
+            "glue/test_sweeps.py"),
+    _mutant("equal budgets of a sweep have two runs", "pipeline/sweep.py", "list(dict.fromkeys(budgets))",
+            "list(budgets)", "glue/test_sweeps.py"),
     _mutant("a trained run of a sweep gets another structure", "pipeline/sweep.py",
-            "is_final = any(", "is_final = not any(", SWEEP[:-2]),
+            "is_final = any(", "is_final = False and any(", "glue/test_sweeps.py"),
 ]  # fmt: skip
 
 # -- requests and jobs -------------------------------------------------------------------------------------------------
