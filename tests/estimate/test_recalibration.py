@@ -85,7 +85,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         return split(source, batch_size=batch_size, **options)
 
     monkeypatch.setattr(recalibration.Batches, "of", of)
-    monkeypatch.setattr(recalibration, "CPU_BATCH_SIZE", 5)
+    monkeypatch.setattr(recalibration, "BATCH_SIZE", 5)
 
 
 @pytest.fixture

@@ -276,7 +276,7 @@ def test_a_loader_alone_is_not_taken_for_data(model, data, tmp_path: Path) -> No
     ("change", "words"),
     [
         ({"latency_table": "gone.json"}, r"no latency table gone\.json\. Make it"),
-        ({"deployment": aacp.Deployment("torch", "tpu"), "export": True}, r"no device 'tpu' here\. Use"),
+        ({"deployment": aacp.Deployment("torch", "cuda:99"), "export": True}, r"no device 'cuda:99'\. Use"),
     ],
 )
 def test_what_is_not_here_is_refused_before_anything_is_asked(model, data, tmp_path: Path, change, words: str) -> None:

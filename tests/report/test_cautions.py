@@ -30,7 +30,7 @@ def told(run: Run) -> list[tuple[str, bool]]:
     return [(remark.text.translate(plain), remark.is_good) for remark in cautions(run)]
 
 
-def test_where_nothing_is_wrong_nothing_is_said() -> None:
+def test_a_run_without_problems_has_no_cautions() -> None:
     assert told(RUN) == []
     assert told(replace(RUN, evaluation=None)) == []
 
@@ -43,14 +43,15 @@ def test_where_nothing_is_wrong_nothing_is_said() -> None:
         ((0.0019, 0.0021), (Limit("latency", at_most=0.003),), False),
     ],
 )
-def test_a_network_that_is_not_faster_is_told_what_to_ask_for(seconds, limits, is_told: bool) -> None:
+def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(seconds, limits, is_told: bool) -> None:
     before, *after = (Latency(time, 0.98 * time, 1.02 * time) for time in (0.00191, *seconds))
     timings = tuple(BeforeAfter("ORT", "a CPU", 8, 100, before, each) for each in after)
     run = replace(RUN, request=replace(REQUEST, limits=limits), exported=OnnxRecord(18, 0.0, 10, 5, timings))
     told_now = told(run)
-    assert [text.startswith("Fewer MACs made it no faster") and "--step auto" in text for text, _ in told_now] == (
-        [True] * is_told
-    )
+    assert [
+        text.startswith("The network has fewer MACs but is not faster") and "--step auto" in text
+        for text, _ in told_now
+    ] == ([True] * is_told)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +65,9 @@ def test_a_network_that_is_not_faster_is_told_what_to_ask_for(seconds, limits, i
         (0.934, None, False),
     ],
 )
-def test_a_hold_out_that_was_trained_on_is_told(test: float, holdout: float | None, is_told: bool) -> None:
+def test_a_hold_out_that_was_trained_on_is_reported(test: float, holdout: float | None, is_told: bool) -> None:
     run = replace(RUN, evaluation=Evaluation(replace(BEFORE, test=test, holdout=holdout), replace(AFTER, test=test)))
-    words = "The unpruned network has {} % of the held-out examples right and {} % of the test: it was probably"
+    words = "The unpruned network has {} % accuracy on held-out data and {} % on test data: it was probably"
     shown = "" if holdout is None else words.format(f"{100 * holdout:.1f}", f"{100 * test:.1f}")
     assert [text.startswith(shown) and not is_good for text, is_good in told(run)] == [True] * is_told
     other = replace(run, request=replace(REQUEST, metric="iou"))
@@ -76,9 +77,19 @@ def test_a_hold_out_that_was_trained_on_is_told(test: float, holdout: float | No
 @pytest.mark.parametrize(
     ("drop", "holdout", "words", "is_kept"),
     [
-        (0.02, 0.93, "Drop kept: 1.00 points lost on held-out data, where 2.00 points may be.", True),
-        (0.005, 0.93, "Drop NOT kept: 1.00 points lost on held-out data, where 0.50 points may be.", False),
-        (0.005, 0.95, "Drop kept: nothing lost on held-out data, where 0.50 points may be.", True),
+        (
+            0.02,
+            0.93,
+            "Largest drop met: 1.00 points lost on held-out data, where at most 2.00 points may be lost.",
+            True,
+        ),
+        (
+            0.005,
+            0.93,
+            "Largest drop exceeded: 1.00 points lost on held-out data, where at most 0.50 points may be lost.",
+            False,
+        ),
+        (0.005, 0.95, "Largest drop met: nothing lost on held-out data, where at most 0.50 points may be lost.", True),
     ],
 )
 def test_a_drop_is_judged_by_what_is_delivered(drop: float, holdout: float, words: str, is_kept: bool) -> None:
@@ -96,14 +107,16 @@ def test_a_drop_is_judged_by_what_is_delivered(drop: float, holdout: float, word
         ({"from_scratch": True}, False),  # where nothing was inherited
     ],
 )
-def test_training_that_does_harm_is_told(change: dict, is_told: bool) -> None:
+def test_training_that_lowers_the_score_is_reported(change: dict, is_told: bool) -> None:
     evaluation = Evaluation(BEFORE, replace(AFTER, holdout=0.592))
     run = replace(RUN, request=replace(REQUEST, **change), evaluation=evaluation)
-    words = "Training made it worse: 93.0 % on held-out data as inherited, 59.2 % as trained. Train longer, or"
+    words = "Training lowered the score: 93.0 % on held-out data before training, 59.2 % after it. Train longer, or"
     assert [text.startswith(words) and not is_good for text, is_good in told(run)] == [True] * is_told
 
 
-def test_a_budget_that_removes_nothing_is_told() -> None:
+def test_a_budget_that_removes_nothing_is_reported() -> None:
     run = replace(RUN, evaluation=Evaluation(BEFORE, replace(AFTER, costs=BEFORE.costs)))
-    assert told(run) == [("Nothing was removed: the network met its limits as it was.", False)]
-    assert [remark.text for remark in remarks(run)] == ["Nothing was removed: the network met its limits as it was."]
+    assert told(run) == [("Nothing was removed: the unpruned network already meets the limits.", False)]
+    assert [remark.text for remark in remarks(run)] == [
+        "Nothing was removed: the unpruned network already meets the limits."
+    ]

@@ -63,7 +63,7 @@ def test_one_sentence_says_what_was_achieved() -> None:
         ),
     ],
 )
-def test_what_is_not_better_is_said_as_plainly(after: NetworkMetrics, sentence: str, remark: str | None) -> None:
+def test_a_cost_or_score_that_got_worse_is_reported(after: NetworkMetrics, sentence: str, remark: str | None) -> None:
     assert sentence in plain(headline(with_after(after)))
     assert told(with_after(after)) == ([] if remark is None else [(remark, False)])
 
@@ -84,11 +84,11 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
     assert told(replace(RUN, exported=exported))[-1] == (words, is_good)
 
 
-def test_a_limit_that_was_missed_is_told_with_both_numbers() -> None:
+def test_a_missed_limit_is_reported_with_both_numbers() -> None:
     missed = LimitResult("latency", "s", None, 0.0018, 0.004, 0.0018, 0.002)
     met = LimitResult("macs", "MACs", 0.5, None, 1000, 500, 499)
     run = replace(RUN, choice=ChosenStructure((1,), 0.9, (missed, met)))
-    assert told(run) == [("Limit missed: latency came to 2 ms, where 1.8 ms was the most.", False)]
+    assert told(run) == [("Limit missed: latency is 2 ms, but the limit is 1.8 ms.", False)]
 
 
 def test_another_metric_is_a_number_with_its_name() -> None:

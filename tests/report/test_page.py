@@ -70,8 +70,8 @@ def test_names_from_files_never_become_markup(made: Made, tmp_path: Path) -> Non
     ("kept", "words", "headings"),
     [
         ({"graph.json"}, "traced, not searched yet", ["Costs", "Channels", "Channels that are not pruned"]),
-        ({"run.json"}, "nothing has come out yet", ["How to reproduce"]),
-        ({"history.jsonl"}, "60 structures tried so far", ["Search"]),
+        ({"run.json"}, "no results yet", ["How to reproduce"]),
+        ({"history.jsonl"}, "60 structures evaluated so far", ["Search"]),
         ({"structure.json"}, "MACs: 50 % fewer", ["Limits"]),
         ({"evaluation.json"}, "92.0 % instead of 91.7 % right", ["Before and after"]),
         ({"export.json"}, "1.70 times as fast", ["Before and after"]),
@@ -79,7 +79,7 @@ def test_names_from_files_never_become_markup(made: Made, tmp_path: Path) -> Non
         ({"run.json", "training"}, "30 epochs of training", ["Training", "How to reproduce"]),
         (
             {"graph.json", "history.jsonl"},
-            "60 structures tried so far",
+            "60 structures evaluated so far",
             ["Costs", "Channels", "Search", "Accuracy against cost", "Channels that are not pruned"],
         ),
         (
@@ -140,7 +140,7 @@ def test_with_nothing_to_show_the_error_says_why(made: Made, tmp_path: Path) -> 
     with pytest.raises(NothingToReport, match=r"nothing to show in empty\. Give the folder of a run"):
         write_report(tmp_path / "empty")
     (tmp_path / "empty" / "run.json").write_text("{")
-    with pytest.raises(NothingToReport, match=r"run\.json is left out, since it cannot be read"):
+    with pytest.raises(NothingToReport, match=r"run\.json is left out because it cannot be read"):
         write_report(tmp_path / "empty")
     assert "empty contains nothing" in Page(write_report([tmp_path / "empty", made.path], tmp_path / "page.html")).text
 

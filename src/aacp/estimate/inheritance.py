@@ -15,7 +15,7 @@ from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
 from aacp.estimate.importance import Importance, Scores, require_criterion, unit_importance
-from aacp.estimate.recalibration import recalibrate
+from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
 from aacp.modules import copy_module, detach_hooks, device_of_model
 from aacp.structure import Structure
@@ -120,7 +120,7 @@ class Inheritance:
         require_criterion(importance)
         self.graph = graph
         self.device = torch.device(device) if device is not None else device_of_model(model)
-        self.calibration = Batches.of(calibration, device=self.device)
+        self.calibration = Batches.of(calibration, batch_size=BATCH_SIZE, device=self.device)
         require_finite("calibration", self.calibration)
         self.model = _private_copy(model, self.device)
         # A user's function gets a copy of its own: it may run backward passes or set hooks.

@@ -25,7 +25,7 @@ from aacp.modules import evaluating
 from aacp.torch_internals import BatchNorm, pytree
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
-CPU_BATCH_SIZE = 128  # images that go through the network at once on a CPU
+BATCH_SIZE = 128  # images that go through the network at once on a CPU
 LIVE_ACTIVATIONS = 40  # upper bound on live activations, as a multiple of the input bytes (MobileNetV2: 20)
 
 
@@ -66,7 +66,7 @@ def recalibrate(model: nn.Module, data: Any, *, images: int | None = None) -> Re
     if not norms:
         return Recalibration(0, 0, out_of_reach)
     device = next(iter(norms.values())).running_mean.device  # type: ignore[union-attr]
-    batches = Batches.of(data, images=images, device=device)
+    batches = Batches.of(data, batch_size=BATCH_SIZE, images=images, device=device)
     with evaluating(model), _restored_on_failure(norms), torch.no_grad():
         reached = _set_statistics(model, norms, batches)
     return Recalibration(reached, batches.images, out_of_reach)
@@ -107,7 +107,7 @@ def _set_statistics(model: nn.Module, norms: Norms, batches: Batches) -> int:
     """Set the statistics of a network in evaluation mode; returns the number of batch norms that were reached."""
     if _fits(batches):
         one_batch = batches.device.type != "cpu" or _has_untracked_norms(model)
-        size = batches.images if one_batch else CPU_BATCH_SIZE
+        size = batches.images if one_batch else BATCH_SIZE
         with suppress(torch.OutOfMemoryError):
             return _in_one_pass(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
     torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Cautions: what is wrong with a run although its numbers may look right."""
+"""Cautions: remarks on a run whose numbers may look right but should not be trusted or are not what was wanted."""
 
 from __future__ import annotations
 
@@ -8,78 +8,78 @@ from aacp.report.numbers import difference, score
 from aacp.report.run import Run
 from aacp.runs.files import NetworkMetrics
 
-SUSPICIOUS = 0.03  # by so much more of a hold-out right than of test data
-HARM = 0.01  # of the score, lost in training
+LEAKAGE_GAP = 0.03  # hold-out accuracy this far above test accuracy suggests that the hold-out was trained on
+TRAINING_LOSS = 0.01  # training is reported as harmful if the score falls by more than this share
 
 
 @dataclass(frozen=True)
 class Remark:
-    """A sentence beside the headline."""
+    """A sentence below the headline, marked as good or bad."""
 
     text: str
     is_good: bool
 
 
 def cautions(run: Run) -> list[Remark]:
-    """All that apply; a drop that was allowed is told in any case."""
+    """All cautions that apply to a run; for a `max_drop`, also whether it was met."""
     if run.evaluation is None:
         return []
     before, after = run.evaluation.before, run.evaluation.after
-    known_by_heart = _about_holdout(before) if run.metric == "accuracy" else []
-    trained = [] if known_by_heart else _about_training(run, after.holdout)
+    leakage = _about_holdout(before) if run.metric == "accuracy" else []
+    trained = [] if leakage else _about_training(run, after.holdout)
     about_removal = [*_about_nothing(before, after), *_about_time(run, before, after)]
-    return [*about_removal, *_about_drop(run, before, after), *trained, *known_by_heart]
+    return [*about_removal, *_about_drop(run, before, after), *trained, *leakage]
 
 
 def _about_nothing(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
     if (before.macs, before.params) != (after.macs, after.params):
         return []
-    return [Remark("Nothing was removed: the network met its limits as it was.", False)]
+    return [Remark("Nothing was removed: the unpruned network already meets the limits.", False)]
 
 
 def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
-    """Who asked for fewer MACs may have meant less time."""
+    """Fewer MACs do not always mean less time, which may have been the goal."""
     timings = run.exported.timings if run.exported else ()
     asked = () if run.request is None else run.request.limits
     if not timings or after.macs >= before.macs or any(timing.is_faster for timing in timings):
         return []
     if any(limit.cost.name == "latency" for limit in asked):
         return []
-    how = "Limit the latency itself (--prune-latency, --max-latency), or cut in steps that suit it (--step auto)."
-    return [Remark(f"Fewer MACs made it no faster where it was timed. {how}", False)]
+    how = (
+        "Limit the latency itself (--prune-latency, --max-latency), or choose the pruning step by timing (--step auto)."
+    )
+    return [Remark(f"The network has fewer MACs but is not faster where it was timed. {how}", False)]
 
 
 def _about_drop(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
-    """Structures were chosen for a drop by what was estimated of them; what counts is what was delivered."""
+    """Structures were chosen by their estimated drop; what counts is the drop of the delivered network."""
     allowed = None if run.request is None else run.request.max_drop
     if allowed is None or before.holdout is None or after.holdout is None:
         return []
-    is_kept = before.holdout - after.holdout <= allowed
+    is_met = before.holdout - after.holdout <= allowed
     lost = "nothing" if after.holdout >= before.holdout else difference(before.holdout, after.holdout, run.metric)
-    verdict = "Drop kept" if is_kept else "Drop NOT kept"
-    words = f"{verdict}: {lost} lost on held-out data, where {difference(0.0, allowed, run.metric)} may be."
-    return [Remark(words, is_kept)]
+    verdict = "Largest drop met" if is_met else "Largest drop exceeded"
+    most = difference(0.0, allowed, run.metric)
+    return [Remark(f"{verdict}: {lost} lost on held-out data, where at most {most} may be lost.", is_met)]
 
 
 def _about_training(run: Run, trained: float | None) -> list[Remark]:
-    """A rate that is too high, or too few steps, may cost more than they give back."""
+    """Training with a learning rate that is too high, or for too few steps, can lower the score."""
     if run.choice is None or trained is None or run.request is None or run.request.recipe is None:
         return []
     inherited = run.choice.score
-    if run.request.from_scratch or inherited - trained <= HARM * abs(inherited):
+    if run.request.from_scratch or inherited - trained <= TRAINING_LOSS * abs(inherited):
         return []
     both = (
-        f"{score(inherited, run.metric, 1)} on held-out data as inherited, {score(trained, run.metric, 1)} as trained"
+        f"{score(inherited, run.metric, 1)} on held-out data before training, {score(trained, run.metric, 1)} after it"
     )
-    return [Remark(f"Training made it worse: {both}. Train longer, or with a lower learning rate.", False)]
+    return [Remark(f"Training lowered the score: {both}. Train longer, or with a lower learning rate.", False)]
 
 
 def _about_holdout(unpruned: NetworkMetrics) -> list[Remark]:
-    """Examples that a network knows by heart are no hold-out: few mistakes there, and many on test data."""
+    """Few mistakes on the hold-out and many on test data suggest that the network was trained on the hold-out."""
     test, holdout = unpruned.test, unpruned.holdout
-    if test is None or holdout is None or holdout - test < SUSPICIOUS or 4 * (1 - holdout) > 1 - test:
+    if test is None or holdout is None or holdout - test < LEAKAGE_GAP or 4 * (1 - holdout) > 1 - test:
         return []
-    both = (
-        f"{score(holdout, 'accuracy', 1)} of the held-out examples right and {score(test, 'accuracy', 1)} of the test"
-    )
+    both = f"{score(holdout, 'accuracy', 1)} accuracy on held-out data and {score(test, 'accuracy', 1)} on test data"
     return [Remark(f"The unpruned network has {both}: it was probably trained on the hold-out.", False)]

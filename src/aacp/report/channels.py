@@ -1,4 +1,4 @@
-"""Kept channels: what each group keeps of its width, in network order (the paper's Fig. 5)."""
+"""Kept channels: the share of its width that each group keeps, in network order (the paper's Fig. 5)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aacp.report.html import Figure
 from aacp.report.numbers import percent
 from aacp.report.run import Run
 
-NAMED = 30  # groups that can be named one by one below a chart as wide as a phone
+NAMED = 30  # up to this many groups, each is named on the axis: more do not fit on a phone
 
 
 def kept_counts(graph: ChannelGraph, counts: Sequence[int] | None) -> list[int]:
-    """Units each group keeps, frozen ones all; without counts, everything is kept."""
+    """The units that each group keeps; frozen groups, and all groups without counts, keep everything."""
     free = iter(graph.full if counts is None else counts)
     return [group.width if group.frozen is not None else next(free) for group in graph.groups]
 
@@ -64,20 +64,20 @@ def _bars(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool, is_frozen: 
 
 
 def _whole(groups: int) -> dict[str, Any]:
-    """What there was: a pale bar behind each."""
+    """Pale bars for the unpruned widths, behind the others."""
     bars = {"type": "bar", "name": "unpruned", "x": list(range(groups)), "y": [100] * groups}
     return {**bars, "hoverinfo": "skip", "marker": {"color": PALE}}
 
 
 def _caption(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool) -> str:
     frozen = len(graph.groups) - len(graph.free)
-    hatched = " Hatched: what may not be pruned." if frozen else ""
+    hatched = " Hatched: groups that cannot be pruned." if frozen else ""
     if not is_chosen:
         return f"Channels of each group, in network order.{hatched}"
     full = sum(group.width * group.unit_channels for group in graph.groups)
     left = sum(count * group.unit_channels for count, group in zip(kept, graph.groups, strict=True))
     return (
-        f"What each group of coupled channels keeps, in network order: {left:,} of {full:,} channels, "
+        f"The share that each group of coupled channels keeps, in network order: {left:,} of {full:,} channels, "
         f"{percent(left / full)}.{hatched}"
     )
 
@@ -105,7 +105,7 @@ def _names(graph: ChannelGraph) -> dict[str, Any]:
 
 
 def _stages(names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Where each stage begins: by the shortest part of the names that tells at least three apart."""
+    """The position and name of each stage: the shortest prefix of the names that gives at least three stages."""
     runs: list[tuple[int, str]] = []
     for depth in (1, 2, 3):
         keys = [(".".join(name.split(".")[:depth]), place) for place, name in enumerate(names)]
@@ -137,7 +137,7 @@ def channels_of_runs(runs: Sequence[Run]) -> Figure | None:
     y = axis("", {"tickvals": list(range(len(chosen))), "ticktext": [words(_short(run.name)) for run in chosen]})
     return Figure(
         "channels-of-runs",
-        "What each run keeps of each group, in network order; the darker, the more.",
+        "The share of each group that each run keeps, in network order; darker is more.",
         [{**trace, "colorscale": SHADES, "zmin": 0, "zmax": 100, "colorbar": bar}],
         layout(_names(graphs[0]), {**y, "autorange": "reversed", "showgrid": False}),
         200 + 26 * len(chosen),

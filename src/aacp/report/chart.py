@@ -1,4 +1,4 @@
-"""Chart: what all figures share: colours for light and dark, axes, legends, hover text."""
+"""Chart: what all figures have in common: colours for light and dark pages, axes, legends, hover text."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Each has a contrast of 3 or more against the light page and the dark one, and they differ to colour-blind eyes.
+# Each has a contrast of at least 3 on light and dark pages, and colour-blind readers can distinguish them.
 BLUE, AMBER, GREY = "#2f80b9", "#c77d1e", "#868b92"
 PALE = "rgba(134, 139, 146, 0.22)"
-SHADES = [[0.0, "#f3e6c8"], [0.5, "#7fb0cf"], [1.0, "#14466e"]]  # from little to much
+SHADES = [[0.0, "#f3e6c8"], [0.5, "#7fb0cf"], [1.0, "#14466e"]]  # from small values to large ones
 
 Trace = dict[str, Any]
 
 
 def words(text: object) -> str:
-    """Text for plotly, which takes some tags as markup."""
+    """Text escaped for plotly, which interprets some tags as markup."""
     return html.escape(str(text), quote=False)
 
 
@@ -45,7 +45,7 @@ def layout(x: Mapping[str, Any], y: Mapping[str, Any], more: Mapping[str, Any] |
 
 
 def points(name: str, x: Sequence[Any], y: Sequence[Any], texts: Sequence[str], marker: Mapping[str, Any]) -> Trace:
-    """Dots that tell about themselves."""
+    """A scatter trace of points with hover texts."""
     return {
         "type": "scatter",
         "mode": "markers",

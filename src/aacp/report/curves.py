@@ -1,4 +1,4 @@
-"""Curves: how the search went, what accuracy costs, how training went."""
+"""Curves: the progress of the search, scores against costs, the progress of training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHOSEN = {"color": AMBER, "size": 13, "symbol": "diamond", "line": {"width": 1.5
 
 
 def scale(metric: str) -> float:
-    """Accuracies are drawn in percent."""
+    """The factor for the axis of a metric: accuracies are drawn in percent."""
     return 100.0 if metric == "accuracy" else 1.0
 
 
@@ -30,7 +30,7 @@ def score_title(metric: str, what: str = "estimated") -> str:
 
 
 def candidate_hovers(history: History, costs: Sequence[Cost], metric: str) -> list[str]:
-    """What each candidate is: number, generation, score and costs."""
+    """The hover text of each candidate: number, generation, score and costs."""
     counts = [list(candidate.structure) for candidate in history]
     priced = [(cost, np.asarray(cost(np.array(counts)))) for cost in costs] if counts else []
     return [
@@ -52,7 +52,7 @@ def _noun(cost: str) -> str:
 
 
 def search_figure(run: Run) -> Figure | None:
-    """Every candidate's score by number, and the best so far."""
+    """The score of every candidate by number, and the best so far."""
     if not len(run.history):
         return None
     numbers = [candidate.number for candidate in run.history]
@@ -66,11 +66,11 @@ def search_figure(run: Run) -> Figure | None:
     assert best is not None
     traces += [_chosen(run, chosen, chosen.number)] if chosen is not None else []
     caption = (
-        f"The search: {len(run.history)} structures, scored before any training. The best of them reached "
-        f"{score(best.score, run.metric)} as number {best.number}."
+        f"The search: {len(run.history)} structures, scored before any training. The best one is number "
+        f"{best.number} with {score(best.score, run.metric)}."
     )
     if chosen is not None and chosen.number != best.number:
-        caption += f" Number {chosen.number} was chosen: the method trusts it more than its single score."
+        caption += f" Number {chosen.number} was chosen: its predicted score is better, and single scores are noisy."
     return Figure("search", caption, traces, layout(axis("number of the structure"), axis(score_title(run.metric))))
 
 
@@ -84,7 +84,7 @@ def _chosen(run: Run, candidate: Candidate, x: float) -> Trace:
 
 
 def cost_figures(run: Run) -> list[Figure]:
-    """Score against each cost, with the front of everything evaluated."""
+    """Score against each cost, with the Pareto front of all candidates."""
     if not len(run.history):
         return []
     limits = run.choice.limits if run.choice else ()
@@ -97,11 +97,11 @@ def _cost_figure(run: Run, cost: Cost, limits: Sequence[LimitResult]) -> Figure:
     if chosen is not None:
         traces.append(_chosen(run, chosen, float(cost(np.asarray(chosen.structure)))))
     name = cost_words(cost.name)
-    marked = " Diamond: the chosen one." if chosen is not None else ""
+    marked = " Diamond: the chosen structure." if chosen is not None else ""
     marked += " Dotted: the limit." if limits else ""
     return Figure(
         f"cost-{cost.name}",
-        f"Estimated {run.metric} against {name}. The line joins what nothing tried beats at the same cost.{marked}",
+        f"Estimated {run.metric} against {name}. The line is the Pareto front of all candidates.{marked}",
         traces,
         layout(
             _cost_axis(name, cost),
@@ -117,7 +117,7 @@ def _cost_axis(name: str, cost: Cost) -> dict[str, object]:
 
 
 def against(history: History, cost: Cost, costs: Sequence[Cost], metric: str) -> list[Trace]:
-    """Dots for all that was evaluated, and a line along the best of each cost."""
+    """Points for all candidates, and a line along the Pareto front."""
     values = np.asarray(cost(np.array([list(candidate.structure) for candidate in history])), dtype=float).tolist()
     scores = [scale(metric) * candidate.score for candidate in history]
     front = _front(values, scores)
@@ -128,7 +128,7 @@ def against(history: History, cost: Cost, costs: Sequence[Cost], metric: str) ->
 
 
 def _front(costs: Sequence[float], scores: Sequence[float]) -> list[tuple[float, float]]:
-    """What nothing beats, cheapest first; by sorting, since a sweep may have evaluated tens of thousands."""
+    """The Pareto front, cheapest first; by sorting, since a sweep may have evaluated tens of thousands."""
     found: list[tuple[float, float]] = []
     for cost, value in sorted(zip(costs, scores, strict=True), key=lambda pair: (pair[0], -pair[1])):
         if not found or value > found[-1][1]:

@@ -1,4 +1,4 @@
-"""What a run achieved, in a sentence; and what is not better, as plainly."""
+"""The headline of a run in one sentence, and remarks on what got better and what got worse."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aacp.zoo.catalogue import data_title
 
 
 def subject(run: Run) -> str:
-    """What was pruned, and on what."""
+    """The network and the data of a run: "resnet56 on CIFAR-10"."""
     if run.request is None:
         return run.name if run.graph is None else run.graph.model
     return f"{run.request.model} on {data_title(run.request.data)}"
 
 
 def headline(run: Run) -> str:
-    """One sentence: the network, what it lost, and how good it still is."""
+    """One sentence: the network, the reduction of its costs, and its score before and after."""
     return f"{subject(run)}: {', '.join(_achievements(run))}"
 
 
@@ -31,11 +31,11 @@ def _achievements(run: Run) -> list[str]:
         return [fewer(before.macs, after.macs, "MACs"), fewer(before.params, after.params, "parameters"), _right(run)]
     if run.history.best is not None:
         best = score(run.history.best.score, run.metric, 1)
-        return [f"{len(run.history)} structures tried so far, the best estimated at {best}"]
+        return [f"{len(run.history)} structures evaluated so far, the best estimated at {best}"]
     if run.graph is not None:
         free = f"{len(run.graph.free)} of {len(run.graph.groups)} groups of channels"
         return [f"traced, not searched yet; {free} may be pruned"]
-    return ["nothing has come out yet"] if not run.epochs else [f"{len(run.epochs)} epochs of training"]
+    return ["no results yet"] if not run.epochs else [f"{len(run.epochs)} epochs of training"]
 
 
 def fewer(before: float, after: float, noun: str) -> str:
@@ -46,7 +46,7 @@ def fewer(before: float, after: float, noun: str) -> str:
 
 
 def _right(run: Run) -> str:
-    """The accuracy after and before, on the same data."""
+    """The score after and before, on the same data."""
     suffix = " right" if run.metric == "accuracy" else f" {run.metric}"
     found = compared(run)
     if found is None:
@@ -61,7 +61,7 @@ def _right(run: Run) -> str:
 
 
 def compared(run: Run) -> tuple[float, float] | None:
-    """The scores before and after that count: on test data, or else on held-out data."""
+    """The scores before and after on test data or, without them, on held-out data."""
     if run.evaluation is None:
         return None
     before, after = run.evaluation.before, run.evaluation.after
@@ -72,7 +72,7 @@ def compared(run: Run) -> tuple[float, float] | None:
 
 
 def remarks(run: Run) -> list[Remark]:
-    """What the headline does not say: accuracy lost, limits missed, what is slower; and what is faster."""
+    """Remarks below the headline: score lost, limits missed, costs that grew, cautions, and measured speed."""
     found = _about_score(run)
     found += [Remark(_missed(limit), False) for limit in (run.choice.limits if run.choice else ()) if not limit.holds]
     if run.before is not None and run.after is not None:
@@ -93,11 +93,11 @@ def _about_score(run: Run) -> list[Remark]:
 
 def _missed(limit: LimitResult) -> str:
     reached, bound = quantity(limit.reached, limit.unit), quantity(limit.bound, limit.unit)
-    return f"Limit missed: {cost_words(limit.cost)} came to {reached}, where {bound} was the most."
+    return f"Limit missed: {cost_words(limit.cost)} is {reached}, but the limit is {bound}."
 
 
 def _about_growth(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
-    """Only what got worse: the headline tells the rest."""
+    """The costs that grew; the headline names those that fell."""
     grown = [
         (cost_words(cost), value, after.costs[cost])
         for cost, value in before.costs.items()
@@ -117,7 +117,7 @@ def _about_time(timing: BeforeAfter) -> Remark:
 
 
 def asked(limits: Sequence[Limit]) -> str:
-    """Limits as they were asked for, in short."""
+    """The requested limits in short form."""
     words = []
     for limit in limits:
         name = cost_words(limit.cost.name)
@@ -129,7 +129,7 @@ def asked(limits: Sequence[Limit]) -> str:
 
 
 def headline_of(runs: Sequence[Run]) -> str:
-    """One sentence for several runs: how far they reach."""
+    """One sentence for several runs: the ranges of their reductions and scores."""
     subjects = list(dict.fromkeys(subject(run) for run in runs))
     whole = f"{len(runs)} runs of {subjects[0]}" if len(subjects) == 1 else f"{len(runs)} runs"
     pairs = [(run.before, run.after) for run in runs if run.before and run.after]

@@ -1,4 +1,4 @@
-"""Numbers as people read them: with a unit, few digits, and a true minus sign."""
+"""Numbers for readers: with a unit, few digits, and a real minus sign."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DASH = "\N{EN DASH}"
 
 
 def plain(value: float, digits: int) -> str:
-    """So many digits behind the point, without a hyphen and without the sign of a zero."""
+    """A number with `digits` decimals, a real minus sign, and no sign on zero."""
     text = f"{value:,.{digits}f}"
     return text.lstrip("-") if not float(text.replace(",", "")) else text.replace("-", MINUS)
 
@@ -40,7 +40,7 @@ def duration(seconds: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """What became of a cost, relative to what it was."""
+    """The relative change of a cost."""
     if before == after:
         return "unchanged"
     return f"{signed(plain(100 * (after / before - 1), 1))}{NBSP}%" if before else "from nothing"
@@ -52,14 +52,14 @@ def score(value: float, metric: str, digits: int = 2) -> str:
 
 
 def gain(before: float, after: float, metric: str) -> str:
-    """How a score differs: an accuracy in points."""
+    """The signed difference of two scores; of accuracies, in points."""
     if metric == "accuracy":
         return f"{signed(plain(100 * (after - before), 2))}{NBSP}points"
     return signed(plain(after - before, 4))
 
 
 def difference(one: float, other: float, metric: str) -> str:
-    """How far apart two scores are."""
+    """The absolute difference of two scores."""
     return gain(one, other, metric).lstrip(f"+{MINUS}")
 
 
@@ -73,7 +73,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def _scaled(value: float, units: Sequence[tuple[float, str]], digits: int = 4) -> str:
-    """So many digits in the largest unit that the value fills."""
+    """A value with `digits` significant digits, in the largest unit that is not larger than it."""
     unit, name = next(((unit, name) for unit, name in units if abs(value) >= unit), units[-1])
     text = f"{value / unit:.{digits}g}" if abs(value / unit) < 999.5 else f"{value / unit:,.0f}"
     return f"{text}{NBSP}{name}"

@@ -1,4 +1,4 @@
-"""Run: what a run folder holds, as far as it can be read."""
+"""Run: the content of a run folder, as far as it can be read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Anything = TypeVar("Anything")
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run as the report sees it: None or nothing for what is not there, and words for what cannot be read."""
+    """One run as the report shows it: None or empty for files that are missing, `troubles` for unreadable ones."""
 
     name: str
     request: Request | None = None
@@ -59,19 +59,19 @@ class Run:
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
-        """What every structure of the history can be priced with."""
+        """The costs that can be computed for every structure of the history."""
         return () if self.graph is None else computed_costs(self.graph)
 
     @property
     def before(self) -> NetworkMetrics | None:
-        """The unpruned network: as evaluated, or else what its graph says."""
+        """The metrics of the unpruned network: as evaluated, or else computed from its graph."""
         if self.evaluation is not None:
             return self.evaluation.before
         return None if self.graph is None else self._priced(self.graph.full)
 
     @property
     def after(self) -> NetworkMetrics | None:
-        """The pruned network: as evaluated, or else what the chosen structure costs."""
+        """The metrics of the pruned network: as evaluated, or else the costs of the chosen structure."""
         if self.evaluation is not None:
             return self.evaluation.after
         return None if self.graph is None or self.choice is None else self._priced(Structure(self.choice.counts))
@@ -85,15 +85,15 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """What a folder holds; a file that cannot be read is told in `troubles`, and the rest is read all the same."""
+    """Read a run folder; a file that cannot be read is named in `troubles`, and the others are read."""
     folder = Path(path)
     if not folder.is_dir():
-        raise NothingToReport(f"There is no folder {folder}. Give the folder that a run was kept in.")
+        raise NothingToReport(f"There is no folder {folder}. Give the folder of a run.")
     return _Reader(folder).run()
 
 
 class _Reader:
-    """Reads the files of one folder, and takes down what is wrong with them."""
+    """Reads the files of one folder and records the problems."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.troubles = path, list[str]()
@@ -115,9 +115,9 @@ class _Reader:
     def _attempt(self, name: str, read: Callable[[], Anything]) -> Anything | None:
         try:
             return read()
-        except Exception as error:  # a file may be wrong in any way, and the others can be shown all the same
+        except Exception as error:  # a damaged file can raise anything, and the other files can still be shown
             words = str(error) or type(error).__name__
-            self.troubles.append(f"{name} is left out, since it cannot be read: {words}")
+            self.troubles.append(f"{name} is left out because it cannot be read: {words}")
             return None
 
     def _json(self, name: str, parse: Callable[[Any], Anything]) -> Anything | None:
@@ -150,7 +150,7 @@ class _Reader:
 
 
 def _check(graph: ChannelGraph | None, structure: Structure) -> None:
-    """Refuse a structure of another graph."""
+    """Reject a structure of another graph."""
     if graph is not None:
         graph.lane_sizes(np.asarray(structure))
     elif not len(structure):

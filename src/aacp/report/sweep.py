@@ -19,7 +19,7 @@ Rates = dict[str, float]
 
 
 def rates(run: Run) -> Rates:
-    """The pruning rate asked for each cost."""
+    """The requested pruning rate of each cost."""
     limits = () if run.request is None else run.request.limits
     return {limit.cost.name: limit.pruning_rate for limit in limits if limit.pruning_rate is not None}
 
@@ -31,7 +31,7 @@ def varied(runs: Sequence[Run]) -> list[str]:
 
 
 def outcome(run: Run) -> tuple[float, str] | None:
-    """What a run is judged by, and in words what that is."""
+    """The score of a run, and the data that it was measured on."""
     pair = compared(run)
     if pair is not None and run.evaluation is not None:
         return pair[1], "test" if run.evaluation.after.test is not None else "held-out"
@@ -46,7 +46,7 @@ def comparison(runs: Sequence[Run]) -> Markup:
 
 
 def _table(runs: Sequence[Run]) -> Markup:
-    heads = ("run", "asked for", "MACs", "parameters", "accuracy", "change", "limits")
+    heads = ("run", "limits requested", "MACs", "parameters", "accuracy", "change", "limits")
     return table("Every run, with what it removed.", heads, [_row(run, place) for place, run in enumerate(runs)], 2)
 
 
@@ -67,7 +67,7 @@ def _row(run: Run, place: int) -> tuple[object, ...]:
 
 
 def rate_figure(runs: Sequence[Run]) -> Figure | None:
-    """A line over the one rate that differs, or shades over the two; nothing if runs cannot be compared so."""
+    """A line over the one rate that differs, or a heat map over two; None if the runs cannot be compared."""
     judged = [(run, found[0], found[1]) for run in runs if (found := outcome(run)) is not None]
     is_fair = len({kind for _, _, kind in judged}) == 1 and len({subject(run) for run in runs}) == 1
     costs = varied([run for run, _, _ in judged])
@@ -125,7 +125,7 @@ def _shades_figure(judged: Sequence[tuple[Run, float]], costs: Sequence[str], ki
 
 
 def _ticks(values: Sequence[float]) -> dict[str, object]:
-    """Rates as names: cells are of one size whatever lies between the rates."""
+    """Ticks named by their rates; all cells have the same size, whatever the distance of the rates."""
     names = [percent(value) for value in values]
     return {"tickvals": list(range(len(values))), "ticktext": names, "showgrid": False}
 
@@ -133,7 +133,7 @@ def _ticks(values: Sequence[float]) -> dict[str, object]:
 def _grouped(
     judged: Sequence[tuple[Run, float]], costs: Sequence[str]
 ) -> dict[tuple[float, ...], list[tuple[Run, float]]]:
-    """Runs by the rates they were asked for; several seeds share a place."""
+    """Runs by their requested rates; runs with several seeds are in one group."""
     found: dict[tuple[float, ...], list[tuple[Run, float]]] = {}
     for run, value in judged:
         found.setdefault(tuple(rates(run).get(cost, 0.0) for cost in costs), []).append((run, value))
@@ -141,7 +141,7 @@ def _grouped(
 
 
 def fronts(runs: Sequence[Run]) -> list[Figure]:
-    """Everything that was evaluated in any run of one network, against MACs and parameters, with its front."""
+    """All candidates of all runs of one network against MACs and parameters, with the Pareto front."""
     searched = [run for run in runs if run.graph is not None and len(run.history)]
     if len(searched) < 2 or len({(subject(run), run.metric) for run in searched}) > 1:
         return []

@@ -96,12 +96,12 @@ def _latency(time: Latency) -> Markup:
 
 
 def _under(value: str, remark: str = "") -> Markup:
-    """A number with a smaller one below it, so that tables stay narrow."""
+    """A number with a smaller remark below it, so that tables stay narrow."""
     return joined([value, " ", tag("small", remark)]) if remark else joined([value])
 
 
 def _bare(seconds: float, beside: Latency) -> str:
-    """A quartile in the unit of the median, which is named once."""
+    """A quartile in the unit of the median, without the name of the unit."""
     unit = next((unit for unit in (60.0, 1.0, 1e-3, 1e-6) if beside.seconds >= unit), 1e-9)
     value = seconds / unit
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
@@ -116,8 +116,8 @@ def limits_table(run: Run) -> Markup:
         return Markup()
     heads = ("limit", "unpruned", "at most", "reached", "to spare", "")
     caption = (
-        "What was asked for and what the chosen structure makes of it. To spare: points of the unpruned cost; "
-        "for an absolute limit, of the limit."
+        "The requested limits and the costs of the chosen structure. To spare: points of the unpruned cost; for an "
+        "absolute limit, of the limit."
     )
     return table(caption, heads, [_limit(limit) for limit in limits])
 
@@ -133,7 +133,7 @@ def _limit(limit: LimitResult) -> tuple[object, ...]:
 
 
 def channel_table(run: Run) -> Markup:
-    """The same as the figure, for those who read numbers or hear them."""
+    """The content of the figure as a table, also for readers who cannot see the figure."""
     graph = run.graph
     if graph is None or not graph.groups:
         return Markup()
@@ -152,13 +152,13 @@ def frozen_table(run: Run) -> Markup:
     if not frozen or run.graph is None:
         return Markup()
     rows = [(group.name, group.frozen, group.width * group.unit_channels) for group in frozen]
-    caption = f"{percent(run.graph.free_share)} of all convolution channels may be pruned; these groups may not."
+    caption = f"{percent(run.graph.free_share)} of all convolution channels can be pruned; these groups cannot."
     return table(caption, ("group", "reason", "channels"), rows, numeric=2)
 
 
 def tracing_notes(run: Run) -> Markup:
     notes = () if run.graph is None else run.graph.notes
-    words = tag("p", "What tracing could not follow:")
+    words = tag("p", "Notes of the tracer:")
     return joined([words, tag("ul", *(tag("li", note) for note in notes))]) if notes else Markup()
 
 

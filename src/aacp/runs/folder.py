@@ -1,6 +1,6 @@
-"""RunFolder: where one run keeps its files, so that a crash at any moment costs at most the work in hand.
+"""RunFolder: the files of one run, written so that a crash loses at most the work in progress.
 
-A file is replaced as a whole or not at all; a log only ever grows, and its last line may be torn; one process writes.
+A file is replaced as a whole or not at all. A log only grows, and its last line may be incomplete. One process writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunFolder:
         except (FileExistsError, NotADirectoryError):
             file = next(place for place in (self.path, *self.path.parents) if os.path.lexists(place))
             raise InvalidOption(
-                f"A run cannot be kept in {self.path}, since {file} is a file. Name a folder, or one to be made."
+                f"A run cannot be kept in {self.path}, since {file} is a file. Name a folder that exists or can be created."
             ) from None
         self._is_locked = False
 
@@ -40,9 +40,9 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep all others from writing here; the system lets go of it even if this process is killed.
+        """Keep other processes from writing here; the system releases the lock even if this process is killed.
 
-        Who holds it may take it again: a pipeline keeps its folder while a search writes there.
+        It may be taken again by its holder: a pipeline locks its folder while a search writes there.
         """
         if self._is_locked:
             yield
@@ -88,7 +88,7 @@ class RunFolder:
     def append(self, name: str, record: Any) -> None:
         """Add a record to a log, one line of JSON."""
         with (self.path / name).open("ab+") as file:
-            # A line torn by a crash must not swallow the one that follows it.
+            # An incomplete line, left by a crash, would merge with the one that follows it.
             if file.tell() and not _ends_line(file.fileno()):
                 file.truncate(_length_of_whole_lines((self.path / name).read_bytes()))
             file.write(json.dumps(record).encode() + b"\n")
@@ -96,7 +96,7 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def read_log(self, name: str) -> list[Any]:
-        """The records of a log; a last line that a crash left unfinished is passed over."""
+        """The records of a log; an incomplete last line, left by a crash, is skipped."""
         path = self.path / name
         if not path.exists():
             return []
