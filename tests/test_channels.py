@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import aacp
 from aacp.channels import ChannelGraph, Member, from_runs, to_runs
+
+BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # time limits do not hold there
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,7 @@ def test_a_graph_prints_a_table_that_says_what_is_frozen(graph: ChannelGraph) ->
     ]
 
 
+@BUSY_MACHINE
 @given(st.lists(st.integers(-1, 50), max_size=60))
 def test_lanes_survive_their_run_length_code(values: list[int]) -> None:
     lane = np.array(values, dtype=np.int64)
@@ -98,6 +101,7 @@ def test_members_are_data_and_text_in_the_file(graph: ChannelGraph) -> None:
     assert Member("0.weight", 0).module == "0"
 
 
+@BUSY_MACHINE
 @given(st.text(), st.integers(0, 9))
 def test_a_member_survives_its_text(tensor: str, dim: int) -> None:
     assert Member.parse(str(Member(tensor, dim))) == Member(tensor, dim)

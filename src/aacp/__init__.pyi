@@ -17,6 +17,7 @@ from aacp.cost.analytic import weight_bytes as weight_bytes
 from aacp.cost.budget import Budget as Budget
 from aacp.cost.budget import Limit as Limit
 from aacp.cost.budget import cost_of as cost_of
+from aacp.cost.kinds import CostKind as CostKind
 from aacp.data.batches import Batches as Batches
 from aacp.data.images import Images as Images
 from aacp.data.scores import accuracy as accuracy

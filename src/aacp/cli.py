@@ -1,4 +1,4 @@
-"""The command line: every body parses, calls the library once, and prints."""
+"""The command line: every command parses its options, calls the library once, and prints the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
-from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, INPUT, JSON, SCOPE, refuse, resumable, run_option
+from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, INPUT, JSON, SCOPE, reject_options, resumable, run_option
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
@@ -23,7 +23,7 @@ from aacp.zoo.catalogue import named_data
 
 
 class Commands(click.Group):
-    """A group whose commands report our errors in one line and exit with 1, and with 130 after Ctrl-C."""
+    """Commands that print an AACPError in one line and exit with 1, and exit with 130 after Ctrl-C."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -31,7 +31,7 @@ class Commands(click.Group):
         except AACPError as error:
             click.echo(f"{type(error).__name__}: {error}", err=True)
             sys.exit(1)
-        except KeyboardInterrupt:  # where there is nothing yet to go on with, such as while torch is imported
+        except KeyboardInterrupt:  # before there is anything to resume, such as while torch is imported
             click.echo("Interrupted.", err=True)
             sys.exit(130)
 
@@ -42,7 +42,7 @@ def main() -> None:
     """Automatic channel pruning of convolutional networks.
 
     MODEL is vgg16, resnet20, resnet56, resnet110 (for CIFAR-10), digits_resnet, torchvision:NAME, timm:NAME, or
-    package.module:function for a function of your own that returns a network.
+    package.module:function for your function that returns a network.
     """
 
 
@@ -56,21 +56,21 @@ def main() -> None:
     type=click.Choice(["module", "exported"]),
     default="module",
     show_default=True,
-    help="What a cut network is.",
+    help="Form of cut networks: modules of the same class, or exported programs.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs for a machine to read.")
+@click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs as JSON.")
 def trace(
     model: str, shape: tuple[int, ...] | None, frozen: tuple[str, ...], scope: str, form: str, as_json: bool
 ) -> None:
     """Show the channel groups of MODEL: widths, what is frozen and why, MACs and parameters."""
-    from aacp.cost.analytic import activation_bytes, macs, params
+    from aacp.cost.kinds import computed_costs
     from aacp.graph.tracing import trace as trace_network
     from aacp.zoo.models import build_model, example_input
 
     network = build_model(model)
     graph = trace_network(network, example_input(network, shape), frozen=frozen, scope=scope, form=form)
     if as_json:
-        costs = {cost.name: cost.full for cost in (macs(graph), params(graph), activation_bytes(graph))}
+        costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))
     else:
         click.echo(str(graph))
@@ -80,12 +80,16 @@ def trace(
 @click.argument("model")
 @click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
 @click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
-@click.option("--epochs", type=int, help="Cut or stretch the recipe to so many, its milestones in proportion.")
-@click.option("--batch-size", type=int, help="Of all processes together, instead of the recipe's.")
+@click.option("--epochs", type=int, help="Scale the recipe to this number of epochs, with its milestones.")
+@click.option("--batch-size", type=int, help="Examples in a step, of all processes together, instead of the recipe's.")
 @click.option("--lr", type=float, help="First learning rate, instead of the recipe's.")
-@click.option("--precision", type=click.Choice(get_args(Precision)), help="bf16 on GPUs that have it, else single.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of weights, order and augmentation.")
-@click.option("--weights", type=click.Path(), help="File to start from; otherwise the weights are drawn anew.")
+@click.option(
+    "--precision", type=click.Choice(get_args(Precision)), help="By default bf16 on GPUs that have it, else single."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, order and augmentation.")
+@click.option(
+    "--weights", type=click.Path(), help="File of weights to start from; by default they are drawn at random."
+)
 @click.option("--teacher", help="MODEL to distil from; needs --teacher-weights.")
 @click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
 @run_option("runs/MODEL")
@@ -111,14 +115,16 @@ def train(
     tensorboard: bool,
     as_json: bool,
 ) -> None:
-    """Train MODEL and keep its weights in a run folder; the same command again goes on where it stopped."""
+    """Train MODEL and keep its weights in a run folder; the same command again resumes an interrupted training."""
     from aacp.train.job import TrainingJob
 
     recipe = RECIPES[name or named_data(data).recipe].changed(epochs, batch_size, lr, precision, seed)
     if teacher is not None and teacher_weights is None:
-        raise click.UsageError("--teacher needs --teacher-weights: an untrained network has nothing to teach.")
+        raise click.UsageError(
+            "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both."
+        )
     if teacher is None:
-        refuse(("teacher_weights",), "without --teacher nobody teaches", "Give --teacher")
+        reject_options(("teacher_weights",), "without --teacher there is no distillation", "Give --teacher")
     elif not recipe.distillation:
         recipe = replace(recipe, distillation=FINETUNE.distillation)
     folder = folder or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}"
@@ -132,12 +138,14 @@ def train(
 
 @main.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="RUN [RUN ...]")
-@click.option("--out", type=click.Path(), help="File to write; by default report.html in the folder that holds it all.")
-@click.option("--json", "as_json", is_flag=True, help="Print where the page is for a machine to read.")
+@click.option(
+    "--out", type=click.Path(), help="File to write; by default report.html in the folder that holds all runs."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the path of the page as JSON.")
 def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
-    """Write one page about one run folder, or about several side by side; it needs no network to be read.
+    """Write one page about one run folder, or about several side by side; it can be read offline.
 
-    Of a folder that holds several, as a sweep's does, all are shown.
+    Of a folder that holds several runs, such as a sweep's, all are shown.
     """
     from aacp.report.page import runs_in, write_report
     from aacp.report.run import read_run
@@ -145,18 +153,18 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
     page = write_report(runs, out)
     for folder in (place for given in runs for place in runs_in(given)):
         if read_run(folder).is_empty:
-            click.echo(f"{folder} holds nothing that could be shown.", err=True)
+            click.echo(f"{folder} holds nothing to show.", err=True)
     click.echo(json.dumps({"report": str(page)}) if as_json else f"report: {page}")
 
 
 @main.command()
 @click.argument("path", metavar="RUN_OR_FILE", type=click.Path())
-@click.option("--model", help="MODEL that was pruned, where the file does not name it.")
-@click.option("--input", "shape", type=Shape(), help="Shape of the example, where the file does not say it.")
-@click.option("--out", type=click.Path(), help="File to write; by default the same name with .onnx at its end.")
+@click.option("--model", help="MODEL that was pruned, if the file does not record it.")
+@click.option("--input", "shape", type=Shape(), help="Shape of the example, if the file does not record it.")
+@click.option("--out", type=click.Path(), help="File to write; by default the same name with the suffix .onnx.")
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
-@click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; otherwise any size will do.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written for a machine to read.")
+@click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def export(
     path: str,
     model: str | None,

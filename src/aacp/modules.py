@@ -1,4 +1,4 @@
-"""Operations on any torch module: its tensors, its device, its mode, its arguments, and copies of it."""
+"""Functions for any torch module: its tensors, device, mode, arguments and hooks, and copies of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aacp.torch_internals import forward_hooks, has_hooks, is_compiled, own_buff
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers and plain tensor attributes, each object once, by its first name."""
+    """Parameters, buffers and tensor attributes, each object once, with its first name."""
     seen: set[int] = set()
     for path, module in model.named_modules():
         plain = {key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)}
@@ -34,7 +34,7 @@ def device_of_model(model: nn.Module) -> torch.device:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; each module then returns to the mode it was in."""
+    """Set evaluation mode; afterwards each module has the mode that it had before."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -45,28 +45,28 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def positional(model: nn.Module, example: Any) -> tuple[Any, ...]:
-    """An example as the positional arguments of a model: a tuple of them, a dictionary by name, or the only one."""
+    """An example as positional arguments of a model: it is a tuple of them, a dictionary by name, or the only one."""
     if isinstance(example, tuple):
         return example
     if isinstance(example, dict) and all(isinstance(key, str) for key in example):
         try:
             bound = inspect.signature(model.forward).bind(**example)
-        except TypeError:  # not the names of the arguments: the dictionary itself is the argument
+        except TypeError:  # its keys are not names of arguments: the dictionary itself is the argument
             return (example,)
         if bound.kwargs:
-            bound.apply_defaults()  # fills the gaps between those that are given
+            bound.apply_defaults()  # fills the gaps between the given ones
         if not bound.kwargs:
             return bound.args
     return (example,)
 
 
 def has_external_references(module: nn.Module) -> bool:
-    """Whether something from outside would not be there in a copy, or would not know it."""
+    """Whether a module has hooks or was compiled, which a copy would lose."""
     return has_hooks(module) or is_compiled(module)
 
 
 def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = None) -> nn.Module:
-    """A deep copy in which tensors are taken from `replaced` (by id) where they are listed there."""
+    """A deep copy; tensors whose id is in `replaced` are replaced by the tensors there."""
     memo: dict[int, Any] = dict(replaced or {})
     for module in model.modules():
         for value in vars(module).values():
@@ -74,9 +74,9 @@ def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = 
                 memo[id(value)] = value.detach().clone()  # old-style weight_norm keeps tensors that cannot be copied
     try:
         twin = copy.deepcopy(model, memo)
-    except Exception as error:  # whatever the parts of the model raise
+    except Exception as error:  # whatever the copy functions of the model raise
         raise UntraceableModel(
-            f"{type(model).__name__} cannot be copied: {first_line(error)}. Move what cannot be copied out of it."
+            f"{type(model).__name__} cannot be copied: {first_line(error)}. Remove attributes that cannot be copied."
         ) from error
     for module in twin.modules():
         for functions in (vars(module), *forward_hooks(module)):
@@ -85,7 +85,7 @@ def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = 
 
 
 def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any]) -> None:
-    """Functions are not copied: let those of the copy refer to the copy's modules and tensors, not the original's."""
+    """Let the functions of a copy refer to the modules and tensors of the copy: deepcopy does not copy functions."""
     for key, function in list(functions.items()):
         if isinstance(function, types.FunctionType):
             held = closure_of(function).items()
@@ -96,7 +96,7 @@ def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any
 
 
 def detach_hooks(model: nn.Module) -> None:
-    """Let the hooks of a copy write to copies of what their functions have closed over, not to the caller's lists."""
+    """Let the hooks of a copy write to copies of the containers in their closures, not to the caller's."""
     for module in model.modules():
         for hooks in forward_hooks(module):
             for key, function in list(hooks.items()):
@@ -107,9 +107,9 @@ def detach_hooks(model: nn.Module) -> None:
 
 
 def closure_of(function: types.FunctionType) -> dict[str, Any]:
-    """The variables a function has closed over, with their values (None for those that have none yet)."""
-    names, cells = function.__code__.co_freevars, function.__closure__ or ()
-    return {name: _contents(cell) for name, cell in zip(names, cells, strict=True)}
+    """The variables in the closure of a function with their values (None for those without a value)."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: _contents(cell) for name, cell in cells}
 
 
 def _contents(cell: types.CellType) -> Any:
@@ -120,7 +120,7 @@ def _contents(cell: types.CellType) -> Any:
 
 
 def with_closure(function: types.FunctionType, values: Mapping[str, Any]) -> types.FunctionType:
-    """The same function with other values in some of its variables; the original keeps its own."""
+    """A copy of a function with other values for some variables in its closure."""
     cells = tuple(
         types.CellType(values[name]) if name in values else cell
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)

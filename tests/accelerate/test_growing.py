@@ -13,7 +13,7 @@ from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, grow, rounded_widths
 from aacp.channels import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
-from aacp.graph.tracing import followed
+from aacp.graph.unverified import trace_unverified
 from graph.micro_networks import MICRO, conv, unit
 from graph.oracles import in_double, tensors
 
@@ -33,7 +33,7 @@ BUILT = {micro.name: micro for micro in MICRO}
 
 
 def traced(model: nn.Module, example: Any) -> ChannelGraph:
-    return followed(model, example)[1].graph
+    return trace_unverified(model, example)[1].graph
 
 
 def micro_and_growth(name: str, multiple: int = 7) -> tuple[nn.Module, tuple[Any, ...], Growth]:
@@ -157,7 +157,7 @@ def test_of_groups_side_by_side_one_takes_what_is_missing() -> None:
     )
 
 
-def test_widths_that_do_not_fit_are_refused() -> None:
+def test_widths_that_do_not_fit_are_rejected() -> None:
     model = nn.Sequential(unit(3, 11), conv(11, 5, 1))
     graph = traced(model, torch.randn(2, 3, 8, 8))
     for widths in ((10,), (16, 16)):

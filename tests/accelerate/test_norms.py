@@ -24,7 +24,7 @@ GPU = SimpleNamespace(type="cuda")
 
 
 class Written:
-    """The kernels' computations in torch, which count how often they are asked."""
+    """The kernels' computations in torch, which count how often they are called."""
 
     def __init__(self) -> None:
         self.forward, self.backward = 0, 0

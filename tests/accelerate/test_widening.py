@@ -100,7 +100,7 @@ def test_the_callers_network_is_the_one_that_learns_and_comes_back_as_it_came(wi
 
 
 class Killed(BaseException):
-    """Nothing of ours may catch it."""
+    """Nothing in aacp may catch it."""
 
 
 def test_a_run_that_was_killed_resumes_to_the_same_bits(

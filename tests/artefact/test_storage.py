@@ -296,8 +296,6 @@ def test_least_squares_serve_only_networks_that_come_without_what_they_kept(
     header = aacp.save(network, graph, tmp_path / "a", kept=kept)
     assert header.cuts[0].channels == tuple(tuple(sorted(kept[group.name])) for group in graph.free)
     wrong = {name: channels[:-1] for name, channels in kept.items()}
-    with pytest.raises(
-        aacp.GraphMismatch, match=r"0\.bias has shape \(4,\) in this network, but the graph, cut to \[3, 2\]"
-    ):
+    with pytest.raises(aacp.GraphMismatch, match=r"0\.bias has shape \(4,\) in this network.*cut to \[3, 2\]"):
         aacp.save(network, graph, tmp_path / "b", kept=wrong)
     assert not (tmp_path / "b").exists()

@@ -26,7 +26,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
 
 @pytest.fixture(autouse=True)
 def _without_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # tests/pipeline sees to that
+    monkeypatch.setattr(PruningRun, "export", lambda *_: (None, ""))  # tests/pipeline sees to that
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +130,12 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
     [
         (("finetune", "nowhere"), 2, "does not exist"),
         (("search", "digits_resnet", "--data", "digits"), 2, "no limit to prune to"),
-        (("search", "digits_resnet", "--data", "digits", "--prune-macs", "a half"), 2, "no share to remove"),
+        (("search", "digits_resnet", "--data", "digits", "--prune-macs", "a half"), 2, "not a share to remove"),
         (("search", "digits_resnet", "--data", "digits", "--prune-size", "50"), 2, "to keep with --max-size"),
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3,0.4"), 2, "aacp sweep"),
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3", "--max-macs", "1M"), 2, "Give one"),
-        (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 1, "is no quantity"),
-        (("evaluate", "digits_resnet"), 1, "does not say what data"),
+        (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 1, "is not a quantity"),
+        (("evaluate", "digits_resnet"), 1, "does not record what data"),
         (("evaluate", "digits_resnet", "--data", "digits", "--model", "resnet20"), 1, "resnet20 would be ignored"),
         (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is not a function"),
     ],

@@ -47,8 +47,8 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
     [
         (["--runtime", "tflite"], 1, "no runtime 'tflite'"),
         (["--runtime", "torch", "--device", "tpu"], 1, "no device 'tpu'"),
-        (["--step", "nonsense"], 2, "no step"),
-        (["--step", "1.5"], 2, "no step"),
+        (["--step", "nonsense"], 2, "is not a step"),
+        (["--step", "1.5"], 2, "is not a step"),
         (["--threads", "0"], 2, "threads"),
         (["--input", "8x1x8x8"], 1, "is a batch of 8, but the batch size is 1"),
     ],

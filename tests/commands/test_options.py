@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from aacp.cli import main
-from aacp.pipeline.job import Names
+from aacp.pipeline.job import TaskNames
 
 ASKED = ("digits_resnet", "--data", "digits", "--prune-macs", "0.5")
 TABLE = ("--table", "t.json")
@@ -20,7 +20,7 @@ def _nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def loaded(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Names, "subject", loaded)
+    monkeypatch.setattr(TaskNames, "load", loaded)
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:

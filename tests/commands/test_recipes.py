@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aacp.commands.recipes import Training
+from aacp.commands.recipes import recipe_of
 from aacp.train.recipe import BASE, CIFAR10_FINETUNE, DIGITS, DIGITS_FINETUNE, FINETUNE, FINETUNE_MIXED, Recipe
 
-UNSAID = Training(recipe=None, epochs=None, lr=None, batch_size=None, train_on_holdout=False)
+DEFAULTS = {"recipe": None, "epochs": None, "lr": None, "batch_size": None}
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ UNSAID = Training(recipe=None, epochs=None, lr=None, batch_size=None, train_on_h
     ],
 )
 def test_the_recipe_goes_with_the_data(data: str, from_scratch: bool, loss: str | None, expected: Recipe) -> None:
-    assert UNSAID.chosen(data, from_scratch, 0, loss) == expected
+    assert recipe_of(DEFAULTS, data, from_scratch, 0, loss) == expected
 
 
-def test_a_named_recipe_is_taken_and_changed_as_asked() -> None:
-    named = Training(recipe="cifar10-finetune", epochs=16, lr=0.02, batch_size=32, train_on_holdout=False)
-    found = named.chosen("digits", False, 7)
+def test_a_named_recipe_is_taken_and_changed_by_the_options() -> None:
+    named = {"recipe": "cifar10-finetune", "epochs": 16, "lr": 0.02, "batch_size": 32}
+    found = recipe_of(named, "digits", False, 7)
     assert (found.epochs, found.milestones) == (16, (8, 12))
     assert (found.lr, found.batch_size, found.seed) == (0.02, 32, 7)
     assert found.weight_decay == CIFAR10_FINETUNE.weight_decay

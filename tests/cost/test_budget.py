@@ -81,9 +81,9 @@ def test_an_infeasible_budget_names_the_tightest_reachable_value_of_each_limit()
     with pytest.raises(InfeasibleBudget) as caught:
         budget.check(SPACE)
     message = str(caught.value)
-    assert "a pruning rate of 0.98 was asked for, but the smallest structure in this space reaches 0.875" in message
-    assert "at most 2 channels was asked for, but the smallest structure in this space reaches 3" in message
-    assert "a pruning rate of 0.5 was asked for, which can be met (the smallest structure: 0.875). Loosen" in message
+    assert "a pruning rate of 0.98 cannot be met, since the smallest structure in this space reaches 0.875" in message
+    assert "at most 2 channels cannot be met, since the smallest structure in this space reaches 3" in message
+    assert "a pruning rate of 0.5 can be met (the smallest structure: 0.875). Loosen" in message
     assert message.endswith("Loosen the limit, or use a finer pruning step.")
 
 

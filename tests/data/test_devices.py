@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import nn
 
 import aacp
 from aacp.cli import main
-from aacp.data.devices import device_of
+from aacp.data.devices import device_of, usable_cores
 
 MISSING = [
     ("gpu", r"'gpu' is not a device\. Use cpu, cuda, or"),
@@ -75,3 +76,13 @@ def test_the_cpu_is_one_device() -> None:
     part = torch.randn(8, 3, 8, 8), torch.arange(8) % 2
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
     assert aacp.fit(model, part, RECIPE, device="cpu:0").last.epoch == 1
+
+
+def test_usable_cores_are_those_of_the_process_or_else_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert usable_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS and Windows
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert usable_cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1

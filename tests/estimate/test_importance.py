@@ -185,8 +185,8 @@ def test_a_function_of_the_users_gives_scores_by_group(residual, convert: Callab
         ({"stem": [1.0] * 6, "inner": [1.0, 2.0, float("nan"), 4.0]}, r"'inner' 4 numbers \(3 finite\)"),
         ({"stem": [1.0] * 6, "inner": [[1.0] * 4]}, "'inner'"),
         ({"stem": "abcdef", "inner": [1.0] * 4}, "'stem' 0 numbers"),
-        ([1.0] * 10, "gave a list"),
-        (None, "gave a NoneType"),
+        ([1.0] * 10, "returned a list"),
+        (None, "returned a NoneType"),
     ],
     ids=["missing", "short", "nan", "matrix", "words", "list", "none"],
 )

@@ -52,7 +52,7 @@ def test_an_id_tied_to_nothing_must_stay_and_so_must_its_partners() -> None:
     ties.tie(ids[:2], ids[2:], "a sum")
     ties.tie(np.array([0, -1]), np.array([-1, 3]), "an image")
     reasons, roots = ties.reasons(), ties.roots()
-    assert [reasons.get(int(root)) for root in roots] == ["tied to channels that stay: an image"] * 4
+    assert [reasons.get(int(root)) for root in roots] == ["tied to channels that must stay: an image"] * 4
 
 
 def test_the_first_reason_is_the_one_that_is_told() -> None:

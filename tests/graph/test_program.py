@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import aacp
-from aacp.graph.program import export
+from aacp.graph.program import to_program
 from aacp.modules import copy_module, named_tensors
 
 
@@ -37,7 +37,7 @@ def test_shared_weights_have_one_name() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1))
     model[1].weight = model[0].weight
     assert [name for name, _ in named_tensors(model)] == ["0.weight", "0.bias", "1.bias"]
-    program = export(model.eval(), (torch.randn(1, 4, 2, 2),))
+    program = to_program(model.eval(), (torch.randn(1, 4, 2, 2),))
     assert sorted(set(program.tensors.values())) == ["0.bias", "0.weight", "1.bias"]
 
 

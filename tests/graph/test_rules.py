@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -167,6 +170,15 @@ def test_built_in_rules_cannot_be_replaced_and_unknown_models_are_rejected() -> 
         aacp.register_rule("relu", same_rule)
     with pytest.raises(aacp.InvalidOption, match="no rule for an operator 'swish'"):
         aacp.register_rule("aacp_tests::sharpen", "swish")
+
+
+def test_the_example_in_the_documentation_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tracing.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (block,) = [block for block in blocks if "register_rule" in block]
+    names: dict[str, Any] = {}
+    exec(compile(block, "docs/tracing.md", "exec"), names)
+    assert [group.name for group in names["graph"].free] == ["first"]
 
 
 class DataDependent(nn.Module):

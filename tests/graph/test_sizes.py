@@ -38,7 +38,7 @@ def test_sizes_read_off_tensors_are_told_from_numbers_in_modules_and_literals() 
 
     model = Mixed()
     run = run_tracked(model, (torch.randn(2, 24),))
-    (record,) = [r for r in run.records if [int(n) for n in r.numbers] == [2, 6, 4]]
+    (record,) = [r for r in run.calls if [int(n) for n in r.numbers] == [2, 6, 4]]
     kinds = [set(number.sources) if isinstance(number, Tracked) else None for number in record.numbers]
     assert kinds == [{SHAPE}, {Source("", ("width",))}, None]
     assert type(model.width) is int

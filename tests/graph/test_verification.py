@@ -174,7 +174,7 @@ def test_class_numbers_keep_their_classes() -> None:
     graph = aacp.trace(Segmenter(), torch.randn(2, 3, 8, 8))
     assert [(group.name, group.frozen) for group in graph.groups] == [
         ("a", None),
-        ("b", "max in the network gives channel numbers"),
+        ("b", "max in the network returns positions of channels"),
     ]
 
 

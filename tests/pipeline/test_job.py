@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import aacp
-from aacp.pipeline.job import FinishingJob, Names
+from aacp.pipeline.job import FinishingJob, TaskNames
 from aacp.runs.files import Request
 
 ASKED = Request("aacp prune", "resnet20", "cifar10", (), 0.125, "default", 10, None, 0, {}, "", "")
@@ -16,7 +16,7 @@ def test_a_run_knows_where_its_data_and_functions_were(tmp_path: Path) -> None:
     sources = {"data_source": "cifar10:/there", "metric_source": "my:iou", "loss_source": "my:loss"}
     aacp.RunFolder(tmp_path).write_json("run.json", replace(ASKED, weights_file="/w.pth", **sources).to_json())
     found = FinishingJob(str(tmp_path)).names
-    assert found == Names("resnet20", "cifar10:/there", "/w.pth", "my:iou", None, "my:loss")
+    assert found == TaskNames("resnet20", "cifar10:/there", "/w.pth", "my:iou", None, "my:loss")
     moved = FinishingJob(str(tmp_path), data="cifar10:/elsewhere", weights="/v.pth").names
     assert (moved.data, moved.weights) == ("cifar10:/elsewhere", "/v.pth")
 
@@ -26,5 +26,5 @@ def test_of_an_older_run_the_name_of_the_data_is_taken(tmp_path: Path) -> None:
     assert FinishingJob(str(tmp_path)).names.data == "digits"
 
 
-def test_what_is_named_is_kept_in_the_subject() -> None:
-    assert Names("digits_resnet", "digits").subject(0).data_source == "digits"
+def test_what_is_named_is_kept_in_the_task() -> None:
+    assert TaskNames("digits_resnet", "digits").load(0).data_source == "digits"

@@ -12,13 +12,13 @@ import torch
 
 import aacp
 from aacp.cost.analytic import Cost
+from aacp.cost.budget import Budget
 from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import Quartiles
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.targets import targets
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
 
@@ -60,7 +60,7 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         ]
         return [LatencyCheck(s, *spread) for s, spread in zip(structures, spreads, strict=True)]
 
-    monkeypatch.setattr(LatencyStage, "_measured", measured)
+    monkeypatch.setattr(LatencyStage, "_measure", measured)
 
     def tabled(*_, **__) -> Table:
         world["tables"] += 1
@@ -72,7 +72,7 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 def found(model, data, budget, folder: Path, plan: Plan = PLAN) -> ChosenStructure:
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
-    return PruningRun(subject, targets(budget), plan, aacp.RunFolder(folder)).found()[1]
+    return PruningRun(subject, Budget.of(budget), plan, aacp.RunFolder(folder)).find()[1]
 
 
 @pytest.mark.parametrize("budget", [{"latency": 0.4}, {"latency": "6ms"}, {"latency": 0.4, "params": 0.5}])
@@ -108,14 +108,14 @@ def test_measurements_are_kept_and_a_stopped_run_comes_to_the_same_end(
     truth["factor"] = 1.3
     once = found(model, data, {"latency": 0.4}, tmp_path / "once")
     stops = iter([False, False, True])
-    true = LatencyStage._measured
+    true = LatencyStage._measure
 
     def stopping(self, structures):
         if next(stops, False):
             raise KeyboardInterrupt
         return true(self, structures)
 
-    monkeypatch.setattr(LatencyStage, "_measured", stopping)
+    monkeypatch.setattr(LatencyStage, "_measure", stopping)
     with pytest.raises(KeyboardInterrupt):
         found(model, data, {"latency": 0.4}, tmp_path / "again")
     truth["measured"] = 0
@@ -135,9 +135,9 @@ def test_a_limit_that_nothing_meets_is_given_up_with_what_was_measured(model, da
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        ({"latency": "10us"}, r"latency: at most 10us was asked for, but the smallest .* takes 0\.\d+ ms, .* Loosen"),
-        ({"latency": 0.999}, r"latency: 99.9 % less was asked for, but the smallest structure"),
-        ({"latency": 0.1, "macs": 0.999}, r"macs: a pruning rate of 0.999 was asked for, but the smallest structure"),
+        ({"latency": "10us"}, r"latency: at most 10us cannot be met, since the smallest .* takes 0\.\d+ ms, .* Loosen"),
+        ({"latency": 0.999}, r"latency: 99.9 % less cannot be met, since the smallest structure"),
+        ({"latency": 0.1, "macs": 0.999}, r"macs: a pruning rate of 0.999 cannot be met, since the smallest structure"),
     ],
 )
 def test_limits_out_of_reach_are_refused_before_a_table_is_measured(
@@ -170,7 +170,7 @@ def test_a_table_that_was_measured_before_is_taken_or_refused(model, data, tmp_p
     monkeypatch.setattr(LatencyTable, "load", lambda path, conditions: asked.append((path, conditions)) or Table())
     plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
-    clock = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
-    assert clock.table_for(targets({"latency": 0.3})) == Table()
+    stage = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
+    assert stage.table_for(Budget.of({"latency": 0.3})) == Table()
     assert asked == [("table.json", aacp.conditions_here(model, plan.deployment))]
-    assert clock.table_for(targets({"macs": 0.3})) is None
+    assert stage.table_for(Budget.of({"macs": 0.3})) is None

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import aacp
+from aacp.cost.budget import Budget
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.max_drop import FINENESS
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.targets import targets
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
 from aacp.search.loop import recorded
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
 
 def found(model, data, budget, folder: Path, plan: Plan) -> ChosenStructure:
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
-    return PruningRun(subject, targets(budget), plan, aacp.RunFolder(folder)).found()[1]
+    return PruningRun(subject, Budget.of(budget), plan, aacp.RunFolder(folder)).find()[1]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> Non
         ({"max_drop": -0.1}, "must not be negative"),
         ({"shrink": "flops"}, "no cost 'flops' to shrink"),
         ({"probe_epochs": 2}, "recipe of None"),
-        ({"probe_epochs": -1}, "-1 epochs"),
+        ({"probe_epochs": -1}, "probe_epochs is -1"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(change: dict, words: str) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 import aacp
+from aacp.cost.budget import Budget
 from aacp.data.scores import accuracy
 from aacp.pipeline.plan import DEFAULT, Plan
-from aacp.pipeline.targets import targets
 from aacp.train.recipe import BASE, FINETUNE
 
 
@@ -20,8 +20,8 @@ from aacp.train.recipe import BASE, FINETUNE
         ({"calibration_images": 0}, "on 0 calibration images finds nothing"),
         ({"method": "magic"}, "no search method 'magic'. Choose from"),
         ({"importance": "l7"}, "importance is 'l7'"),
-        ({"shrink": "params"}, r"shrink='params' .* but there is none. Give max_drop"),
-        ({"probe_epochs": 2}, r"probe_epochs=2 .* but there is none. Give max_drop"),
+        ({"shrink": "params"}, r"shrink='params' .* only with max_drop, which is not given. Give"),
+        ({"probe_epochs": 2}, r"probe_epochs=2 .* only with max_drop, which is not given. Give"),
         ({"recipe": None, "from_scratch": True}, "from_scratch says how to train, but there is no recipe"),
         ({"recipe": None, "train_on_holdout": True}, "train_on_holdout says how to train, but there is no recipe"),
         ({"recipe": FINETUNE, "from_scratch": True}, "0.9 of the loss from a teacher, but from scratch there is none"),
@@ -32,9 +32,9 @@ def test_what_is_not_there_or_would_be_ignored_is_refused(change: dict, words: s
         replace(DEFAULT, **change)
 
 
-def test_what_takes_time_is_told_in_words() -> None:
-    assert Plan().in_words == "200 evaluations, then 100 epochs of training"
-    assert Plan(recipe=None, max_drop=0.01).in_words == "200 evaluations in every search, then no training"
+def test_the_summary_says_what_takes_time() -> None:
+    assert Plan().summary == "200 evaluations, then 100 epochs of training"
+    assert Plan(recipe=None, max_drop=0.01).summary == "200 evaluations in every search, then no training"
 
 
 def test_what_has_a_use_is_not() -> None:
@@ -55,7 +55,7 @@ def test_what_has_a_use_is_not() -> None:
 )
 def test_budgets_and_plans_that_pass_each_other_by_are_refused(plan: Plan, budgets: list, words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
-        plan.check_budgets([targets(budget) for budget in budgets])
+        plan.check_budgets([Budget.of(budget) for budget in budgets])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_budgets_and_plans_that_pass_each_other_by_are_refused(plan: Plan, budge
     ],
 )
 def test_others_are_not(plan: Plan, budgets: list) -> None:
-    plan.check_budgets([targets(budget) for budget in budgets])
+    plan.check_budgets([Budget.of(budget) for budget in budgets])
 
 
 def test_a_drop_of_all_there_is_is_refused_for_accuracy_alone() -> None:

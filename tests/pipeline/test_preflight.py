@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import aacp
-from aacp.pipeline.preflight import rehearse, rehearse_judging, rehearse_training
+from aacp.pipeline.preflight import check_data, check_scoring, check_training_step
 from aacp.pipeline.task import PruningTask
 
 TRAINED = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=4, lr=0.1))
@@ -86,7 +86,7 @@ def test_batches_without_targets_are_named_and_refused(form: Any, words: str, tm
 @pytest.mark.parametrize(("part", "name"), [("train", "training"), ("holdout", "held-out")])
 def test_the_part_that_is_wrong_is_named(part: str, name: str) -> None:
     with pytest.raises(aacp.InvalidData, match=f"A batch of the {name} data is"):
-        rehearse(subject(pair, **{part: Examples(dictionary)}), TRAINED)
+        check_data(subject(pair, **{part: Examples(dictionary)}), TRAINED)
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_the_part_that_is_wrong_is_named(part: str, name: str) -> None:
     ],
 )
 def test_what_works_is_not_refused(form: Any, score: Any, plan: aacp.Plan) -> None:
-    rehearse(subject(form, score), plan)
+    check_data(subject(form, score), plan)
 
 
 def test_a_dictionary_is_no_input_of_a_network_without_such_arguments() -> None:
     with pytest.raises(aacp.InvalidData, match="a dictionary of 'image', 'label'"):
-        rehearse(subject(dictionary, own_score), SEARCHED)
+        check_data(subject(dictionary, own_score), SEARCHED)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_loss_that_fails_here_may_work_in_training() -> None:
         first, second = outputs["both"]
         return F.cross_entropy(first, targets) + F.cross_entropy(second, targets)
 
-    rehearse(subject(pair, loss=of_two_answers), TRAINED)
+    check_data(subject(pair, loss=of_two_answers), TRAINED)
 
 
 def test_neither_the_model_nor_the_random_state_is_touched() -> None:
@@ -144,7 +144,7 @@ def test_neither_the_model_nor_the_random_state_is_touched() -> None:
     known = subject(pair, loss=loss)
     known.model.train()
     before, state = copy.deepcopy(known.model.state_dict()), torch.random.get_rng_state()
-    rehearse(known, TRAINED)
+    check_data(known, TRAINED)
     assert seen == [False]
     assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
     assert all(module.training for module in known.model.modules())
@@ -163,12 +163,12 @@ def test_labels_of_no_class_are_refused_before_the_search_with_the_part_they_are
 
 def test_test_batches_without_targets_are_refused_before_the_search() -> None:
     with pytest.raises(aacp.InvalidData, match="A batch of the test data is a dictionary"):
-        rehearse_judging(subject(pair, test=Examples(dictionary)))
+        check_scoring(subject(pair, test=Examples(dictionary)))
 
 
 def test_a_network_that_cannot_read_its_data_is_left_to_tracing(tmp_path: Path) -> None:
     known = subject(lambda image, label: (image.expand(3, 6, 6), label))
-    rehearse_judging(known)
+    check_scoring(known)
     with pytest.raises(aacp.InvalidExample):
         aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
 
@@ -194,7 +194,7 @@ def test_the_unpruned_network_is_scored_once(tmp_path: Path) -> None:
 
 def test_scoring_draws_no_random_numbers_from_what_follows() -> None:
     known, state = subject(pair), torch.random.get_rng_state()
-    rehearse_judging(known)
+    check_scoring(known)
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -209,7 +209,7 @@ def test_a_network_that_writes_into_its_inputs_is_refused() -> None:
             return super().forward(image)
 
     with pytest.raises(aacp.InvalidOption, match="writes into its inputs"):
-        rehearse(of_network(Writing()), SEARCHED)
+        check_data(of_network(Writing()), SEARCHED)
 
 
 def test_state_that_is_no_tensor_is_refused() -> None:
@@ -217,8 +217,8 @@ def test_state_that_is_no_tensor_is_refused() -> None:
         def get_extra_state(self) -> Any:
             return {"k": 9.0}
 
-    with pytest.raises(aacp.InvalidOption, match=r"The network has state that is no tensor .* Keep it in a buffer"):
-        rehearse(of_network(Stateful()), SEARCHED)
+    with pytest.raises(aacp.InvalidOption, match=r"The network has state that is not a tensor .* Keep it in a buffer"):
+        check_data(of_network(Stateful()), SEARCHED)
 
 
 def test_test_data_that_the_network_cannot_read_are_told_before_the_search() -> None:
@@ -226,7 +226,7 @@ def test_test_data_that_the_network_cannot_read_are_told_before_the_search() -> 
     with pytest.raises(
         aacp.InvalidData, match=r"Test data: the network does not run on them: RuntimeError: .*channels"
     ):
-        rehearse_judging(subject(pair, test=wide))
+        check_scoring(subject(pair, test=wide))
 
 
 class WithHead(Noisy):
@@ -265,8 +265,8 @@ def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
     ("known", "distillation", "words"),
     [
         (of_network(Noisy()), 0.5, None),
-        (of_network(WithHead()), 0.0, r"fails once channels are cut: RuntimeError: .*leave what they read as it is"),
-        (of_network(Answers()), 0.0, r"cross-entropy is of probabilities of classes, but .* 'logits'\. Give a loss"),
+        (of_network(WithHead()), 0.0, r"fails once channels are cut: RuntimeError: .*freeze the layers that they read"),
+        (of_network(Answers()), 0.0, r"cross-entropy needs probabilities of classes, but .* 'logits'\. Give a loss"),
         (of_network(Answers(), loss=halved_loss), 0.0, None),
         (
             of_network(Answers(), loss=halved_loss),
@@ -276,13 +276,13 @@ def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
         (
             of_network(Single(), as_number),
             0.0,
-            r"cross-entropy is of .* classes, but the outputs are a tensor of shape \(4, 1\)",
+            r"cross-entropy needs .* classes, but the outputs are a tensor of shape \(4, 1\)",
         ),
         (of_network(Single(), as_number, loss=F.mse_loss), 0.0, None),
         (
             subject(lambda image, label: (image, label.int())),
             0.0,
-            r"fails on the network as it is: RuntimeError: .*Long",
+            r"fails on the unpruned network: RuntimeError: .*Long",
         ),
     ],
 )
@@ -293,11 +293,11 @@ def test_what_cannot_be_trained_is_told_before_the_search(
     before = {name: value.clone() for name, value in known.model.state_dict().items()}
     plan = replace(TRAINED, recipe=replace(TRAINED.recipe, distillation=distillation))
     if words is None:
-        rehearse_training(known, plan, graph)
-        rehearse_training(known, SEARCHED, graph)
+        check_training_step(known, plan, graph)
+        check_training_step(known, SEARCHED, graph)
     else:
         with pytest.raises(aacp.InvalidOption, match=words):
-            rehearse_training(known, plan, graph)
+            check_training_step(known, plan, graph)
     assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
 
 

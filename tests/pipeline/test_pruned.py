@@ -12,7 +12,10 @@ import aacp
 from aacp.pipeline.pruned import Pruned
 from aacp.runs.files import ChosenStructure, Evaluation, NetworkMetrics, OnnxRecord
 
-BEFORE, AFTER = NetworkMetrics(0.934, 0.94, 1_000_000, 500, 100), NetworkMetrics(0.937, None, 499_000, 260, 80)
+BEFORE, AFTER = (
+    NetworkMetrics(0.934, 0.94, {"macs": 1_000_000, "params": 500, "activation_bytes": 100, "energy": 2.5}),
+    NetworkMetrics(0.937, None, {"macs": 499_000, "params": 260, "activation_bytes": 80, "energy": 1.25}),
+)
 
 
 @pytest.fixture
@@ -29,6 +32,7 @@ def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: 
         "macs: 1,000,000 -> 499,000 (-50.1%)",
         "params: 500 -> 260 (-48.0%)",
         "activation_bytes: 100 -> 80 (-20.0%)",
+        "energy: 2.5 -> 1.25 (-50.0%)",
         "test score: 0.9340 -> 0.9370",
         "kept: [1, 2]",
         f'network: aacp.load("{tmp_path}/run/pruned.safetensors", into=MODEL)',

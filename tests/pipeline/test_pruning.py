@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ def whole(model: torch.nn.Module, data: aacp.Data, tmp_path_factory: pytest.Temp
 @pytest.fixture
 def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exporting takes most of the time of so short a run; `whole` has it."""
-    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)
+    monkeypatch.setattr(PruningRun, "export", lambda *_: (None, ""))
 
 
 def weights(folder: RunFolder) -> bytes:
@@ -88,7 +89,7 @@ class Stopped(Exception):
 
 
 @pytest.mark.usefixtures("no_onnx", "traced_before")
-@pytest.mark.parametrize("stage", ["searched", "trained", "saved", "evaluated", "reported"])
+@pytest.mark.parametrize("stage", ["search", "train", "save", "evaluate", "report"])
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +147,7 @@ def lines_of(log: Path) -> int:
 
 
 def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypatch) -> None:
-    for place, stage in ((pruning, "trace"), (pruning, "Search"), (PruningTask, "measured")):
+    for place, stage in ((pruning, "trace"), (pruning, "Search"), (PruningTask, "measure")):
         monkeypatch.setattr(place, stage, None)
     again = prune(model, data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
     assert again.choice == whole.choice
@@ -157,14 +158,14 @@ def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypat
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"evaluations": 20, "seed": 1}, r"otherwise: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Ask for"),
+        ({"evaluations": 20, "seed": 1}, r"other settings: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Repeat"),
         ({"recipe": None}, r"recipe: epochs 2, batch_size 32, .*\.\.\. then, none now"),
         (
             {"recipe": replace(RECIPE, lr=0.2, nesterov=False)},
             "recipe lr: 0.1 then, 0.2 now; recipe nesterov: yes then, no now",
         ),
         ({"pruning_step": 2, "frozen": ("a", "b")}, "step: 0.125 then, 2 now; frozen: none then, a, b now"),
-        ({"deployment": aacp.Deployment(threads=1)}, "otherwise: deployment threads: 2 then, 1 now"),
+        ({"deployment": aacp.Deployment(threads=1)}, "other settings: deployment threads: 2 then, 1 now"),
     ],
 )
 def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, change, words) -> None:
@@ -206,7 +207,7 @@ def test_a_network_that_cannot_be_exported_is_delivered_all_the_same(model, data
 
 @pytest.mark.parametrize("budget", [{"macs": 0.0}, {"macs": "1G", "params": "10M"}])
 def test_limits_that_ask_for_nothing_are_refused(model, data, tmp_path: Path, budget) -> None:
-    with pytest.raises(aacp.InvalidOption, match=r"The unpruned network keeps to macs .* nothing to remove"):
+    with pytest.raises(aacp.InvalidOption, match=r"The unpruned network already meets macs .* nothing to remove"):
         prune(model, data, budget, tmp_path, plan=PLAN)
     assert not (tmp_path / "history.jsonl").exists()
 
@@ -221,9 +222,9 @@ def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
     [
         ({}, "without limits"),
         ({"flops": 0.5}, "no cost 'flops'"),
-        ({"macs": 60_000_000}, "60000000 is no share"),
-        ({"macs": "60 mega"}, "'60 mega' is no quantity"),
-        ({"weight_bytes": "2MB", "macs": 1.0}, "1.0 is no share"),
+        ({"macs": 60_000_000}, "60000000 is not a share"),
+        ({"macs": "60 mega"}, "'60 mega' is not a quantity"),
+        ({"weight_bytes": "2MB", "macs": 1.0}, "1.0 is not a share"),
         ({"params": 0.99}, "pruning rate of 0.99"),
     ],
 )
@@ -282,3 +283,32 @@ def test_what_is_not_here_is_refused_before_anything_is_asked(model, data, tmp_p
     with pytest.raises(aacp.InvalidOption, match=words):
         prune(model, data, {"latency": 0.4}, tmp_path, plan=replace(PLAN, **change))
     assert not (tmp_path / "run.json").exists()
+
+
+@pytest.mark.usefixtures("traced_before")
+def test_without_plotly_a_run_ends_without_a_report_and_says_so_once(model, data, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED, verbose=True)
+    assert (
+        capsys.readouterr().err.count("no report. plotly is not installed. Install it with: pip install 'aacp[report]'")
+        == 1
+    )
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_file_records_which_channels_were_kept(model, whole: Pruned) -> None:
+    (cut,) = aacp.Artefact.read(whole.file).cuts
+    weights = dict(model.named_parameters())
+    assert cut.channels is not None
+    assert [len(channels) for channels in cut.channels] == list(whole.choice.counts)
+    names = [group.name for group in whole.graph.free]
+    inner = names.index("layer1.0.conv1")  # produced by one layer: l1 keeps its largest filters
+    norms = weights["layer1.0.conv1.weight"].abs().sum((1, 2, 3))
+    assert sorted(cut.channels[inner]) == sorted(norms.argsort(descending=True)[: len(cut.channels[inner])].tolist())
+
+
+def test_only_a_network_with_a_name_is_loaded_without_a_fresh_one(model, data, whole: Pruned, tmp_path: Path) -> None:
+    assert aacp.Artefact.read(whole.file).model == "digits_resnet"
+    unnamed = prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
+    assert aacp.Artefact.read(unnamed.file).model is None
+    assert aacp.RunFolder(tmp_path).read_json("run.json")["model"] == type(model).__name__

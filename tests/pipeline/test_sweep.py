@@ -127,7 +127,7 @@ def test_a_plan_to_train_by_may_be_searched_with(model, data, tmp_path: Path) ->
 
 @pytest.mark.usefixtures("traced_before")
 def test_with_training_every_network_is_delivered(model, data, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(PruningRun, "exported", lambda *_: None)  # test_pruning sees to that
+    monkeypatch.setattr(PruningRun, "export", lambda *_: (None, ""))  # test_pruning sees to that
     plan = replace(PLAN, recipe=DIGITS.scaled(1), evaluations=8)
     found = sweep(model, data, [{"macs": 0.3}, {"macs": 0.6}], tmp_path, plan=plan, train=True, name="digits_resnet")
     for folder, evaluation in zip(found.folders, found.evaluations, strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,8 +14,9 @@ import numpy as np
 
 import aacp
 from aacp.channels import ChannelGraph
-from aacp.cost.analytic import activation_bytes, macs, params
+from aacp.cost.analytic import macs, params
 from aacp.cost.budget import Budget, Limit
+from aacp.cost.kinds import computed_costs
 from aacp.runs.files import (
     EVALUATION,
     EXPORT,
@@ -34,7 +34,6 @@ from aacp.runs.files import (
     NetworkMetrics,
     OnnxRecord,
     Request,
-    Target,
 )
 from aacp.runs.folder import RunFolder
 from aacp.search.guided import GuidedEvolution
@@ -120,7 +119,7 @@ def write_run(made: Made) -> None:
 
 
 def _request(path: Path, model: str, evaluations: int, macs_rate: float, params_rate: float) -> Request:
-    limits = (Target("macs", macs_rate), Target("params", params_rate))
+    limits = (Limit("macs", macs_rate), Limit("params", params_rate))
     command = (
         f"aacp prune {model} --weights {model}.th --data cifar10:data "
         f"--prune-macs {macs_rate} --prune-params {params_rate} --run {path.name}"
@@ -142,8 +141,13 @@ def _request(path: Path, model: str, evaluations: int, macs_rate: float, params_
 
 
 def _measured(graph: ChannelGraph, structure: Structure, test: float) -> NetworkMetrics:
-    costs: Sequence[int] = [int(cost(structure)) for cost in (macs(graph), params(graph), activation_bytes(graph))]
-    return NetworkMetrics(test, round(test + 0.0061, 4), *costs, 4 * costs[1] + 2048)
+    costs = {cost.name: int(cost(structure)) for cost in computed_costs(graph)}
+    return NetworkMetrics(test, round(test + 0.0061, 4), costs, costs["weight_bytes"] + 2048)
+
+
+def metrics(test: float, holdout: float, macs: int, params: int, activation_bytes: int) -> NetworkMetrics:
+    """Scores and costs without a network."""
+    return NetworkMetrics(test, holdout, {"macs": macs, "params": params, "activation_bytes": activation_bytes})
 
 
 def _exported(speed: float) -> OnnxRecord:
@@ -182,7 +186,7 @@ def copy_of(made: Made, path: Path, **changes: Any) -> Made:
 
 def asking(made: Made, macs_rate: float, params_rate: float | None) -> Request:
     """What was asked, with other rates."""
-    limits = [Target("macs", macs_rate), *([] if params_rate is None else [Target("params", params_rate)])]
+    limits = [Limit("macs", macs_rate), *([] if params_rate is None else [Limit("params", params_rate)])]
     return replace(made.request, limits=tuple(limits))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from aacp.cost.budget import Limit
 from aacp.report.cautions import cautions
 from aacp.report.headline import remarks
 from aacp.report.run import Run
@@ -14,14 +15,13 @@ from aacp.runs.files import (
     ChosenStructure,
     Evaluation,
     Latency,
-    NetworkMetrics,
     OnnxRecord,
     Request,
-    Target,
 )
+from report.runs import metrics
 
 REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, {"epochs": 1}, 0, {}, "", "")
-BEFORE, AFTER = NetworkMetrics(0.934, 0.94, 1000, 500, 100), NetworkMetrics(0.937, 0.93, 499, 260, 80)
+BEFORE, AFTER = metrics(0.934, 0.94, 1000, 500, 100), metrics(0.937, 0.93, 499, 260, 80)
 RUN = Run("r56", REQUEST, choice=ChosenStructure((1,), 0.93, ()), evaluation=Evaluation(BEFORE, AFTER))
 
 
@@ -40,7 +40,7 @@ def test_a_run_without_problems_has_no_cautions() -> None:
     [
         ((0.0019, 0.0021), (), True),
         ((0.0019, 0.001), (), False),  # faster in one of the two
-        ((0.0019, 0.0021), (Target("latency", at_most=0.003),), False),
+        ((0.0019, 0.0021), (Limit("latency", at_most=0.003),), False),
     ],
 )
 def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(seconds, limits, is_told: bool) -> None:
@@ -115,7 +115,7 @@ def test_training_that_lowers_the_score_is_reported(change: dict, is_told: bool)
 
 
 def test_a_budget_that_removes_nothing_is_reported() -> None:
-    run = replace(RUN, evaluation=Evaluation(BEFORE, replace(AFTER, macs=BEFORE.macs, params=BEFORE.params)))
+    run = replace(RUN, evaluation=Evaluation(BEFORE, replace(AFTER, costs=BEFORE.costs)))
     assert told(run) == [("Nothing was removed: the unpruned network already meets the limits.", False)]
     assert [remark.text for remark in remarks(run)] == [
         "Nothing was removed: the unpruned network already meets the limits."

@@ -37,7 +37,7 @@ def history(made: Made) -> list[dict[str, Any]]:
 
 def test_plotly_knows_every_property_of_every_figure(made: Made, tmp_path: Path) -> None:
     several = Page(write_report([run.path for run in sweep_of(made, tmp_path / "sweep")])).figures
-    assert len(several) == 4 + 4 * 6
+    assert len(several) == 4 + 4 * 7
     for figure in several.values():
         go.Figure(figure)  # refuses what it does not know
 
@@ -75,7 +75,7 @@ def test_the_search_curve_has_every_candidate_and_the_best_so_far(made: Made, fi
     assert shown["chosen"]["x"] == [chosen]
 
 
-@pytest.mark.parametrize("cost", ["macs", "params", "activation_bytes"])
+@pytest.mark.parametrize("cost", ["macs", "params", "weight_bytes", "activation_bytes"])
 def test_nothing_that_was_tried_is_above_the_front(figures: dict[str, Any], cost: str) -> None:
     shown = traces(figures[f"run0-cost-{cost}"])
     dots = list(zip(shown["tried"]["x"], shown["tried"]["y"], strict=True))

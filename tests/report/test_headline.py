@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from aacp.cost.budget import Limit
 from aacp.report.headline import asked, headline, remarks, subject
 from aacp.report.run import Run
 from aacp.runs.files import (
@@ -17,12 +18,12 @@ from aacp.runs.files import (
     NetworkMetrics,
     OnnxRecord,
     Request,
-    Target,
 )
+from report.runs import metrics
 
 REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, None, 0, {}, "", "")
-BEFORE = NetworkMetrics(0.934, 0.94, 1000, 500, 100)
-AFTER = NetworkMetrics(0.937, 0.93, 499, 260, 80)
+BEFORE = metrics(0.934, 0.94, 1000, 500, 100)
+AFTER = metrics(0.937, 0.93, 499, 260, 80)
 RUN = Run("r56", REQUEST, evaluation=Evaluation(BEFORE, AFTER))
 
 
@@ -54,8 +55,12 @@ def test_one_sentence_says_what_was_achieved() -> None:
         (replace(AFTER, test=0.934), "93.4 % right as before", None),
         (replace(AFTER, test=None), "93.0 % instead of 94.0 % right", "Accuracy lost: 1.00 points on held-out data."),
         (replace(AFTER, test=None, holdout=None), "not scored yet", None),
-        (replace(AFTER, macs=1000), "no fewer MACs", None),
-        (replace(AFTER, params=600), "20 % more parameters", "Not smaller: 20 % more parameters than before."),
+        (replace(AFTER, costs={**AFTER.costs, "macs": 1000}), "no fewer MACs", None),
+        (
+            replace(AFTER, costs={**AFTER.costs, "params": 600}),
+            "20 % more parameters",
+            "Not smaller: 20 % more parameters than before.",
+        ),
     ],
 )
 def test_a_cost_or_score_that_got_worse_is_reported(after: NetworkMetrics, sentence: str, remark: str | None) -> None:
@@ -93,6 +98,6 @@ def test_another_metric_is_a_number_with_its_name() -> None:
 
 
 def test_limits_in_short() -> None:
-    limits = (Target("macs", 0.5), Target("latency", at_most=1.8e-3, unit="s"))
+    limits = (Limit("macs", 0.5), Limit("latency", at_most=1.8e-3))
     assert plain(asked(limits)) == "MACs -50 %, latency ≤ 1.8 ms"
     assert asked(()) == "no limit"

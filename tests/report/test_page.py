@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,8 +196,15 @@ def test_the_command_prints_where_the_page_is(made: Made, tmp_path: Path) -> Non
     assert json.loads(result.stdout) == {"report": str(tmp_path / "p.html")}
     (tmp_path / "empty").mkdir()
     result = CliRunner().invoke(main, ["report", str(made.path), str(tmp_path / "empty"), "--out", str(tmp_path)])
-    assert (result.exit_code, result.stderr) == (0, f"{tmp_path / 'empty'} holds nothing that could be shown.\n")
+    assert (result.exit_code, result.stderr) == (0, f"{tmp_path / 'empty'} holds nothing to show.\n")
     result = CliRunner().invoke(main, ["report", str(tmp_path / "nowhere")])
     assert result.exit_code == 1
     assert result.stderr.startswith("NothingToReport: There is no folder")
     assert CliRunner().invoke(main, ["report"]).exit_code == 2
+
+
+def test_without_plotly_the_command_says_how_to_install_it(made: Made, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    result = CliRunner().invoke(main, ["report", str(made.path), "--out", str(tmp_path / "p.html")])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "MissingPackage: plotly is not installed. Install it with: pip install 'aacp[report]'.\n"

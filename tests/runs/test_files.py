@@ -16,29 +16,30 @@ from aacp.runs.files import (
     ChosenStructure,
     Epoch,
     Evaluation,
-    OnnxRecord,
     Latency,
-    NetworkMetrics,
     LimitResult,
+    NetworkMetrics,
+    OnnxRecord,
     Record,
     Request,
-    Target,
 )
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
-BEFORE = NetworkMetrics(0.9339, 0.94, 126_000_000, 853_018, 524_288, 3_420_000)
-AFTER = NetworkMetrics(None, 0.941, 63_000_000, 440_000, 262_144, None)
+BEFORE = NetworkMetrics(0.9339, 0.94, {"macs": 126_000_000, "params": 853_018, "energy": 0.25}, 3_420_000)
+AFTER = NetworkMetrics(None, 0.941, {"macs": 63_000_000, "params": 440_000, "energy": 0.125}, None)
 RECORDS: list[Record] = [
     Request(
-        "aacp prune resnet56", "resnet56", "cifar10:data", (Target("macs", 0.5), Target("latency", at_most=1.8e-3)),
+        "aacp prune resnet56", "resnet56", "cifar10:data", (Limit("macs", 0.5), Limit("latency", at_most=1.8e-3)),
         [0.125, 8], "default", 500, {"epochs": 30, "milestones": [10]}, 3, {"aacp": "0.1.0"}, "one H200",
         "2025-01-01T12:00:00+00:00", "iou",
     ),
     ChosenStructure((3, 5), 0.91, (LimitResult("macs", "MACs", 0.5, None, 100.0, 50.0, 49.0),)),
     Epoch(1, 0.1, 2.3, None, 0.5, 1.5, 100.0),
     Evaluation(BEFORE, AFTER),
-    OnnxRecord(18, 1e-6, 4000, 2000, (BeforeAfter("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),)),
+    OnnxRecord(
+        18, 1e-6, 4000, 2000, (BeforeAfter("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),),
+    ),
 ]  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def test_what_is_written_is_what_is_read(record: Record) -> None:
 
 
 def test_what_a_newer_version_adds_is_passed_over_and_what_has_a_default_may_be_left_out() -> None:
-    data = {**AFTER.to_json(), "energy_joules": 3}
+    data = {**AFTER.to_json(), "colour": "blue"}
     del data["file_bytes"]
     assert NetworkMetrics.from_json(data) == AFTER
 
@@ -59,9 +60,9 @@ def test_what_a_newer_version_adds_is_passed_over_and_what_has_a_default_may_be_
         ({"before": BEFORE.to_json()}, "after is missing. "),
         (
             {"before": {**BEFORE.to_json(), "macs": "many"}, "after": {}},
-            "before.macs should be a whole number, but is ",
+            "before.macs should be a number, but is ",
         ),
-        ({"before": {**BEFORE.to_json(), "macs": True}, "after": {}}, "before.macs should be a whole number, but "),
+        ({"before": {**BEFORE.to_json(), "macs": True}, "after": {}}, "before.macs should be a number, but "),
         (
             {"before": {**BEFORE.to_json(), "test": float("nan")}, "after": {}},
             "before.test should be a number, but is ",

@@ -57,7 +57,7 @@ def _odd_resnet(name: str, size: tuple[int, int, int]) -> nn.Module:
 
 
 def odd_resnet(name: str = "digits_resnet", size: tuple[int, int, int] = (1, 8, 8)) -> nn.Module:
-    """A ResNet of the zoo with padded shortcuts, cut to widths that are no multiples of anything."""
+    """A ResNet of the zoo with padded shortcuts, cut to odd widths."""
     return copy.deepcopy(_odd_resnet(name, size))
 
 

@@ -36,7 +36,7 @@ STEPS = 4  # an epoch
 
 
 class Killed(BaseException):
-    """Nothing of ours may catch it."""
+    """Nothing in aacp may catch it."""
 
 
 def train(folder: Path | None, data: Any = None, recipe: Recipe = RECIPE) -> tuple[nn.Module, Trained]:
@@ -135,7 +135,7 @@ def test_the_folder_holds_the_weights_and_a_line_for_each_epoch(tmp_path: Path) 
     assert set(lines[0]) == {"epoch", "lr", "loss", "accuracy", "holdout", "seconds", "images_per_second"}
 
 
-def test_a_folder_of_another_run_is_refused_and_says_what_differs(tmp_path: Path) -> None:
+def test_a_folder_of_another_run_is_rejected_and_says_what_differs(tmp_path: Path) -> None:
     train(tmp_path)
     with pytest.raises(RunMismatch, match=r"recipe lr was 0.1, now 0.2"):
         train(tmp_path, recipe=replace(RECIPE, lr=0.2))
@@ -147,8 +147,8 @@ def test_a_folder_of_another_run_is_refused_and_says_what_differs(tmp_path: Path
         fit(network(dropout=0.2), pictures(), RECIPE, teacher=network(6), folder=tmp_path, device="cpu")
 
 
-def test_statistics_that_differ_in_their_last_bits_are_no_other_start(tmp_path: Path) -> None:
-    """What is inherited is recalibrated anew when a run goes on, perhaps on another device."""
+def test_statistics_that_differ_in_their_last_bits_are_the_same_start(tmp_path: Path) -> None:
+    """An inherited network is recalibrated again when a run resumes, perhaps on another device."""
     train(tmp_path)
     model = network(dropout=0.2)
     for module in model.modules():
@@ -158,7 +158,7 @@ def test_statistics_that_differ_in_their_last_bits_are_no_other_start(tmp_path: 
     assert same(load_file(tmp_path / WEIGHTS), weights(model))
 
 
-def test_a_folder_from_before_a_setting_was_there_goes_on(tmp_path: Path) -> None:
+def test_a_folder_from_before_a_setting_was_there_resumes(tmp_path: Path) -> None:
     plain = replace(RECIPE, mixing=0.0, epochs=1)
     train(tmp_path, recipe=plain)
     request = json.loads((tmp_path / "run.json").read_text())
@@ -169,14 +169,14 @@ def test_a_folder_from_before_a_setting_was_there_goes_on(tmp_path: Path) -> Non
         train(tmp_path, recipe=replace(RECIPE, epochs=1))
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_rejected(tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(RunLocked):
         train(tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"\x00" * 40, b"not a state at all, but long enough to be read as one"])
-def test_a_state_that_cannot_be_read_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_state_that_cannot_be_read_is_rejected_by_name(tmp_path: Path, content: bytes) -> None:
     train(tmp_path)
     (tmp_path / STATE).write_bytes(content)
     with pytest.raises(RunMismatch, match=f"{STATE} is not the state of this training run"):

@@ -26,7 +26,7 @@ def test_a_batch_is_what_cropping_and_flipping_one_by_one_gives() -> None:
         assert labels[row] == images.labels[position]
 
 
-def test_an_epoch_sees_no_picture_twice_and_every_crop_occurs() -> None:
+def test_an_epoch_sees_no_image_twice_and_every_crop_occurs() -> None:
     source = DeviceBatches(pictures(100, padding=1, flip=True), 8, 0, CPU)
     plan = source.plan(0)
     assert sorted(plan[:, 0].tolist()) == list(range(100))
@@ -58,7 +58,7 @@ def test_shares_of_processes_put_together_are_the_batch_of_one() -> None:
         assert torch.equal(torch.cat([part[step][1] for part in parts]), labels)
 
 
-def test_a_batch_larger_than_the_data_is_refused_with_both_numbers() -> None:
+def test_a_batch_larger_than_the_data_is_rejected_with_both_numbers() -> None:
     with pytest.raises(InvalidData, match=r"batch size is 64, but there are only 50"):
         DeviceBatches(pictures(50), 64, 0, CPU)
 

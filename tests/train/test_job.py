@@ -54,7 +54,7 @@ def test_the_digits_are_learnt_in_a_few_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_network_teaches_another_and_weights_are_taken_up(tmp_path: Path) -> None:
+def test_a_network_teaches_another_and_weights_are_loaded(tmp_path: Path) -> None:
     teacher = build_model("digits_resnet")
     torch.save(teacher.state_dict(), tmp_path / "teacher.pt")
     job = TrainingJob(

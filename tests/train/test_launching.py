@@ -1,4 +1,4 @@
-"""Several processes: they train as well as one, and the loss of one is told and can be mended."""
+"""Several processes: they train as well as one, and the loss of one is reported and can be repaired."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the
         assert shared["loss"] == pytest.approx(alone["loss"], rel=0.1)
 
 
-def test_what_cannot_be_launched_is_refused() -> None:
+def test_what_cannot_be_launched_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="processes is 0"):
         run_in_processes(print, processes=0)
     with pytest.raises(InvalidOption, match="'gpu' is not a device"):

@@ -1,4 +1,4 @@
-"""The loop: what it gives back, what it refuses, and what it leaves as it was."""
+"""The loop: what it gives back, what it rejects, and what it leaves as it was."""
 
 from __future__ import annotations
 
@@ -162,22 +162,22 @@ def test_a_corrupt_picture_ends_training_with_its_name(tmp_path: Path) -> None:
         fit(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2)), data, replace(RECIPE, batch_size=4), device="cpu")
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- what is rejected --------------------------------------------------------------------------------------------------
 
 
-def refused(data: object, recipe: Recipe = RECIPE, model: nn.Module | None = None, **settings: object) -> str:
+def rejected(data: object, recipe: Recipe = RECIPE, model: nn.Module | None = None, **settings: object) -> str:
     with pytest.raises(AACPError) as caught:
         fit(model or network(), data, recipe, device="cpu", **settings)  # type: ignore[arg-type]
     return str(caught.value)
 
 
-def test_data_that_cannot_be_trained_on_is_refused_in_words() -> None:
+def test_data_that_cannot_be_trained_on_is_rejected() -> None:
     empty = Images(torch.zeros(0, 2, 6, 6, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64), (0, 0), (1, 1))
-    assert "There is no data" in refused(empty)
-    assert "There is no data" in refused([])
-    assert "has no length" in refused(iter([(torch.zeros(2, 2, 6, 6), torch.zeros(2))]))
-    assert "only 96 images" in refused(pictures(), replace(RECIPE, batch_size=97))
-    assert "96 examples, and a step needs a batch of 97" in refused(tensors(), replace(RECIPE, batch_size=97))
+    assert "There is no data" in rejected(empty)
+    assert "There is no data" in rejected([])
+    assert "has no length" in rejected(iter([(torch.zeros(2, 2, 6, 6), torch.zeros(2))]))
+    assert "only 96 images" in rejected(pictures(), replace(RECIPE, batch_size=97))
+    assert "96 examples, and a step needs a batch of 97" in rejected(tensors(), replace(RECIPE, batch_size=97))
 
 
 @pytest.mark.parametrize("wrong", [-1, 4])
@@ -185,41 +185,43 @@ def test_labels_without_an_output_are_named(wrong: int) -> None:
     images = pictures()
     labels = images.labels.clone()
     labels[50] = wrong
-    said = refused(replace(images, labels=labels))
+    said = rejected(replace(images, labels=labels))
     assert f"There is a label {wrong} in the training data, but the network has 4 classes" in said
     loader = DataLoader(TensorDataset(images.normalised(images.pixels), labels), batch_size=16)
-    assert f"There is a label {wrong}" in refused(loader)
+    assert f"There is a label {wrong}" in rejected(loader)
+    labels[:16] = wrong  # the first batch, from which the number of classes is known
+    assert f"There is a label {wrong}" in rejected(loader)
 
 
-def test_a_batch_of_one_with_batch_norm_is_refused_but_a_last_one_is_passed_over() -> None:
-    assert "Batch norm has no statistics of one example" in refused(pictures(), replace(RECIPE, batch_size=1))
-    assert "Batch norm has no statistics of one example" in refused(DataLoader(tensors(), batch_size=1))
+def test_a_batch_of_one_with_batch_norm_is_rejected_but_a_last_one_is_skipped() -> None:
+    assert "Batch norm has no statistics of one example" in rejected(pictures(), replace(RECIPE, batch_size=1))
+    assert "Batch norm has no statistics of one example" in rejected(DataLoader(tensors(), batch_size=1))
     ragged = DataLoader(tensors(33), batch_size=16)
     trained = fit(network(), ragged, replace(RECIPE, epochs=1), device="cpu")
     assert math.isfinite(trained.last.loss)
 
 
-def test_outputs_that_are_no_classes_are_refused() -> None:
-    assert "Give a loss function of your own" in refused(pictures(), model=nn.Sequential(network(), nn.Flatten(0)))
-    assert "No parameter of the network requires a gradient" in refused(pictures(), model=nn.Flatten())
-    assert "Give a teacher of the same classes" in refused(
+def test_outputs_that_are_not_classes_are_rejected() -> None:
+    assert "Give a loss function of your own" in rejected(pictures(), model=nn.Sequential(network(), nn.Flatten(0)))
+    assert "No parameter of the network requires a gradient" in rejected(pictures(), model=nn.Flatten())
+    assert "Give a teacher of the same classes" in rejected(
         pictures(), replace(RECIPE, distillation=0.5), teacher=network(classes=5)
     )
 
 
-def test_a_teacher_without_a_share_and_a_share_without_a_teacher_are_refused() -> None:
+def test_a_teacher_without_a_share_and_a_share_without_a_teacher_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="no share of the loss"):
         fit(network(), pictures(), RECIPE, teacher=network())
     with pytest.raises(InvalidOption, match="there is none"):
         fit(network(), pictures(), replace(RECIPE, distillation=0.5))
 
 
-def test_a_device_beside_a_fabric_which_has_its_own_is_refused() -> None:
+def test_a_device_given_with_a_fabric_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="The fabric is on cpu, and cuda would be ignored"):
         fit(network(), pictures(), RECIPE, fabric=make_fabric(device="cpu"), device="cuda")
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_names_the_step() -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step() -> None:
     images = pictures(96)
     inputs = images.normalised(images.pixels)
     inputs[40] = torch.nan
@@ -241,19 +243,19 @@ def test_a_loader_that_dies_says_so_itself_and_the_network_comes_home() -> None:
     assert not model.training
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_a_device_that_is_not_there_is_rejected() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(InvalidOption, match="no CUDA device"):
         fit(network(), pictures(), RECIPE, device="cuda")
 
 
-def test_too_many_processes_for_a_batch_are_refused() -> None:
+def test_too_many_processes_for_a_batch_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="batch of 16 cannot be divided among 3"):
         source_of(pictures(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
 
 
-def test_a_loader_that_gives_nothing_is_refused() -> None:
+def test_a_loader_that_gives_nothing_is_rejected() -> None:
     with pytest.raises(InvalidData, match="no batch"):
         fit(network(), _NoBatches(), RECIPE, device="cpu")
 

@@ -95,9 +95,9 @@ def test_training_on_mixtures_learns_and_repeats(mixture: Mixture) -> None:
     assert last[0].holdout > 0.9
 
 
-def test_labels_of_every_pixel_and_losses_of_ones_own_are_refused() -> None:
+def test_labels_of_every_pixel_and_losses_of_ones_own_are_rejected() -> None:
     with pytest.raises(
-        InvalidData, match=r"one label for each\. Use .*mixing=0\), or --recipe finetune on the command line\.$"
+        InvalidData, match=r"one label for each input\. Use .*mixing=0\), or --recipe finetune on the command line\.$"
     ):
         mixed(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.long), 3, 1.0)
     with pytest.raises(InvalidData, match=r"2 dimensions are not images\. Use"):

@@ -1,4 +1,4 @@
-"""Recipes: the paper's numbers, schedules against torch's own, and what is refused."""
+"""Recipes: the paper's numbers, schedules against torch's own, and what is rejected."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def test_scaling_moves_milestones_and_warm_up_in_proportion() -> None:
         ({"schedule": "steps", "milestones": (5, 3)}, "rising order"),
         ({"milestones": (5,)}, "cosine schedule has no milestones"),
         ({"schedule": "steps", "milestones": (5, 11)}, "ends after 10 epochs"),
-        ({"decay": 0.5}, "no milestones for the rate to fall at"),
+        ({"decay": 0.5}, "no milestones at which the rate falls"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(change: dict[str, object], said: str) -> None:
+def test_what_makes_no_sense_is_rejected_by_name(change: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidOption, match=said):
         replace(recipes.Recipe(epochs=10, batch_size=8, lr=0.1), **change)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What is shown of a run: nothing unless asked, a line an epoch in a file, a bar on a terminal."""
+"""What is shown of a run: nothing by default, a line for each epoch in a file, a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from train.small_data import network, pictures
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1)
 
 
-def test_nothing_is_said_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     fit(network(), pictures(), RECIPE, device="cpu")
     assert capsys.readouterr() == ("", "")
 
@@ -64,7 +64,7 @@ def test_what_an_epoch_does_not_know_is_left_out() -> None:
     assert summary_line(Epoch(1, 0.1, 0.5, None, None, 1.0, 2000.0)) == "loss 0.5000, 2,000 images/s"
 
 
-def test_tensorboard_is_written_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_is_written_if_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, float, int]] = []
 
     class Writer:

@@ -20,7 +20,7 @@ def test_what_no_memory_holds_is_streamed_and_scores_the_same(monkeypatch: pytes
     data = TensorDataset(images.normalised(images.pixels), images.labels)
     kept = scoring_batches(data, CPU)
     assert type(kept) is Batches
-    monkeypatch.setattr(scoring, "MOST_KEPT", 1000)
+    monkeypatch.setattr(scoring, "MAX_KEPT", 1000)
     monkeypatch.setattr(scoring, "BATCH", 25)
     streamed = scoring_batches(data, CPU)
     assert isinstance(streamed, Streamed)

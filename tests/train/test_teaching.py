@@ -50,8 +50,8 @@ def test_several_teachers_say_the_mean_of_their_probabilities() -> None:
 def test_a_teacher_is_neither_changed_nor_put_into_another_mode() -> None:
     teacher = network(1).train()
     before, modes = weights(teacher), [module.training for module in teacher.modules()]
-    asked = Teacher(teacher, CPU, torch.bfloat16)
-    assert not asked(INPUTS.bfloat16(), 1.0).requires_grad
+    answering = Teacher(teacher, CPU, torch.bfloat16)
+    assert not answering(INPUTS.bfloat16(), 1.0).requires_grad
     assert same(weights(teacher), before)
     assert [module.training for module in teacher.modules()] == modes
     assert all(parameter.requires_grad for parameter in teacher.parameters())
@@ -63,6 +63,6 @@ def test_a_teacher_answers_as_in_evaluation_mode() -> None:
     torch.testing.assert_close(Teacher(teacher, CPU, None)(INPUTS, 1.0), expected)
 
 
-def test_an_empty_ensemble_is_refused() -> None:
+def test_an_empty_ensemble_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="empty"):
         Teacher([], CPU, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.sources import source_of
 from aacp.train.update import sgd, share_correct
-from train.small_data import network, pictures, weights
+from train.small_data import network, pictures, same, weights
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
 TAUGHT = replace(RECIPE, distillation=0.6, temperature=2.0)
@@ -86,3 +87,30 @@ def test_norms_and_biases_are_exempt_from_weight_decay_if_the_recipe_says_so() -
 def test_the_share_of_correct_labels_is_nan_if_targets_are_not_labels() -> None:
     assert float(share_correct(torch.eye(4), torch.tensor([0, 1, 0, 0]))) == 0.5
     assert share_correct(torch.zeros(4, 1), torch.zeros(4)).isnan()
+
+
+def test_a_faster_update_is_used_if_there_is_one_and_the_user_does_not_decline(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[str] = []
+    steps: list[float] = []
+
+    def door(name: str, *arguments: Any) -> Any:
+        requests.append(name)
+        if name != "update_for":
+            return None
+        plain = arguments[0]
+
+        def faster(inputs: Any, targets: Any, lr: float) -> torch.Tensor:
+            steps.append(lr)
+            return plain(inputs, targets, lr)
+
+        return faster
+
+    monkeypatch.setattr("aacp.train.session.accelerated", door)
+    monkeypatch.setattr("aacp.train.trained_as.accelerated", door)
+    one, other = network(), network()
+    fit(one, pictures(), RECIPE, device="cpu", accelerate=False)
+    assert (requests, steps) == ([], [])
+    fit(other, pictures(), RECIPE, device="cpu")
+    assert requests == ["network_for", "update_for"]
+    assert steps == pytest.approx([RECIPE.lr_at(step, 6) for step in range(18)])
+    assert same(weights(one), weights(other))

@@ -14,8 +14,8 @@ from torch import nn
 
 from aacp.accelerate.growing import Growth
 from aacp.errors import first_line
-from aacp.graph.tracing import lively_twin
-from aacp.graph.verification import compare, outputs
+from aacp.graph.examples import tensors_in
+from aacp.graph.verification import compare, randomised_copy
 from aacp.modules import named_tensors
 
 TOLERANCE = 1e-7  # batch norms amplify rounding errors of 1e-16 to nearly this; a real difference is far larger
@@ -46,7 +46,7 @@ def difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], see
 
 
 def _difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], seed: int, shift: float) -> str | None:
-    narrow = lively_twin(model, arguments, seed, torch.float64).requires_grad_()
+    narrow = randomised_copy(model, arguments, seed, torch.float64).requires_grad_()
     for name, value in narrow.named_parameters():
         if name.rpartition(".")[2] == "bias":
             value.data += shift
@@ -71,8 +71,8 @@ def _run(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: i
         if isinstance(module, DROPOUTS):
             module.eval()
     network.zero_grad()
-    torch.default_generator.manual_seed(seed)  # `torch.manual_seed` would also seed every GPU
-    found = outputs(network(*copy.deepcopy(arguments)))
+    torch.default_generator.manual_seed(seed)  # which `torch.manual_seed` would do to every GPU as well
+    found = tensors_in(network(*copy.deepcopy(arguments)))
     generator = torch.Generator().manual_seed(seed)
     drawn = [(value, torch.randn(value.shape, generator=generator, dtype=torch.float64)) for value in found]
     sums = [(value * weight).sum() for value, weight in drawn if value.requires_grad]

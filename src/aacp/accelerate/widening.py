@@ -20,7 +20,7 @@ from aacp.accelerate.growing import Growth, rounded_widths
 from aacp.accelerate.norms import fast_norms
 from aacp.data.batches import batch_size_of, moved
 from aacp.errors import first_line
-from aacp.graph.tracing import followed
+from aacp.graph.unverified import trace_unverified
 from aacp.modules import copy_module, has_external_references
 from aacp.torch_internals import Convolution, pytree
 from aacp.train.device_batches import DeviceBatches
@@ -118,7 +118,7 @@ def growth_for(model: nn.Module, inputs: Any, multiple: int) -> Growth | str:
     with torch.random.fork_rng(devices=[]):
         try:
             twin = copy_module(model).cpu()
-            _, assembled, arguments = followed(twin, inputs, dtype=torch.float64)
+            _, assembled, arguments = trace_unverified(twin, inputs, dtype=torch.float64)
             growth = Growth(twin, assembled.graph, rounded_widths(assembled.graph, multiple))
         except Exception as error:  # raised by the user's network or the tracer; training can do without widening
             return first_line(error)

@@ -19,8 +19,7 @@ from aacp.artefact.header import Artefact, artefact_path
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.artefact.storage import load
 from aacp.errors import ExportFailed, InvalidOption, first_line
-from aacp.graph.flat import FlatNetwork, tensors_in
-from aacp.graph.signature import batch_of, from_plain, with_batch
+from aacp.graph.examples import FlatNetwork, batch_of, from_plain, tensors_in, with_batch
 from aacp.modules import copy_module, positional
 from aacp.torch_internals import pytree
 from aacp.zoo.imports import require_package

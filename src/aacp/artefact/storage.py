@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from aacp.artefact.header import KEY, AppliedCut, Artefact, artefact_path
 from aacp.channels import ChannelGraph
 from aacp.errors import BrokenArtefact, GraphMismatch, InvalidOption
+from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
-from aacp.graph.signature import from_plain, to_plain
 from aacp.graph.slicing import passing_attributes, plain_attributes
 from aacp.graph.surgery import Kept, shrink
 from aacp.runs.folder import RunFolder

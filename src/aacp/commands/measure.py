@@ -1,4 +1,4 @@
-"""aacp measure: what the structures of a network take on this machine, as a table for limits in seconds."""
+"""aacp measure: time structures of a network on this machine, as a table for limits on latency."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, resumable
 from aacp.commands.parameters import Step
+from aacp.pipeline import defaults
 
 
 @click.command()
@@ -20,7 +21,7 @@ from aacp.commands.parameters import Step
 @BATCH
 @THREADS
 @INPUT
-@click.option("--step", type=Step(), default=0.125, show_default=True, help=STEP_HELP)
+@click.option("--step", type=Step(), default=defaults.PRUNING_STEP, show_default=True, help=STEP_HELP)
 @FROZEN
 @SCOPE
 @click.option("--structures", type=click.IntRange(min=8), default=48, show_default=True, help="Structures to time.")
@@ -29,7 +30,7 @@ from aacp.commands.parameters import Step
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Time for each of them; more on a busy machine.",
+    help="Time for each structure; give more on a busy machine.",
 )
 @click.option("--out", type=click.Path(), show_default="latency/MODEL-RUNTIME-DEVICE.json", help="File of the table.")
 @JSON
@@ -50,8 +51,8 @@ def measure(
 ) -> None:
     """Time structures of MODEL piece by piece, and save a table that predicts the seconds of any other.
 
-    MODEL is a name that aacp --help explains. aacp prune takes the table with --table. Let the machine do little else
-    meanwhile; the same command again goes on where it was stopped.
+    MODEL is a name that aacp --help explains. aacp prune takes the table with --table. Other work on the machine
+    disturbs the measurement. The same command again resumes an interrupted measurement.
     """
     from aacp.latency.deployment import Deployment
     from aacp.latency.job import MeasurementJob

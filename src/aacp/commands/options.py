@@ -1,4 +1,4 @@
-"""Options that several commands share, gathered into one value each."""
+"""Options that several commands share, passed as one dictionary each."""
 
 from __future__ import annotations
 
@@ -6,41 +6,57 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
 
 from aacp.commands.parameters import Shape, Step
+from aacp.pipeline import defaults
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
-    from aacp.pipeline.job import Names
+    from aacp.pipeline.job import TaskNames
     from aacp.pipeline.plan import Plan
     from aacp.runs.serialisation import Record
 
 Command = Callable[..., Any]
 
 
-def gathered(kind: type[Any], options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    """A decorator that adds options to a command and hands them over as one value, its first argument."""
-    names = [field.name for field in fields(kind)]
+def gathered(argument: str, options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """A decorator that adds options to a command and passes their values as one dictionary, by parameter name.
+
+    Args:
+        argument: the name of the command's argument that takes the dictionary.
+        options: made by click.option or click.argument.
+    """
+    names = _parameter_names(options)
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def called(*values: Any, **given: Any) -> Any:
-            return command(*values, kind(**{name: given.pop(name) for name in names}), **given)
+        def called(**given: Any) -> Any:
+            return command(**{argument: {name: given.pop(name) for name in names}}, **given)
 
         return functools.reduce(lambda made, option: option(made), reversed(options), cast(Command, called))
 
     return decorate
 
 
-def refuse(names: Sequence[str], because: str, remedy: str) -> None:
-    """Refuse options that were given, even as their defaults, where they would do nothing."""
+def _parameter_names(options: Sequence[Callable[[Command], Command]]) -> list[str]:
+    """The parameter names that click gives to options."""
+
+    def probe() -> None:
+        """Options are added to this function, only to read their names."""
+
+    for option in options:
+        option(probe)
+    return [parameter.name for parameter in probe.__click_params__]  # type: ignore[attr-defined]
+
+
+def reject_options(names: Sequence[str], because: str, remedy: str) -> None:
+    """Reject options that were given, even with their default values, but would have no effect."""
     context = click.get_current_context()
     given = [
         option.opts[0]
@@ -52,88 +68,85 @@ def refuse(names: Sequence[str], because: str, remedy: str) -> None:
         raise click.UsageError(f"{listed} would be ignored: {because}. {remedy}, or leave out {listed}.")
 
 
-@dataclass(frozen=True)
-class TaskOptions:
-    """A network, its data and its score."""
+Given = Mapping[str, Any]  # the values of options, by parameter name
 
-    model: str
-    weights: str | None
-    data: str
-    metric: str | None
-    loss: str | None
-    device: str | None
 
-    def names(self) -> Names:
-        from aacp.pipeline.job import Names
+def task_names(task: Given) -> TaskNames:
+    """The network, its data and its functions, as named by the task options."""
+    from aacp.pipeline.job import TaskNames
 
-        return Names(self.model, self.data, self.weights, self.metric, self.device, self.loss)
+    return TaskNames(**task)
 
-    def folder(self, given: str | None) -> str:
-        return given or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', self.model)}"
+
+def run_folder(task: Given, given: str | None) -> str:
+    """The folder of --run, or one named after the model."""
+    return given or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', task['model'])}"
 
 
 def metric_option(default: str) -> Callable[[Command], Command]:
-    """What a network is judged by."""
-    words = "Score, of which more is better: package.module:function of yours, of (network, batches)."
+    """The score function."""
+    words = "Score, higher is better: package.module:function, called with (network, batches)."
     return click.option("--metric", metavar="FUNCTION", show_default=default, help=words)
 
 
 def loss_option(default: str) -> Callable[[Command], Command]:
-    """What training minimises."""
-    words = "What training minimises: package.module:function of yours, of (outputs, targets)."
+    """The loss function."""
+    words = "What training minimises: package.module:function, called with (outputs, targets)."
     return click.option("--loss", metavar="FUNCTION", show_default=default, help=words)
 
 
 def run_option(default: str) -> Callable[[Command], Command]:
-    """Where a run is kept."""
-    words = "Folder for all that is found; the same command with the same folder goes on where it was stopped."
+    """The run folder."""
+    words = "Folder for all results; the same command with the same folder resumes an interrupted run."
     return click.option("--run", "folder", type=click.Path(), show_default=default, help=words)
 
 
 DEVICE = click.option(
-    "--device", show_default="the GPU if there is one", help="Where to work: cpu, cuda, or cuda:1 for the second GPU."
+    "--device",
+    show_default="the GPU if there is one",
+    help="Where to compute: cpu, cuda, or cuda:1 for the second GPU.",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print what came out for a machine to read.")
-NO_EXPORT = click.option("--no-export", is_flag=True, help="Leave out the ONNX files and the timing of both networks.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+NO_EXPORT = click.option("--no-export", is_flag=True, help="Skip the ONNX files and the timing of both networks.")
 FROM = click.option(
     "--from", "known_from", multiple=True, type=click.Path(), metavar="RUN",
-    help="Folder of an earlier run of the same network, whose evaluations are taken over. Repeatable.",
+    help="Folder of an earlier run of the same network, whose evaluations are reused. Repeatable.",
 )  # fmt: skip
 
-DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function of yours."
+DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function that returns aacp.Data."
 FROZEN = click.option(
-    "--frozen", multiple=True, metavar="PATTERN", help="Layers to leave alone, such as 'head.*'. Repeatable."
+    "--frozen", multiple=True, metavar="PATTERN", help="Layers that are not pruned, such as 'head.*'. Repeatable."
 )
 SCOPE = click.option(
-    "--scope", type=click.Choice(["all", "inner"]), default="all", show_default=True,
-    help="Where to prune: wherever it can be done, or not in residual streams, only inside their blocks.",
+    "--scope", type=click.Choice(["all", "inner"]), default=defaults.SCOPE, show_default=True,
+    help="Where to prune: everywhere, or only inside residual blocks and not in the residual streams.",
 )  # fmt: skip
 INPUT = click.option(
     "--input", "shape", type=Shape(), show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
 )
 STEP_HELP = (
-    "Steps in which widths are cut: a share of each such as 0.125, channels such as 8, or auto: what timing suggests."
+    "Steps in which widths are reduced: a share of each such as 0.125, channels such as 8, or auto: found by timing."
 )
 RUNTIME = click.option(
     "--runtime", default="onnxruntime", show_default=True, metavar="RUNTIME",
-    help="What will run the network: onnxruntime, torch, or package.module:NAME. Latency is measured in it.",
+    help="Runtime that latency is measured in: onnxruntime, torch, or package.module:NAME.",
 )  # fmt: skip
 BATCH = click.option(
     "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs in a timed batch."
 )
 THREADS = click.option(
-    "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="CPU threads it uses."
+    "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="CPU threads of the runtime."
 )
 
-subject = gathered(
-    TaskOptions,
+task_options = gathered(
+    "task",
     [
         click.argument("model"),
         click.option(
             "--weights",
             type=click.Path(),
-            help="File of the trained weights, safetensors or torch. Without it they are those that MODEL is built "
-            "with, untrained unless your own function loads them.",
+            help="File of the trained weights, safetensors or torch. Without it the network keeps the weights that "
+            "MODEL is built with, which are untrained unless your function loads them.",
         ),
         click.option("--data", metavar="DATA", required=True, help=f"What to train, search and test on: {DATA_HELP}"),
         metric_option("accuracy"),
@@ -142,73 +155,51 @@ subject = gathered(
     ],
 )
 
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search, and where the network will run."""
-
-    step: float | int | Literal["auto"]
-    method: str
-    evaluations: int
-    importance: str
-    calibration: int
-    frozen: tuple[str, ...]
-    scope: str
-    seed: int
-    runtime: str
-    runs_on: str
-    batch: int
-    threads: int
-    table: str | None
-
-    def plan(self, recipe: Recipe | None, **others: Any) -> Plan:
-        """The plan of a run that searches like this; `others` are fields of it that other options decide."""
-        from aacp.latency.deployment import Deployment
-        from aacp.pipeline.plan import Plan
-
-        return Plan(
-            pruning_step=self.step,
-            method=self.method,
-            evaluations=self.evaluations,
-            recipe=recipe,
-            importance=self.importance,
-            calibration_images=self.calibration,
-            frozen=self.frozen,
-            scope=self.scope,
-            seed=self.seed,
-            deployment=Deployment(self.runtime, self.runs_on, self.batch, self.threads),
-            latency_table=self.table,
-            **others,
-        )
-
-
-searching = gathered(
-    SearchOptions,
+# The parameter names are fields of a Plan; the four of the runtime make its Deployment.
+search_options = gathered(
+    "search",
     [
-        click.option("--step", type=Step(), default=1 / 8, show_default=True, help=STEP_HELP),
         click.option(
-            "--method", default="default", show_default=True, help="How to search; docs/search.md lists them."
+            "--step",
+            "pruning_step",
+            type=Step(),
+            default=defaults.PRUNING_STEP,
+            show_default=True,
+            help=STEP_HELP,
         ),
-        click.option("--evaluations", type=int, default=200, show_default=True, help="Structures to try."),
         click.option(
-            "--importance", default="l1", show_default=True, help="Channels kept first: l1, l2, bn or random."
+            "--method",
+            default=defaults.METHOD,
+            show_default=True,
+            help="Search method: a name of docs/search.md, or package.module:Class, a subclass of aacp.Searcher.",
+        ),
+        click.option(
+            "--evaluations", type=int, default=defaults.EVALUATIONS, show_default=True, help="Structures to evaluate."
+        ),
+        click.option(
+            "--importance",
+            default=defaults.IMPORTANCE,
+            show_default=True,
+            help="Channels kept first: l1, l2, bn, random, or package.module:function.",
         ),
         click.option(
             "--calibration",
+            "calibration_images",
             type=int,
-            default=4096,
+            default=defaults.CALIBRATION_IMAGES,
             show_default=True,
             help="Training examples that batch norms are recalibrated on.",
         ),
         FROZEN,
         SCOPE,
-        click.option("--seed", type=int, default=0, show_default=True, help="Of all that is random."),
+        click.option("--seed", type=int, default=defaults.SEED, show_default=True, help="Seed of everything random."),
         RUNTIME,
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),
         BATCH,
         THREADS,
         click.option(
             "--table",
+            "latency_table",
             type=click.Path(),
             show_default="measured in the run",
             help="Latency table of aacp measure, for the same runtime, device, batch and threads.",
@@ -217,16 +208,37 @@ searching = gathered(
 )
 
 
+def plan_from(search: Given, recipe: Recipe | None, **others: Any) -> Plan:
+    """The plan of a run.
+
+    Args:
+        search: the values of `search_options`.
+        recipe: how to train, or None.
+        others: fields of the plan that other options decide.
+    """
+    from aacp.latency.deployment import Deployment
+    from aacp.pipeline.functions import imported
+    from aacp.pipeline.plan import Plan
+    from aacp.pipeline.request import FUNCTIONS
+
+    fields = dict(search)
+    deployment = Deployment(fields.pop("runtime"), fields.pop("runs_on"), fields.pop("batch"), fields.pop("threads"))
+    for name, arguments in FUNCTIONS.items():
+        if name in fields:
+            fields[name] = imported(fields[name], arguments)
+    return Plan(**fields, deployment=deployment, recipe=recipe, **others)
+
+
 @contextmanager
 def resumable(folder: str) -> Iterator[None]:
-    """Ctrl-C says how to go on, and ends with 130."""
+    """After Ctrl-C, say how to resume and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. The same command goes on with what is in {folder}.", err=True)
+        click.echo(f"Interrupted. The same command resumes from {folder}.", err=True)
         sys.exit(130)
 
 
 def show(found: object, record: Record, as_json: bool) -> None:
-    """A result for people, or its record for a machine."""
+    """Print a result as text, or its record as JSON."""
     click.echo(json.dumps(record.to_json()) if as_json else str(found))

@@ -1,4 +1,4 @@
-"""What people write on the command line that is neither a word nor a number."""
+"""Types of option values: shapes and pruning steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shape(click.ParamType[tuple[int, ...]]):
 
 
 class Step(click.ParamType[float | Literal["auto"]]):
-    """A pruning step: a share of a width below 1, a number of channels from 1 on, or auto."""
+    """A pruning step: a share of a width below 1, a number of channels, or auto."""
 
     name = "step"
 
@@ -35,7 +35,7 @@ class Step(click.ParamType[float | Literal["auto"]]):
         try:
             step = float(value)
         except ValueError:
-            self.fail(f"{value!r} is no step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
+            self.fail(f"{value!r} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
         if not step > 0 or (step >= 1 and step != int(step)):
-            self.fail(f"{value!r} is no step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
+            self.fail(f"{value!r} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
         return step if step < 1 else int(step)

@@ -1,40 +1,41 @@
-"""Limit and Budget: what a structure may cost, always hard (R_f and R_p of Eq. 1 and 2, and any other cost)."""
+"""Limit and Budget: what a structure may cost, always hard (R_f and R_p of Eq. 1 and 2, and any other cost).
+
+A limit names its cost ("macs"), gives a `CostKind`, or holds a cost of one graph. `Budget.on(graph)` turns names and
+kinds into costs of that graph; only then can structures be compared with the limits.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost
+from aacp.cost.kinds import COSTS, LATENCY, AnyCost, Builder, CostKind, CostTable, cost_kind, is_cost, kind_of_builder
 from aacp.errors import InfeasibleBudget, InvalidOption
+from aacp.runs.serialisation import Record
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
 TOLERANCE = 1e-9  # relative: a cost that equals its bound up to rounding meets it
 
 
-class AnyCost(Protocol):
-    """What a limit needs of a cost: a name, a unit, the unpruned value, and to be called on structures."""
+def cost_of(
+    function: Callable[[Structure], float], space: SearchSpace | ChannelGraph, name: str, unit: str = ""
+) -> Cost:
+    """A cost from a plain function of one structure, which is called once for each structure.
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def unit(self) -> str: ...
-
-    @property
-    def full(self) -> float: ...
-
-    def __call__(self, structures: ArrayLike) -> NDArray[Any]: ...
-
-
-def cost_of(function: Callable[[Structure], float], space: SearchSpace, name: str, unit: str = "") -> Cost:
-    """A cost from a plain function of one structure; each structure is worked out once."""
+    Args:
+        function: the cost of one structure.
+        space: a search space, or the graph of a network: where the unpruned structure is taken from.
+        name: of the cost.
+        unit: of its values, for people.
+    """
     known: dict[bytes, float] = {}
 
     def rows(kept: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -44,7 +45,7 @@ def cost_of(function: Callable[[Structure], float], space: SearchSpace, name: st
                 known[key] = float(function(Structure(row.tolist())))
         return np.array([known[key] for key in keys], dtype=np.float64)
 
-    return Cost(name, unit, float(rows(space.counts(space.levels - 1)[None])[0]), rows)
+    return Cost(name, unit, float(rows(np.asarray(space.full)[None])[0]), rows)
 
 
 def amount(value: float, unit: str = "") -> str:
@@ -54,19 +55,29 @@ def amount(value: float, unit: str = "") -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.6g}"
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A bound on one cost: `pruning_rate` of the unpruned network's cost removed, or `at_most` so much of it left."""
+@dataclass(frozen=True, init=False)
+class Limit(Record):
+    """A bound on one cost: the share of the unpruned cost to remove, or the most to keep.
+
+    Args:
+        cost: a name of the table of costs, a CostKind, a function from a graph to a cost, or a cost of one graph.
+        pruning_rate: the share to remove, in [0, 1).
+        at_most: the most to keep, in the unit of the cost. One of the two is given.
+    """
 
     cost: AnyCost
     pruning_rate: float | None = None
     at_most: float | None = None
 
-    def __post_init__(self) -> None:
-        if not all(hasattr(self.cost, field) for field in ("name", "unit", "full")) or not callable(self.cost):
-            raise InvalidOption(
-                f"{self.cost!r} is not a cost. Make one of a function with cost_of(function, space, name)."
-            )
+    def __init__(
+        self, cost: str | CostKind | AnyCost | Builder, pruning_rate: float | None = None, at_most: float | None = None
+    ) -> None:
+        object.__setattr__(self, "cost", _cost(cost))
+        object.__setattr__(self, "pruning_rate", pruning_rate)
+        object.__setattr__(self, "at_most", at_most)
+        self._check()
+
+    def _check(self) -> None:
         name, rate, most = self.cost.name, self.pruning_rate, self.at_most
         if any(not isinstance(value, (int, float, np.number, type(None))) for value in (rate, most)):
             raise InvalidOption(
@@ -81,10 +92,89 @@ class Limit:
             raise InvalidOption(f"{name}: a pruning rate lies in [0, 1), but got {rate!r}. It is the share to remove.")
         if most is not None and not 0 < most < math.inf:
             raise InvalidOption(f"{name}: at_most is a positive number, but got {most!r}. Give it in {self._unit}.")
-        if rate is not None and not 0 < self.cost.full < math.inf:
+        if rate is not None and is_cost(self.cost) and not 0 < self.cost.full < math.inf:
             raise InvalidOption(
                 f"{name}: the unpruned network costs {self.cost.full!r}, of which no share can be removed. Use at_most."
             )
+
+    @classmethod
+    def of(cls, cost: str, value: float | str) -> Limit:
+        """A limit as a mapping gives it: a number is the share to remove, text such as "60M" the most to keep."""
+        kind = cost_kind(cost)
+        if isinstance(value, str):
+            return cls(kind, at_most=kind.parse(value))
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+            raise InvalidOption(
+                f"{cost}: {value!r} is not a share to remove, which lies in [0, 1). For the most to keep write text, "
+                f'such as "{kind.example}".'
+            )
+        return cls(kind, pruning_rate=float(value))
+
+    # -- in files -----------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """The limit as run.json holds it."""
+        return {
+            "cost": self.cost.name,
+            "pruning_rate": self.pruning_rate,
+            "at_most": self.at_most,
+            "unit": self.cost.unit,
+            "source": self.source,
+        }
+
+    @property
+    def source(self) -> str:
+        """Where the function is defined that computes a cost of the user's; empty for the table's costs."""
+        return self.cost.source if isinstance(self.cost, CostKind) else ""
+
+    @classmethod
+    def _from_fields(cls, data: Mapping[str, Any], place: str) -> Limit:
+        found = _WrittenLimit._from_fields(data, place)
+        assert isinstance(found, _WrittenLimit)
+        kind = COSTS.get(found.cost) or CostKind(found.cost, unit=found.unit, recorded_source=found.source)
+        return cls(kind, found.pruning_rate, found.at_most)
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+
+    @property
+    def phrase(self) -> str:
+        """The limit without its cost: "50 % less", "at most 2MB"."""
+        if self.at_most is None:
+            assert self.pruning_rate is not None
+            return f"{100 * self.pruning_rate:.10g} % less"
+        kind = self.cost if isinstance(self.cost, CostKind) else COSTS.get(self.cost.name, CostKind(self.cost.name))
+        return f"at most {kind.write(self.at_most)}"
+
+    def __str__(self) -> str:
+        if self.pruning_rate is not None:
+            return f"{self.cost.name} -{100 * self.pruning_rate:.4g} %"
+        assert self.at_most is not None
+        return f"{self.cost.name} <= {self._amount(self.at_most)}"
+
+    @property
+    def _unit(self) -> str:
+        return self.cost.unit or "the unit of the cost"
+
+    def _reach(self, smallest: float) -> str:
+        """The limit, and what the smallest structure reaches."""
+        if self.pruning_rate is not None:
+            wanted = f"a pruning rate of {self.pruning_rate:g}"
+            reached = f"{1 - smallest / self.cost.full:.4g}"
+        else:
+            wanted = f"at most {self._amount(self.bound)}"
+            reached = self._amount(smallest)
+        if self.holds(smallest):
+            return f"{self.cost.name}: {wanted} can be met (the smallest structure: {reached})"
+        return f"{self.cost.name}: {wanted} cannot be met, since the smallest structure in this space reaches {reached}"
+
+    def _amount(self, value: float) -> str:
+        return amount(value, self.cost.unit) if self.cost.unit == "s" else f"{amount(value)} {self._unit}"
+
+    # -- for structures -----------------------------------------------------------------------------------------------
+
+    def on(self, graph: ChannelGraph, table: CostTable | None = None) -> Limit:
+        """The same limit on the cost of one graph."""
+        return replace(self, cost=self.cost.on(graph, table)) if isinstance(self.cost, CostKind) else self
 
     @property
     def bound(self) -> float:
@@ -99,34 +189,38 @@ class Limit:
         return np.asarray(np.asarray(values) <= self.bound + TOLERANCE * abs(self.bound))
 
     def slack(self, structures: ArrayLike) -> NDArray[np.float64]:
-        """What is left of the bound, as a share of the unpruned cost (of the bound, where there is none)."""
+        """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
         whole = self.cost.full if self.pruning_rate is not None else self.bound
         return np.asarray((self.bound - self.cost(structures)) / whole, dtype=np.float64)
 
-    def __str__(self) -> str:
-        if self.pruning_rate is not None:
-            return f"{self.cost.name} -{100 * self.pruning_rate:.4g} %"
-        return f"{self.cost.name} <= {self._amount(self.bound)}"
 
-    @property
-    def _unit(self) -> str:
-        return self.cost.unit or "the unit of the cost"
+@dataclass(frozen=True)
+class _WrittenLimit(Record):
+    """The fields of a limit in run.json."""
 
-    def _reach(self, smallest: float) -> str:
-        """What was asked for and what the smallest structure gives, in words."""
-        if self.pruning_rate is not None:
-            asked, reached = f"a pruning rate of {self.pruning_rate:g}", f"{1 - smallest / self.cost.full:.4g}"
-        else:
-            asked, reached = f"at most {self._amount(self.bound)}", self._amount(smallest)
-        verdict = (
-            f"which can be met (the smallest structure: {reached})"
-            if self.holds(smallest)
-            else f"but the smallest structure in this space reaches {reached}"
-        )
-        return f"{self.cost.name}: {asked} was asked for, {verdict}"
+    cost: str
+    pruning_rate: float | None = None
+    at_most: float | None = None
+    unit: str = ""
+    source: str = ""
 
-    def _amount(self, value: float) -> str:
-        return amount(value, self.cost.unit) if self.cost.unit == "s" else f"{amount(value)} {self._unit}"
+
+LIMIT_FIELDS = tuple(field.name for field in fields(_WrittenLimit))
+
+
+def _cost(given: Any) -> AnyCost:
+    """The cost of a limit, whichever way it was given."""
+    if isinstance(given, str):
+        return cost_kind(given)
+    if isinstance(given, CostKind) or is_cost(given):
+        cost: AnyCost = given
+        return cost
+    if callable(given):
+        return kind_of_builder(given)
+    raise InvalidOption(
+        f"{given!r} is not a cost. Give a name such as 'macs', a CostKind, or a cost made with cost_of(function, "
+        "space, name)."
+    )
 
 
 @dataclass(frozen=True, init=False)
@@ -142,6 +236,49 @@ class Budget:
             )
         object.__setattr__(self, "limits", limits)
 
+    @classmethod
+    def of(cls, given: Budget | Mapping[str, float | str]) -> Budget:
+        """The budget of a run, with its limits in the order of the table of costs.
+
+        Args:
+            given: a budget, or for each cost the share to remove or the most to keep: {"macs": 0.5, "params": "2M"}.
+        """
+        if not isinstance(given, (Budget, Mapping)):
+            raise InvalidOption(f'{given!r} is not a budget. Give a Budget, or a mapping such as {{"macs": 0.5}}.')
+        limits = given.limits if isinstance(given, Budget) else [Limit.of(cost, value) for cost, value in given.items()]
+        order = list(COSTS)
+        sorted_limits = sorted(limits, key=lambda limit: _place(limit.cost.name, order))
+        names = [limit.cost.name for limit in sorted_limits]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InvalidOption(f"The budget has {names.count(twice[0])} limits on {twice[0]}. Keep the tightest.")
+        for limit in sorted_limits:
+            if limit.cost.name == LATENCY and not isinstance(limit.cost, CostKind):
+                raise InvalidOption(
+                    "The limit on latency holds a cost of its own, but a run measures latency itself. Write "
+                    "Limit('latency', ...), and give a table that you have as Plan(latency_table=...)."
+                )
+        return cls(*sorted_limits)
+
+    def __len__(self) -> int:
+        return len(self.limits)
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        """The names of the limited costs."""
+        return tuple(limit.cost.name for limit in self.limits)
+
+    def limit_on(self, cost: str) -> Limit | None:
+        """The limit on a cost, by the name of the cost."""
+        return next((limit for limit in self.limits if limit.cost.name == cost), None)
+
+    def without(self, cost: str) -> Budget:
+        """The limits on all other costs."""
+        return Budget(*(limit for limit in self.limits if limit.cost.name != cost))
+
+    def on(self, graph: ChannelGraph, table: CostTable | None = None) -> Budget:
+        """The same limits on the costs of one graph; `table` is what a latency is predicted from."""
+        return Budget(*(limit.on(graph, table) for limit in self.limits))
+
     def feasible(self, structures: ArrayLike) -> NDArray[np.bool_]:
         """Whether every limit holds (the constraints of Eq. 2): one truth value per structure."""
         rows = np.asarray(structures, dtype=np.int64)
@@ -151,7 +288,7 @@ class Budget:
         return verdict
 
     def check(self, space: SearchSpace) -> None:
-        """Refuse a budget that the smallest structure of the space does not meet."""
+        """Reject a budget that the smallest structure of the space does not meet."""
         # Paper: Algorithm 1 never asks whether its targets can be met, and does not end when they cannot.
         smallest = [float(limit.cost(np.asarray(space.smallest))) for limit in self.limits]
         found = sorted(zip(self.limits, smallest, strict=True), key=lambda pair: bool(pair[0].holds(pair[1])))
@@ -160,8 +297,13 @@ class Budget:
             raise InfeasibleBudget(f"{reach}. Loosen the limit, or use a finer pruning step.")
 
     def slack(self, structure: Structure) -> dict[str, float]:
-        """What is left of each limit, by the limit's own words."""
+        """The unused part of each limit, by the limit as text."""
         return {str(limit): float(limit.slack(np.asarray(structure))) for limit in self.limits}
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.limits)) or "no limit"
+
+
+def _place(name: str, order: list[str]) -> tuple[int, str]:
+    """The place of a cost among limits: that of the table, then the user's by name."""
+    return (order.index(name), "") if name in order else (len(order), name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.cost.budget import AnyCost
+from aacp.cost.kinds import AnyCost
 from aacp.space import SearchSpace
 
 Counts = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Devices by name, checked against what this machine has, and the number of processor cores to use."""
+"""Devices: which one a name means, whether this machine has it, and how many processor cores may be used."""
 
 from __future__ import annotations
 

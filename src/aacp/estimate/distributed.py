@@ -1,7 +1,7 @@
 """A search on several processes: rank 0 searches, every rank estimates.
 
-The method, the clock and the run folder live on rank 0 alone, so bounds, Ctrl-C, resuming and the lock are those of
-`run_search`, and the history does not depend on how many ranks there are.
+Only rank 0 has the method, the clock and the run folder. So bounds, Ctrl-C, resuming and the lock work as in
+`run_search`, and the history does not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -38,29 +38,38 @@ def search_on(
     folder: str | os.PathLike[str] | None = None,
     verbose: bool = False,
 ) -> SearchResult:
-    """`run_search` on all processes of a launched fabric, each of which calls this; all get the same result.
+    """Run `run_search` on all processes of a launched fabric; each of them calls this and gets the same result.
 
-    Every rank brings the same fresh `method` and its own `estimate`, on its own device. An error on any rank ends the
-    search on all of them, and a folder can be taken up by any number of processes.
+    An error on any rank ends the search on all of them. A search can be resumed with another number of processes.
+
+    Args:
+        fabric: a launched Lightning fabric.
+        method: the search method, new and the same on every rank.
+        estimate: this rank's estimate, on its own device.
+        evaluations: end after N evaluations of the whole history.
+        generations: end after N generations.
+        seconds: end after N seconds of this call.
+        folder: the run folder, to resume from and to write to.
+        verbose: print progress to stderr, on rank 0.
     """
     search = partial(run_search, method, estimate, evaluations=evaluations, generations=generations, seconds=seconds)
     search = partial(search, folder=folder, verbose=verbose)
     if fabric.world_size == 1:
         return search()
-    star = RankLinks(fabric)
+    links = RankLinks(fabric)
     try:
-        return Lead(star).run(search, method) if star.rank == 0 else Worker(star, method, estimate).serve()
+        return Lead(links).run(search, method) if links.rank == 0 else Worker(links, method, estimate).serve()
     finally:
-        star.close()
+        links.close()
 
 
 class Lead:
-    """Rank 0: hands out structures, collects the scores in order, and tells the others how it ended."""
+    """Rank 0: hands out structures, collects their scores in order, and reports the end of the search to all ranks."""
 
-    def __init__(self, star: RankLinks) -> None:
-        self.star = star
-        self._others = range(1, star.size)
-        self._owing: set[int] = set()  # ranks whose answer is still to come
+    def __init__(self, links: RankLinks) -> None:
+        self.links = links
+        self._others = range(1, links.size)
+        self._busy: set[int] = set()  # ranks that have not answered yet
 
     def run(self, search: Callable[..., SearchResult], method: Searcher[Any]) -> SearchResult:
         try:
@@ -74,18 +83,19 @@ class Lead:
         return result
 
     def map(self, estimate: Estimate, batch: list[Structure]) -> Iterator[float]:
-        """The scores of a batch, in order: rank r takes the structures r, r + size, r + 2 size and so on.
+        """The scores of a batch, in order: rank r estimates the structures r, r + size, r + 2 size and so on.
 
-        A rank has one structure at a time. So if a rank dies, all but the last few scores were told and written.
+        A rank has one structure at a time. So if a rank dies, all but the last few scores have been recorded.
         """
         for rank, structure in zip(self._others, batch[1:], strict=False):
             self._hand_out(rank, structure)
         for position, structure in enumerate(batch):
-            rank, following = position % self.star.size, position + self.star.size
+            rank = position % self.links.size
+            following = position + self.links.size
             yield self._collect(rank, batch[following : following + 1]) if rank else estimate(structure)
 
     def _agree(self, method: Searcher[Any]) -> None:
-        """Have every rank check that it searches for the same thing."""
+        """Let every rank check that it has the same method with the same settings."""
         with interrupts_held():
             for rank in self._others:
                 self._ask(rank, written(method.state()))
@@ -97,7 +107,7 @@ class Lead:
             self._ask(rank, torch.tensor(structure.counts, dtype=TRIAL))
 
     def _collect(self, rank: int, following: Sequence[Structure] = ()) -> float:
-        """The score a rank owes; it goes on with the structure that follows while this one is told."""
+        """The score that a rank sends; it gets the following structure at once, so that it does not wait."""
         with interrupts_held():
             answer = self._answer(rank)
             if answer.dtype == TEXT:
@@ -107,46 +117,49 @@ class Lead:
         return float(answer)
 
     def _ask(self, rank: int, question: Tensor) -> None:
-        self.star.send(question, rank)
-        self._owing.add(rank)
+        self.links.send(question, rank)
+        self._busy.add(rank)
 
     def _answer(self, rank: int) -> Tensor:
-        self._owing.remove(rank)
-        return self.star.receive(rank)
+        self._busy.remove(rank)
+        return self.links.receive(rank)
 
     def _dismiss(self, outcome: dict[str, Any]) -> None:
-        """Tell every rank that is still there how the search ended, and see that it heard."""
+        """Report the end of the search to every rank that is still running, and wait until each has received it."""
         with interrupts_held():
             for rank in self._others:
                 with suppress(WorkerFailed):
-                    if rank in self._owing:
+                    if rank in self._busy:
                         self._answer(rank)
                     self._ask(rank, written(outcome))
-                    self._answer(rank)  # a launcher may end all ranks as soon as one fails: first, all must know
+                    self._answer(rank)  # a launcher may end all ranks once one has failed, so all must know before
 
 
 class Worker:
-    """Any other rank: estimates what it is given until it is told how the search ended."""
+    """Any other rank: estimates the structures that rank 0 sends, until the search ends."""
 
-    def __init__(self, star: RankLinks, method: Searcher[Any], estimate: Estimate) -> None:
-        self.star, self.method, self.estimate = star, method, estimate
+    def __init__(self, links: RankLinks, method: Searcher[Any], estimate: Estimate) -> None:
+        self.links = links
+        self.method = method
+        self.estimate = estimate
         self._failure: BaseException | None = None
 
     def serve(self) -> SearchResult:
-        # A terminal sends Ctrl-C to every rank, but whether and when the search ends is for rank 0 to say.
+        # A terminal sends Ctrl-C to every rank, but only rank 0 decides whether and when the search ends.
         with interrupts_to(signal.SIG_IGN):
-            self._answer(partial(self._agree, read(self.star.receive(0))))
-            while (message := self.star.receive(0)).dtype == TRIAL:
+            self._answer(partial(self._agree, read(self.links.receive(0))))
+            while (message := self.links.receive(0)).dtype == TRIAL:
                 self._answer(partial(self.estimate, Structure(message.tolist())))
-            self.star.send(torch.zeros(1, dtype=SCORE), 0)
+            self.links.send(torch.zeros(1, dtype=SCORE), 0)
             return self._concluded(**read(message))
 
     def _answer(self, work: Callable[[], float]) -> None:
         try:
             answer = torch.tensor([float(work())], dtype=SCORE)
         except (Exception, KeyboardInterrupt) as error:
-            self._failure, answer = error, written(_described(error, self.star.rank))
-        self.star.send(answer, 0)
+            self._failure = error
+            answer = written(_described(error, self.links.rank))
+        self.links.send(answer, 0)
 
     def _agree(self, state: dict[str, Any]) -> float:
         self.method.resume(state)
@@ -163,22 +176,24 @@ class Worker:
             raise self._failure or _rebuilt(*error)
         assert state is not None
         self.method.resume(state)
-        # Which one is recommended depends on a model fitted to the scores, whose last bits are the machine's own.
-        best, recommendation = self.method.best, self.method.history.find(recommended)
+        # The recommendation depends on a model fitted to the scores, whose last bits may differ between machines.
+        best = self.method.best
+        recommendation = self.method.history.find(recommended)
         assert best is not None
         assert recommendation is not None
         return SearchResult(best, recommendation, self.method.history, stopped)
 
 
 def _described(error: BaseException, rank: int) -> tuple[str, str]:
-    """An error as text: its name among ours (or that of its nearest ancestor there), and its message."""
+    """The name of an error class of aacp (its own, or that of its nearest ancestor in aacp.errors), and a message."""
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt.__name__, ""
     if isinstance(error, AACPError):
         return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__), str(error)
-    said = f"Rank {rank} failed: {first_line(error)}. Mend its estimate; with a run folder, the same call goes on."
-    return WorkerFailed.__name__, said
+    message = f"Rank {rank} failed: {first_line(error)}. Correct it; with a run folder, the same call resumes."
+    return WorkerFailed.__name__, message
 
 
 def _rebuilt(name: str, message: str) -> BaseException:
+    """The error that `_described` has described."""
     return KeyboardInterrupt() if name == KeyboardInterrupt.__name__ else getattr(errors, name)(message)

@@ -1,4 +1,4 @@
-"""Importance: how much each channel of a group matters, from the weights that make it."""
+"""Importance: how much each channel of a group matters."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def unit_importance(
     norm = 2 if importance == "l2" else 1
     with evaluating(model), torch.no_grad():  # spectral norms change when they are read in training mode
         scores, seen = _summed(graph, _filters(model, graph), norm)
-    # Layers without a weight of their own (functional ones): what holds the channels first counts.
-    spare, _ = _summed(graph, _first_dimensions(model, graph), norm)
-    scores = np.where(seen, scores, spare)
+    # Some layers are functions that have no weight of their own: there, every parameter with the channels in its first
+    # dimension counts.
+    fallback, _ = _summed(graph, _first_dimensions(model, graph), norm)
+    scores = np.where(seen, scores, fallback)
     if importance == "bn":
         scales, scaled = _summed(graph, _batch_norm_scales(model, graph), 1)
         scores = np.where(scaled, scales, scores)
@@ -96,9 +97,10 @@ def require_criterion(importance: Importance) -> None:
 
 
 def _filters(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
-    """The filters of every layer, one a row, as the layer uses them: computed ones (weight norm) too, shared ones once.
+    """The filters of every layer, one per row, as the layer uses them.
 
-    Each row makes one channel: a transposed convolution's lie in the second dimension, group by group.
+    Weights that the layer computes (weight norm) are included, and shared weights occur once. Each row produces one
+    channel; in a transposed convolution the filters lie in the second dimension, group by group.
     """
     modules = dict(model.named_modules())
     seen: list[torch.Tensor] = []
@@ -118,6 +120,7 @@ def _filters(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
 
 
 def _first_dimensions(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
+    """Every parameter whose first dimension holds channels, one row per channel."""
     weights = dict(named_tensors(model))
     for tensor in graph.tensors:
         if tensor.is_parameter and len(tensor.shape) > 1 and tensor.lanes[0] is not None:
@@ -125,7 +128,9 @@ def _first_dimensions(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
 
 
 def _batch_norm_scales(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
-    modules, weights = dict(model.named_modules()), dict(named_tensors(model))
+    """The scales of every batch norm, one per row."""
+    modules = dict(model.named_modules())
+    weights = dict(named_tensors(model))
     for tensor in graph.tensors:
         path, _, key = tensor.name.rpartition(".")
         is_scale = key == "weight" and isinstance(modules.get(path), BatchNorm)
@@ -133,23 +138,24 @@ def _batch_norm_scales(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:
             yield weights[tensor.name][:, None], graph.lanes[tensor.lanes[0]]
 
 
-def _summed(graph: ChannelGraph, makers: Iterator[Rows], norm: int) -> tuple[Scores, NDArray[np.bool_]]:
-    """For each unit the norms of the rows that belong to it, summed, and whether there was any."""
+def _summed(graph: ChannelGraph, rows_of_units: Iterator[Rows], norm: int) -> tuple[Scores, NDArray[np.bool_]]:
+    """For each unit the sum of the norms of its rows, and whether it has a row."""
     scores = np.zeros(len(graph.unit_groups))
     seen = np.zeros(len(graph.unit_groups), dtype=bool)
-    for rows, units in makers:
+    for rows, units in rows_of_units:
         sizes = torch.linalg.vector_norm(rows.detach().double(), ord=norm, dim=1).cpu().numpy()
-        # Paper: coupled layers are not mentioned. They keep the same channels here, by the sum of their norms.
+        # Paper: coupled layers are not mentioned. Here they keep the same channels, ranked by the sum of their norms.
         np.add.at(scores, units[units >= 0], sizes[units >= 0])
         seen[units[units >= 0]] = True
     return scores, seen
 
 
-def _from_user(given: Mapping[str, ArrayLike], graph: ChannelGraph) -> Scores:
+def _from_user(given: GroupScores, graph: ChannelGraph) -> Scores:
+    """The scores that a user's function returned, one per unit; rejects missing and infinite ones."""
     if not isinstance(given, Mapping):
         raise InvalidOption(
-            f"The importance function gave a {type(given).__name__}. Return a dictionary: one finite number per "
-            "channel for every group of graph.free."
+            f"The importance function returned a {type(given).__name__}, not a dictionary. "
+            "Return one finite number per channel for every group of graph.free, by the group's name."
         )
     scores = np.zeros(len(graph.unit_groups))
     start = 0
@@ -158,7 +164,7 @@ def _from_user(given: Mapping[str, ArrayLike], graph: ChannelGraph) -> Scores:
             values = _numbers(given.get(group.name, ()))
             if values.shape != (group.width,) or not np.isfinite(values).all():
                 raise InvalidOption(
-                    f"The importance function gave group {group.name!r} {values.size} numbers "
+                    f"The importance function returned for group {group.name!r} {values.size} numbers "
                     f"({int(np.isfinite(values).sum())} finite), but it has {group.width} channels. "
                     "Return one finite number per channel for every group of graph.free."
                 )
@@ -168,7 +174,7 @@ def _from_user(given: Mapping[str, ArrayLike], graph: ChannelGraph) -> Scores:
 
 
 def _numbers(given: ArrayLike | torch.Tensor) -> NDArray[np.float64]:
-    """Scores as an array, wherever they were computed; none if they are no numbers."""
+    """Scores as an array in the host's memory; an empty one if they are not numbers."""
     values = given.detach().cpu() if isinstance(given, torch.Tensor) else given
     try:
         return np.asarray(values, dtype=np.float64)

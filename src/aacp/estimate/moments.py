@@ -10,12 +10,12 @@ import torch
 
 from aacp.errors import InvalidData
 
-CANCELS = 0.01  # of the mean square: a variance below it has lost digits to the subtraction
+MIN_VARIANCE = 0.01  # share of the mean square below which mean square - mean ** 2 has lost too many digits
 
 
 @dataclass(frozen=True)
 class Moments:
-    """What a batch norm needs to know of all it has seen; mean and variance in double precision where added up."""
+    """The number of values per channel, their mean and their population variance."""
 
     count: int
     mean: torch.Tensor
@@ -23,17 +23,17 @@ class Moments:
 
     @classmethod
     def of(cls, x: torch.Tensor) -> Moments:
-        """Those of a tensor (n, channels, ...)."""
+        """The moments of a tensor (n, channels, ...), in double precision."""
         dims = [dim for dim in range(x.dim()) if dim != 1]
         wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
         count = x.numel() // max(1, x.size(1))
-        if not wide.is_cuda:  # torch's own is twenty times slower on CPUs
+        if not wide.is_cuda:  # torch.var_mean is twenty times slower on CPUs
             return cls(count, *_on_cpu(wide, dims, count))
         variance, mean = torch.var_mean(wide, dims, correction=0)
         return cls(count, mean.double(), variance.double())
 
     def require_spread(self, name: str) -> None:
-        """Refuse what a batch norm of this name saw if it is a single value, which has no variance."""
+        """Reject a single value per channel, which has no variance; the name is that of the batch norm."""
         if self.count < 2:
             raise InvalidData(
                 f"Batch norm {name or 'of the network'} saw {self.count} value per channel, which has no variance. "
@@ -41,26 +41,27 @@ class Moments:
             )
 
     def plus(self, other: Moments) -> Moments:
-        """Those of both together."""
+        """The moments of both sets of values together."""
         total = self.count + other.count
-        share, shift = other.count / total, other.mean - self.mean
+        share = other.count / total
+        shift = other.mean - self.mean
         variance = (1 - share) * self.variance + share * other.variance + share * (1 - share) * shift**2
         return Moments(total, self.mean + share * shift, variance)
 
     @classmethod
     def joined(cls, parts: Iterable[Moments]) -> Moments:
-        """Those of all parts together."""
+        """The moments of all parts together."""
         return reduce(cls.plus, parts)
 
 
 def _on_cpu(x: torch.Tensor, dims: list[int], count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance from sums and sums of squares; in two passes where these would cancel each other."""
+    """Mean and variance from sums and sums of squares, or in two passes where that would lose digits."""
     if x.dim() > 2 and x.is_contiguous():
         rows = x.flatten(2)
         mean = rows.sum(-1).double().sum(0) / count
         square = torch.linalg.vector_norm(rows, dim=-1).double().square().sum(0) / count
         variance = square - mean**2
-        if bool((variance > CANCELS * square).all()):
+        if bool((variance > MIN_VARIANCE * square).all()):
             return mean, variance
     centre = x.mean(dims, keepdim=True)
     return centre.double().flatten(), (x - centre).square_().mean(dims).double()

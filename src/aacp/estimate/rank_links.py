@@ -1,7 +1,7 @@
-"""Star: the processes of a search, rank 0 in the middle and every other connected with it alone.
+"""RankLinks: connections between rank 0 and every other process of a search.
 
-Messages go from one rank to one other, not to all at once: whoever waits for a rank that dies is told so by the system,
-while the rest can still be reached. They travel through gloo whatever the fabric computes with, since nccl would wait.
+Messages go from one rank to one other rank. If a rank dies, the system reports it to the rank that waits for it, and
+all others can still be reached. Messages always use gloo, because NCCL would wait for a dead rank.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from torch import Tensor
 
 from aacp.errors import InvalidOption, WorkerFailed
 
-if TYPE_CHECKING:  # a second and more to import, for one annotation
+if TYPE_CHECKING:  # importing it takes more than a second, for one annotation
     from lightning_fabric import Fabric
 
-TRIAL, SCORE, TEXT = torch.int64, torch.float64, torch.uint8  # a message says by its type what it is
+# The element type of a message says what the message is.
+TRIAL = torch.int64  # a structure to estimate
+SCORE = torch.float64  # its score
+TEXT = torch.uint8  # JSON
 TYPES = (TRIAL, SCORE, TEXT)
-FOREVER = timedelta(days=365)  # an estimate takes as long as it takes; a rank that is gone is noticed without a clock
+NO_TIMEOUT = timedelta(days=365)  # an estimate may take any time; a dead rank is noticed without a timeout
 
 
 class RankLinks:
@@ -34,23 +37,24 @@ class RankLinks:
     def __init__(self, fabric: Fabric) -> None:
         if not (dist.is_available() and dist.is_initialized()):
             raise InvalidOption(
-                f"The fabric is to have {fabric.world_size} processes, but they are not connected. "
+                f"The fabric has {fabric.world_size} processes, but they are not connected. "
                 "Call its `launch` before the search."
             )
-        self.rank, self.size = fabric.global_rank, fabric.world_size
+        self.rank = fabric.global_rank
+        self.size = fabric.world_size
         self._group = dist.new_group(backend="gloo")
 
     def send(self, message: Tensor, rank: int) -> None:
-        """Give a message to a rank; waits until it is taken."""
+        """Send a message to a rank and wait until it is received."""
         header = torch.tensor([TYPES.index(message.dtype), message.numel()])
-        with _noticing(rank):
+        with _reporting_death_of(rank):
             for part in (header, message):
                 self._wait(dist.isend(part, rank, group=self._group))
 
     def receive(self, rank: int) -> Tensor:
-        """Wait for the next message of a rank."""
+        """Wait for the next message from a rank."""
         header = torch.empty(2, dtype=torch.int64)
-        with _noticing(rank):
+        with _reporting_death_of(rank):
             self._wait(dist.irecv(header, rank, group=self._group))
             kind, length = header.tolist()
             message = torch.empty(length, dtype=TYPES[kind])
@@ -59,36 +63,36 @@ class RankLinks:
 
     def _wait(self, work: dist.Work | None) -> None:
         assert work is not None  # this rank is in the group
-        work.wait(FOREVER)
+        work.wait(NO_TIMEOUT)
 
     def close(self) -> None:
         dist.destroy_process_group(self._group)
 
 
 def written(content: Any) -> Tensor:
-    """Plain data as a message: JSON, in which a float comes back with every bit."""
+    """Plain data as a message: JSON, which preserves every bit of a float."""
     return torch.frombuffer(bytearray(json.dumps(content).encode()), dtype=TEXT)
 
 
 def read(message: Tensor) -> Any:
-    """What `written` was given."""
+    """The plain data of a message made by `written`."""
     return json.loads(message.numpy().tobytes())
 
 
 @contextmanager
-def _noticing(rank: int) -> Iterator[None]:
+def _reporting_death_of(rank: int) -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # all that gloo has to say of a closed connection
+    except RuntimeError as error:  # gloo raises this for a closed connection
         raise WorkerFailed(
             f"Rank {rank} ended before the search did. "
-            "Its own output may say why; with a run folder, the same call goes on from the last score."
+            "Its own output may say why; with a run folder, the same call resumes after the last score."
         ) from error
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits for the end of this block: a message half sent would leave two ranks waiting for each other."""
+    """Delay Ctrl-C until the end of the block: after half a message two ranks would wait for each other."""
     held: list[int] = []
     try:
         with interrupts_to(lambda number, frame: held.append(number)):
@@ -100,7 +104,7 @@ def interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def interrupts_to(handler: Callable[[int, Any], None] | signal.Handlers) -> Iterator[None]:
-    """Ctrl-C goes to a handler during this block."""
+    """Let a handler receive Ctrl-C during the block."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return

@@ -1,4 +1,4 @@
-"""Ranking: whether the estimate of this network puts structures in the order that fine-tuning would."""
+"""Ranking: whether the estimate ranks structures of a network as fine-tuning does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aacp.train.teaching import Loss
 
 @dataclass(frozen=True)
 class Ranking:
-    """Estimates and outcomes of some structures, and how far they agree: 1 is the same order, 0 is chance."""
+    """Estimates and fine-tuned scores of some structures, and their rank correlation: 1 is the same order, 0 chance."""
 
     structures: tuple[Structure, ...]
     estimates: tuple[float, ...]
@@ -53,16 +53,23 @@ def ranking(
     loss: Loss | None = None,
     verbose: bool = False,
 ) -> Ranking:
-    """Estimate some structures, fine-tune each briefly on `data`, score them, and compare the two orders.
+    """Estimate some structures, fine-tune each briefly, score them, and compare the two orders.
 
-    Scores are taken with the estimate's own function on its held-out images, or on `outcome` where given; `data` is
-    training data without either. Two epochs unless the recipe says otherwise.
+    Args:
+        estimate: the estimate; its own function scores the fine-tuned networks too.
+        structures: at least 3, better 12.
+        data: training data that contains neither the held-out images nor `outcome`.
+        outcome: data to score the fine-tuned networks on; None uses the held-out images of the estimate.
+        recipe: how to fine-tune; None is FINETUNE with two epochs, which needs a teacher.
+        teacher: a network to distil from.
+        loss: a function of (outputs, targets); None is cross-entropy.
+        verbose: print each result to stderr.
     """
     if len(structures) < 3:
         raise InvalidOption(f"A ranking of {len(structures)} structures says nothing. Give at least 3, better 12.")
     chosen = tuple(Structure(structure) for structure in structures)
-    scored_on = estimate.holdout if outcome is None else Batches.of(outcome, device=estimate.inheritance.device)
     device = estimate.inheritance.device
+    scored_on = estimate.holdout if outcome is None else Batches.of(outcome, device=device)
     estimates: list[float] = []
     outcomes: list[float] = []
     for number, structure in enumerate(chosen):
@@ -71,5 +78,5 @@ def ranking(
         finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=device)
         outcomes.append(float(estimate.score(network.eval(), scored_on)))
         if verbose:
-            sys.stderr.write(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, tuned {outcomes[-1]:.4f}\n")
+            sys.stderr.write(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, fine-tuned {outcomes[-1]:.4f}\n")
     return Ranking(chosen, tuple(estimates), tuple(outcomes))

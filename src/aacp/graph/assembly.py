@@ -1,4 +1,4 @@
-"""Assembly: from channel ids and what ties them to the groups, lanes and layers of a ChannelGraph."""
+"""Assembly: build the groups, lanes and layers of a ChannelGraph from channel ids and their ties."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ Mask = NDArray[np.bool_]
 
 @dataclass
 class LaneTable:
-    """Every lane once, as ids; the graph's lanes in the making."""
+    """The lanes of the graph to be built, each once, as roots of channel ids."""
 
     roots: Ids
     lanes: list[Ids] = field(default_factory=list)
     _index: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, ids: Ids) -> int:
+        """The number of the lane with these ids; a new lane is appended."""
         lane = np.where(ids >= 0, self.roots[np.maximum(ids, 0)], -1)
         key = lane.tobytes()
         if key not in self._index:
@@ -41,15 +42,23 @@ class LaneTable:
 
 @dataclass(frozen=True)
 class Assembled:
-    """A channel graph, and the unit of every channel id (-1: always there)."""
+    """A channel graph, and the unit of every channel id (-1: it belongs to no unit and always stays)."""
 
     graph: ChannelGraph
     unit_of_id: Ids
 
 
 def assemble(p: Propagation, model: nn.Module, sizes: Sequence[TracedSize], form: str) -> Assembled:
-    """Number the units group by group and write every lane in units."""
-    roots, reasons = p.ties.roots(), p.ties.reasons()
+    """Number the units group by group and express every lane in units.
+
+    Args:
+        p: the finished propagation.
+        model: the network.
+        sizes: the numbers in modules that depend on lanes.
+        form: "module" or "exported", as for `trace`.
+    """
+    roots = p.ties.roots()
+    reasons = p.ties.reasons()
     table = LaneTable(roots)
     layers = [_layer(table, layer) for layer in p.layers]
     is_channel = np.zeros(len(roots) + 1, dtype=bool)  # the last entry is for -1
@@ -66,7 +75,7 @@ def assemble(p: Propagation, model: nn.Module, sizes: Sequence[TracedSize], form
     graph = ChannelGraph(
         model=type(model).__name__,
         groups=groups,
-        lanes=tuple(unit_of_root[lane] for lane in table.lanes),  # -1 picks the last entry, which is -1
+        lanes=tuple(unit_of_root[lane] for lane in table.lanes),  # -1 selects the last entry, which is -1
         layers=tuple(layers),
         tensors=tuple(tensors),
         activations=tuple(activations),
@@ -97,14 +106,14 @@ def _tensor(table: LaneTable, p: Propagation, name: str, value: torch.Tensor, is
     for label in p.weights.get(name, ()):
         (dim,) = varying(label)
         ids = ids_of(label)
-        if is_channel[table.roots[ids]].any():  # kernel sizes and the like are no channels of any layer
+        if is_channel[table.roots[ids]].any():  # not for kernel sizes and other dimensions without channels
             by_dim[dim] = table.add(ids)
     lanes = tuple(by_dim.get(dim) for dim in range(value.dim()))
     return Tensor(name, tuple(value.shape), lanes, isinstance(value, nn.Parameter), value.element_size())
 
 
 def _sizes(graph: ChannelGraph, used: Sequence[tuple[TracedSize, int]]) -> Iterator[HardCodedSize]:
-    """The sizes whose lane can shrink at all."""
+    """The sizes whose lane contains units."""
     for size, lane in used:
         if (graph.lanes[lane] >= 0).any():
             source, factor = size.source, size.factor
@@ -117,7 +126,7 @@ def _sizes(graph: ChannelGraph, used: Sequence[tuple[TracedSize, int]]) -> Itera
 def _groups(
     table: LaneTable, layers: Sequence[Layer], tensors: Sequence[Tensor], reasons: dict[int, str]
 ) -> tuple[tuple[ChannelGroup, ...], list[int]]:
-    """Groups in the order of the layers that make their channels, and the roots of their units in order."""
+    """Groups in the order of the layers that produce them, and the roots of their units in order."""
     occurrence = _occurrences(table)
     members: dict[int, list[Member]] = {}
     for tensor in tensors:
@@ -151,7 +160,7 @@ Occurrences = tuple[tuple[int, int], ...]
 
 
 def _occurrences(table: LaneTable) -> dict[int, Occurrences]:
-    """For every root the lanes it occurs in, and how often: roots that agree here belong to one group."""
+    """For every root the lanes that it occurs in and how often; roots with equal entries form a group."""
     found: dict[int, list[tuple[int, int]]] = {}
     for index, lane in enumerate(table.lanes):
         roots, counts = np.unique(lane[lane >= 0], return_counts=True)
@@ -161,7 +170,7 @@ def _occurrences(table: LaneTable) -> dict[int, Occurrences]:
 
 
 def _name(layer: str, lane: ChannelAxis, roots: list[int], taken: set[str], is_part: bool) -> str:
-    """The first layer's name, with the stretch of its channels where several groups share it."""
+    """The name of the first producer, with the range of its channels if several groups share it."""
     name = layer or "network"
     if is_part or name in taken:
         places = np.flatnonzero(np.isin(lane, roots))
@@ -175,9 +184,9 @@ def _name(layer: str, lane: ChannelAxis, roots: list[int], taken: set[str], is_p
 
 
 def _activations(table: LaneTable, p: Propagation, model: nn.Module) -> Iterator[Activation]:
-    """Every piece of memory that activations take, from the step that makes it to the last that reads it."""
+    """The memory of every activation, from the step that creates it to the last step that reads it."""
     float_bytes = next((value.element_size() for _, value in named_tensors(model) if value.is_floating_point()), 4)
-    made: dict[int, tuple[int, torch.Tensor, Labels]] = {}  # by storage: when, and the tensor that came with it
+    made: dict[int, tuple[int, torch.Tensor, Labels]] = {}  # by storage: the step, the first tensor in it, its labels
     last: dict[int, int] = {}
     for step, node in enumerate(p.program.graph.nodes):
         for source in node.all_input_nodes:
@@ -189,12 +198,12 @@ def _activations(table: LaneTable, p: Propagation, model: nn.Module) -> Iterator
                     storage_number(value), (step, value, labels[position] if position < len(labels) else ())
                 )
     for storage, (born, value, labelled) in made.items():
-        if all(isinstance(size, int) for size in value.shape):  # else its size depends on the data
+        if all(isinstance(size, int) for size in value.shape):  # otherwise its size depends on the data
             yield _activation(table, value, labelled, float_bytes, born, max(born, last.get(storage, born)))
 
 
 def _values(node: fx.Node) -> list[torch.Tensor]:
-    """The tensors a node stands for."""
+    """The tensors that a node stands for."""
     value = node.meta.get("val")
     values = value if isinstance(value, (tuple, list)) else [value]
     return [item for item in values if isinstance(item, torch.Tensor)]

@@ -1,6 +1,6 @@
-"""The exported form: a cut network as a graph of operators, for code whose sizes cannot be repaired.
+"""The exported form: a cut network as a graph of operators, for networks whose code does not run with other widths.
 
-It computes what the module would in evaluation mode, on inputs of the example's shape.
+It computes what the module would compute in evaluation mode, on inputs of the example's shape.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import fx, nn
 
 from aacp.channels import ChannelGraph
 from aacp.graph.assembly import Assembled
+from aacp.graph.examples import tensors_in
 from aacp.graph.program import Program
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.slicing import sliced_tensors
@@ -22,23 +23,30 @@ from aacp.torch_internals import operator_arguments, pytree
 
 
 class GraphNetwork(nn.Module):
-    """A graph of operators that is called like the module it came from, and knows what its tensors are called there."""
+    """A graph of operators that is called like the module it was exported from."""
 
     def __init__(self, body: fx.GraphModule, output_spec: pytree.TreeSpec, names: dict[str, str]) -> None:
         super().__init__()
         self.body = body
         self.output_spec = output_spec
-        self.names = names
+        self.names = names  # of its tensors in that module
 
     def forward(self, *arguments: Any) -> Any:
-        tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-        return pytree.tree_unflatten(self.body(*tensors), self.output_spec)
+        return pytree.tree_unflatten(self.body(*tensors_in(arguments)), self.output_spec)
 
 
 def cut_exported(
     model: nn.Module, p: Propagation, assembled: Assembled, graph: ChannelGraph, units: NDArray[np.bool_]
 ) -> GraphNetwork:
-    """The program with smaller weights and with its size arguments rewritten."""
+    """The program with sliced weights and other sizes among its arguments.
+
+    Args:
+        model: the network that the program was exported from.
+        p: the propagation over the program.
+        assembled: the graph of that propagation, and the unit of every channel id.
+        graph: the graph to cut along; it may have more frozen groups.
+        units: a mask over all units (True: the unit stays).
+    """
     stays = np.append(units, True)[assembled.unit_of_id]
     weights = dict(named_tensors(model))
     smaller = sliced_tensors(model, graph, units)
@@ -62,6 +70,7 @@ def cut_exported(
 def _tensor(
     program: Program, node: fx.Node, weights: dict[str, torch.Tensor], smaller: dict[int, torch.Tensor]
 ) -> torch.Tensor | None:
+    """The tensor that a placeholder stands for; None if it stands for an argument."""
     if node.name in program.constants:
         return program.constants[node.name]
     name = program.tensors.get(node.name)
@@ -76,7 +85,7 @@ def _attach(holder: nn.Module, name: str, value: torch.Tensor) -> None:
 
 
 def _rewrite(node: fx.Node, use: SizeUse, stays: NDArray[np.bool_]) -> None:
-    """Put the new size where the old one stands among a node's arguments."""
+    """Replace a size among the arguments of a node."""
     kept = int((stays[np.maximum(use.lane, 0)] | (use.lane < 0)).sum())
     value = kept if use.value > 0 else -kept
     name, position = use.argument

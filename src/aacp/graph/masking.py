@@ -1,8 +1,8 @@
-"""Masking: the original network run as if channels were absent, without cutting anything.
+"""Masking: run the original network as if channels were absent, without cutting it.
 
-The exported program runs as it is, except for the operators that would notice a channel's absence: products take zeros
-for absent elements, and statistics and extrema leave them out. All others work element by element, so that whatever
-stands in an absent channel reaches nothing else.
+The exported program runs unchanged, except for the operators that combine the values of different channels: products
+and sums use zeros for absent elements; means, variances, norms and extrema leave them out. All other operators work
+element by element or move elements, so the values in an absent channel do not affect the others.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from aacp.modules import named_tensors
 
 
 class MaskedRun:
-    """One run of a traced program with only the channel ids marked in `stays`."""
+    """One run of a traced program in which only the channel ids marked in `stays` are present."""
 
     def __init__(self, p: Propagation, stays: NDArray[np.bool_]) -> None:
         self._p = p
-        # Label -1 means "always there": it picks the last entry.
+        # Label -1 means that an element is always present: as an index it selects the last entry.
         self._stays = torch.from_numpy(np.append(stays, True))
         self._values: dict[fx.Node, Any] = {}
         self._readers: dict[fx.Node, int] = {}
 
     def __call__(self, model: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """What the network returns, its tensors in order, on these weights and inputs."""
+        """The tensors that the network returns, in order, with these weights and inputs."""
         weights = dict(named_tensors(model))
         program = self._p.program
         given = dict(zip(program.inputs, inputs, strict=True))
@@ -46,7 +46,7 @@ class MaskedRun:
         return [self._values[node] for node in program.results]
 
     def _forget_inputs(self, node: fx.Node) -> None:
-        """Drop what no later call reads: a large network's activations do not all fit in memory."""
+        """Drop values that no later call reads: the activations of a large network do not all fit in memory."""
         for source in node.all_input_nodes:
             self._readers[source] = self._readers.get(source, len(source.users)) - 1
             if not self._readers[source]:
@@ -62,13 +62,13 @@ class MaskedRun:
         return weights[program.tensors[node.name]].detach()
 
     def _call(self, call: Call) -> Any:
-        careful = MASKED_OPERATORS.get(call.operator)
-        if careful is not None and any(self.mask(node) is not None for node in call.tensors):
-            return careful(self, call)
-        return self.plainly(call)
+        masked = MASKED_OPERATORS.get(call.operator)
+        if masked is not None and any(self.mask(node) is not None for node in call.tensors):
+            return masked(self, call)
+        return self.run_call(call)
 
-    def plainly(self, call: Call, fill: float = 0.0, filled: Sequence[fx.Node] = ()) -> Any:
-        """The call as it is, with `fill` where elements of some of its tensors are absent."""
+    def run_call(self, call: Call, fill: float = 0.0, filled: Sequence[fx.Node] = ()) -> Any:
+        """Run the operator itself, with the value `fill` in place of absent elements of the tensors in `filled`."""
 
         def value(node: fx.Node) -> Any:
             return self.filled(node, fill) if node in filled else self._values[node]
@@ -76,65 +76,72 @@ class MaskedRun:
         args, kwargs = fx.node.map_arg((call.node.args, call.node.kwargs), value)
         return call.function(*args, **kwargs)
 
-    # -- what careful operators need -----------------------------------------------------------------------------------
+    # -- what masked operators use -------------------------------------------------------------------------------------
 
     def mask(self, node: fx.Node) -> torch.Tensor | None:
-        """Which elements are there, in a shape that broadcasts to the tensor's; None if all are."""
+        """Which elements are present, in a shape that broadcasts to the tensor's; None if all are."""
         device = node.meta["val"].device
         masks = [self._stays[core(label)].to(device) for label in self.labels(node)]
         return reduce(torch.logical_and, masks) if not all(mask.all() for mask in masks) else None
 
     def value(self, node: fx.Node) -> Any:
+        """The value of a node in this run; absent elements hold arbitrary numbers."""
         return self._values[node]
 
     def labels(self, node: fx.Node) -> Labels:
+        """The labels of a tensor."""
         return self._p.labels_of(node)
 
     def mixes_channels(self, call: Call) -> bool:
-        """Whether a reduction runs along a dimension that holds channels."""
+        """Whether a reduction combines values of different channels."""
         source = call.tensors[0]
         dims = set(call.reduced(len(shape_of(source))))
         return any(dims & set(varying(label)) for label in self.labels(source))
 
     def filled(self, node: fx.Node, fill: float) -> Any:
-        """A tensor with `fill` where its channels are absent."""
-        mask, value = self.mask(node), self._values[node]
+        """The value of a tensor with `fill` in place of absent elements."""
+        mask = self.mask(node)
+        value = self._values[node]
         return value if mask is None else value.masked_fill(~mask, fill)
 
     def presence(self, node: fx.Node) -> torch.Tensor:
-        """1 where an element is there, 0 where it is absent."""
-        value, mask = self._values[node], self.mask(node)
+        """A tensor with 1 where an element is present and 0 where it is absent."""
+        value = self._values[node]
+        mask = self.mask(node)
         return torch.ones_like(value) if mask is None else mask.to(value.dtype).expand_as(value)
 
 
-def _silent(run: MaskedRun, call: Call) -> Any:
-    """Products of activations: absent elements are zero."""
-    return run.plainly(call, 0.0, call.tensors)
+def _with_zeros(run: MaskedRun, call: Call) -> Any:
+    """Products of activations: absent elements count as zero."""
+    return run.run_call(call, 0.0, call.tensors)
 
 
 def _sum(run: MaskedRun, call: Call) -> Any:
-    return run.plainly(call, 0.0, call.tensors if run.mixes_channels(call) else ())
+    """Sums and vector norms: absent elements count as zero."""
+    return run.run_call(call, 0.0, call.tensors if run.mixes_channels(call) else ())
 
 
 def _weighted(run: MaskedRun, call: Call) -> Any:
-    """Products with weights: zeros in the weight silence what it would read."""
-    return run.plainly(call, 0.0, [call["weight"]])
+    """Products with weights: zeros in the weight remove the absent channels that it reads."""
+    return run.run_call(call, 0.0, [call["weight"]])
 
 
 def _mean(run: MaskedRun, call: Call) -> Any:
+    """Means over the elements that are present."""
     if not run.mixes_channels(call):
-        return run.plainly(call)
+        return run.run_call(call)
     source = call.tensors[0]
-    dims, keep = call.reduced(run.value(source).dim()), bool(call.get("keepdim"))
+    dims = call.reduced(run.value(source).dim())
+    keep = bool(call.get("keepdim"))
     count = run.presence(source).sum(dims, keepdim=keep).clamp(min=1)
     total: torch.Tensor = run.filled(source, 0.0).sum(dims, keepdim=keep)
     return (total / count).to(call.get("dtype") or total.dtype)
 
 
 def _spread(run: MaskedRun, call: Call) -> Any:
-    """var, std, var_mean, std_mean."""
+    """var, std, var_mean, std_mean over the elements that are present."""
     if not run.mixes_channels(call):
-        return run.plainly(call)
+        return run.run_call(call)
     source = call.tensors[0]
     dims = call.reduced(run.value(source).dim())
     correction = call.get("correction")
@@ -143,7 +150,7 @@ def _spread(run: MaskedRun, call: Call) -> Any:
     presence = run.presence(source)
     count = presence.sum(dims, keepdim=True)
     mean = run.filled(source, 0.0).sum(dims, keepdim=True) / count.clamp(min=1)
-    freedom = torch.where(count == 0, 1.0, count - correction)  # nothing there: any finite value will do
+    freedom = torch.where(count == 0, 1.0, count - correction)  # where no element is present, any finite value will do
     squares = ((run.value(source) - mean) ** 2 * presence).sum(dims, keepdim=True) / freedom
     results = [squares.sqrt() if call.operator.startswith("std") else squares, mean]
     results = results if call.get("keepdim") else [result.squeeze(dims) for result in results]
@@ -151,18 +158,21 @@ def _spread(run: MaskedRun, call: Call) -> Any:
 
 
 def _extremum(run: MaskedRun, call: Call) -> Any:
+    """Maxima and minima over the elements that are present."""
     if "other" in call.arguments or not run.mixes_channels(call):
-        return run.plainly(call)  # the larger of two tensors, or of elements of the same channel
-    return run.plainly(call, float("-inf") if "max" in call.operator else float("inf"), call.tensors[:1])
+        return run.run_call(call)  # the larger of two tensors, or of elements of the same channel
+    return run.run_call(call, float("-inf") if "max" in call.operator else float("inf"), call.tensors[:1])
 
 
 def _normalised(
     run: MaskedRun, source: fx.Node, dims: list[int], eps: float, centred: bool = True, groups: int = 1
 ) -> torch.Tensor:
-    """A tensor less its mean and over its spread, both over the elements that are there."""
-    value, presence = run.filled(source, 0.0), run.presence(source)
+    """A tensor minus its mean, divided by its standard deviation, both over the elements that are present."""
+    value = run.filled(source, 0.0)
+    presence = run.presence(source)
     if groups > 1:
-        value, presence = (t.reshape(t.size(0), groups, -1, *t.shape[2:]) for t in (value, presence))
+        value = value.reshape(value.size(0), groups, -1, *value.shape[2:])
+        presence = presence.reshape(value.shape)
         dims = list(range(2, value.dim()))
     count = presence.sum(dims, keepdim=True).clamp(min=1)
     mean = value.sum(dims, keepdim=True) / count if centred else value.new_zeros(())
@@ -172,6 +182,7 @@ def _normalised(
 
 
 def _affine(run: MaskedRun, call: Call, value: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """Multiply by the weight and add the bias of a norm, where it has them."""
     for name, function in (("weight", torch.mul), ("bias", torch.add)):
         if call.get(name) is not None:
             value = function(value, run.value(call[name]).reshape(shape))
@@ -196,9 +207,9 @@ def _group_norm(run: MaskedRun, call: Call) -> torch.Tensor:
 
 
 def _batch_norm(run: MaskedRun, call: Call) -> Any:
-    """With given statistics nothing is left to do; with its own (standardised weights) absent elements are left out."""
+    """Running statistics need no masking; statistics of the batch (standardised weights) leave absent elements out."""
     if not (call.get("training") or call.get("use_input_stats")):
-        return run.plainly(call)
+        return run.run_call(call)
     value = run.value(call["input"])
     dims = [dim for dim in range(value.dim()) if dim > 1 or (dim == 0 and call.operator == "batch_norm")]
     normal = _normalised(run, call["input"], dims, call["eps"])
@@ -207,10 +218,10 @@ def _batch_norm(run: MaskedRun, call: Call) -> Any:
 
 MaskedOperator: TypeAlias = Callable[[MaskedRun, Call], Any]
 MASKED_OPERATORS: dict[str, MaskedOperator] = dict.fromkeys(
-    ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _silent
+    ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _with_zeros
 )
 MASKED_OPERATORS |= dict.fromkeys(("sum", "linalg_vector_norm", "norm"), _sum)
-MASKED_OPERATORS |= {"scaled_dot_product_attention": _silent, "linear": _weighted}
+MASKED_OPERATORS |= {"scaled_dot_product_attention": _with_zeros, "linear": _weighted}
 MASKED_OPERATORS |= {f"conv{kind}{n}d": _weighted for kind in ("", "_transpose") for n in (1, 2, 3)}
 MASKED_OPERATORS |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), _spread)
 MASKED_OPERATORS |= {"mean": _mean, "layer_norm": _layer_norm, "rms_norm": _layer_norm}

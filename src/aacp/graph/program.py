@@ -30,14 +30,14 @@ class UnsupportedUse(Exception):
 
 
 class Call:
-    """One operator call: its arguments by the names of the operator's schema, and where in the network it stands."""
+    """One operator call of a program: its operator, its arguments by name, its results and the module that made it."""
 
     def __init__(self, node: fx.Node) -> None:
         self.node = node
 
     @cached_property
     def operator(self) -> str:
-        """The plain name: "relu" for aten.relu_.default."""
+        """The name without overload: "relu" for aten.relu_.default, "mylib::gate" for operators of other libraries."""
         if not is_operator(self.node.target):
             return "getitem" if self.node.target is operator.getitem else str(self.node.target)
         name = operator_name(self.node.target).removeprefix("aten::")
@@ -50,7 +50,7 @@ class Call:
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """Arguments by name, with the schema's defaults."""
+        """All arguments by name, with the operator's defaults."""
         if not is_operator(self.node.target):
             return {}
         defaults = dict(operator_arguments(self.node.target))
@@ -76,7 +76,7 @@ class Call:
         return value
 
     def reduced(self, rank: int) -> list[int]:
-        """The dimensions that a sum, mean or extremum of a tensor of this rank goes over."""
+        """The dimensions that a reduction (sum, mean, maximum, ...) of a tensor of this rank removes."""
         dims = self.get("dim")
         if dims is None or dims == []:
             return list(range(rank))
@@ -94,7 +94,7 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The call in words, for people."""
+        """The operator and the module that calls it, for messages."""
         return f"{self.operator} in {self.module or 'the network'}"
 
     @property
@@ -103,13 +103,14 @@ class Call:
 
     @property
     def outputs(self) -> list[torch.Tensor | None]:
-        """What the call returns, as tensors without data."""
+        """The results of the call as tensors without data; None for results that are not tensors."""
         value = self.node.meta.get("val")
         values = list(value) if isinstance(value, (tuple, list)) else [value]
         return [item if isinstance(item, torch.Tensor) else None for item in values]
 
 
 def is_tensor(node: fx.Node) -> bool:
+    """Whether a node stands for one tensor."""
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
@@ -120,14 +121,14 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Program:
-    """A network as operator calls, and what each of the graph's placeholders stands for."""
+    """A network as operator calls, and what each placeholder of the graph stands for."""
 
     graph: fx.Graph
     tensors: dict[str, str]  # placeholder -> parameter, buffer or tensor attribute of the module
-    constants: dict[str, torch.Tensor]  # placeholder -> a tensor that belongs to no module
+    constants: dict[str, torch.Tensor]  # placeholder -> a tensor that does not belong to a module
     inputs: tuple[str, ...]  # placeholders of the caller's tensors, in order
-    settings: dict[str, Any]  # placeholder -> an argument of the caller's that is no tensor, such as None
-    output_spec: pytree.TreeSpec  # how the results are wrapped up for the caller
+    settings: dict[str, Any]  # placeholder -> an argument of the caller that is not a tensor, such as None
+    output_spec: pytree.TreeSpec  # the containers in which the caller gets the results
 
     def calls(self) -> Iterator[Call]:
         for node in self.graph.nodes:
@@ -141,12 +142,12 @@ class Program:
 
     @property
     def result_leaves(self) -> list[Any]:
-        """All that the network returns, flat: nodes and constants."""
+        """Everything that the network returns, as a flat list of nodes and constants."""
         return pytree.tree_leaves(self.graph.output_node().args[0], is_leaf=lambda leaf: leaf is None)
 
 
-def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
-    """The program of a model in evaluation mode; the model is ours and may be changed."""
+def to_program(model: nn.Module, arguments: Sequence[Any]) -> Program:
+    """The program of a model in evaluation mode; the export may change the model, so give a copy."""
     known = dict(named_tensors(model))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -154,11 +155,14 @@ def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
             exported = torch.export.export(model, tuple(arguments), strict=False)
         except Exception as error:  # whatever the model's code or the exporter raises
             raise UntraceableModel(
-                f"torch.export cannot follow {type(model).__name__}: {first_line(error)}. "
-                "Remove control flow that depends on the data, or trace a part of the network that has none."
+                f"torch.export cannot trace {type(model).__name__}: {first_line(error)}. "
+                "Remove control flow that depends on the data, or trace a part of the network without it."
             ) from error
     _inline_wrapped(exported.graph_module)
-    tensors, constants, inputs, settings = {}, {}, [], {}
+    tensors: dict[str, str] = {}
+    constants: dict[str, torch.Tensor] = {}
+    inputs: list[str] = []
+    settings: dict[str, Any] = {}
     for placeholder in placeholders(exported):
         name, target = placeholder.name, placeholder.target
         if placeholder.is_setting:
@@ -177,7 +181,7 @@ def export(model: nn.Module, arguments: Sequence[Any]) -> Program:
 
 
 def _inline_wrapped(program: fx.GraphModule) -> None:
-    """Put the calls of `with autocast` and `with no_grad` blocks, which the exporter keeps apart, where they stand."""
+    """Inline the blocks under `with autocast` and `with no_grad`, which the exporter puts into graphs of their own."""
     for node in list(program.graph.nodes):
         if not is_wrapped_block(node):
             continue
@@ -199,7 +203,7 @@ def _is_block(argument: Any) -> bool:
 
 
 def _first_name(model: nn.Module, known: dict[str, torch.Tensor], name: str) -> str:
-    """The first name of a tensor that the exporter knows by another (shared weights have several)."""
+    """The first name of a tensor that the exporter calls by another (shared weights have several)."""
     path, _, key = name.rpartition(".")
     tensor = getattr(model.get_submodule(path), key)
     return next(first for first, value in known.items() if value is tensor)

@@ -1,4 +1,4 @@
-"""Propagation: labels carried from operator to operator, and everything the rules learn on the way."""
+"""Propagation: channel labels are passed from operator to operator; the rules record what they learn."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from aacp.graph.labels import Ids, Labels, Ties, along, core, ids_of, tidy, vary
 from aacp.graph.program import Call, Program, UnsupportedUse, is_tensor, shape_of
 
 STRICT = "AACP_STRICT_RULES"  # environment variable: let errors of rules through; the tests set it
-UNCOUNTED = "uncounted attention"  # the kind of layers that torch's counter, and so we, leave out of the MACs
+UNCOUNTED = "uncounted attention"  # kind of layer that torch's counter, and so aacp, leaves out of the MACs
+ALL_TIED = "ties all of these channels, so they could only be removed together"
 TWO_KINDS = "mixes two kinds of channels in one dimension"
 
 
 @dataclass(frozen=True)
 class TracedLayer:
-    """A convolution, linear layer or matrix product, with channel ids where a graph's layer has lanes."""
+    """A convolution, linear layer or matrix product, with channel ids where `Layer` has numbers of lanes."""
 
     name: str
     kind: str
@@ -42,34 +43,35 @@ class TracedLayer:
 
 @dataclass(frozen=True)
 class SizeUse:
-    """A whole number among the arguments of a call that follows the width of a dimension (or of a part of one)."""
+    """A number among the arguments of a call that is the size of a dimension with channels, or of a part of one."""
 
     node: fx.Node
     module: str
     value: int
     lane: Ids
-    argument: tuple[str, int | None]  # name of the argument, and the position in it if it is a list
+    argument: tuple[str, int | None]  # the argument's name, and the position in it if it is a list
     whole: Ids | None = None  # the dimension that the lane is a part of
 
 
 @dataclass
 class Propagation:
-    """The state of one pass over a program."""
+    """The state of one pass over a program; rules read and change it."""
 
     program: Program
-    fused: Sequence[bool] = ()  # for each attention in order: whether torch's counter passes over its kernel
+    fused: Sequence[bool] = ()  # for each attention in order: whether torch's counter ignores its kernel
     ties: Ties = field(default_factory=Ties)
     labels: dict[fx.Node, list[Labels]] = field(default_factory=dict)  # one entry per result of a call
     layers: list[TracedLayer] = field(default_factory=list)
     sizes: list[SizeUse] = field(default_factory=list)
-    streams: list[Ids] = field(default_factory=list)  # channels that a sum joins: the residual streams
+    streams: list[Ids] = field(default_factory=list)  # channels that are added to others: the residual streams
     weights: dict[str, Labels] = field(default_factory=dict)  # labels of parameters and buffers, by name
     notes: list[str] = field(default_factory=list)
-    splits: dict[str, tuple[int, Ids]] = field(default_factory=dict)  # per reshape: dimension chosen to cut, its ids
-    avoided: dict[str, set[int]] = field(default_factory=dict)  # per reshape: dimensions that must not be chosen
-    regretted: dict[str, int] = field(default_factory=dict)  # choices that a later operator could not live with
+    # A reshape that splits a dimension of channels chooses one of the new dimensions to be cut.
+    splits: dict[str, tuple[int, Ids]] = field(default_factory=dict)  # per reshape: the chosen dimension, its ids
+    excluded_splits: dict[str, set[int]] = field(default_factory=dict)  # per reshape: dimensions not to choose
+    rejected_splits: dict[str, int] = field(default_factory=dict)  # per reshape: a choice that an operator rejected
     _from_input: set[fx.Node] = field(default_factory=set)
-    _attentions: int = 0  # met so far
+    _attentions: int = 0  # number of attention calls so far
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -78,20 +80,22 @@ class Propagation:
         return node in self._from_input
 
     def next_attention_is_fused(self) -> bool:
-        """What was seen of the attention that comes next when the network ran."""
+        """Whether torch's counter ignored the next attention call when the network ran."""
         self._attentions += 1
         return self._attentions <= len(self.fused) and self.fused[self._attentions - 1]
 
     def labels_of(self, node: fx.Node | None) -> Labels:
+        """The labels of a tensor, or of the first result of a call with several."""
         return self.labels.get(node, [()])[0] if node is not None else ()
 
     def has_labels(self, node: fx.Node) -> bool:
+        """Whether a tensor holds channels."""
         return any(labels for labels in self.labels.get(node, []))
 
     def lane(self, node: fx.Node | None, dim: int, reason: str) -> Ids | None:
         """The channel ids along one dimension; None if the dimension holds no channels.
 
-        A label that varies along other dimensions as well is levelled: what shares an index goes together.
+        If a label varies along other dimensions too, all channels that share an index are tied.
         """
         if node is None:
             return None
@@ -100,9 +104,10 @@ class Propagation:
         found = [label for label in self.labels_of(node) if dim in varying(label)]
         for extra in found[1:]:
             self.ties.fix(ids_of(extra), f"{reason} {TWO_KINDS}")
-        return self.levelled(found[0], dim, reason) if found else None
+        return self.level(found[0], dim, reason) if found else None
 
-    def levelled(self, label: torch.Tensor, dim: int, reason: str) -> Ids:
+    def level(self, label: torch.Tensor, dim: int, reason: str) -> Ids:
+        """Tie all channels of a label that share an index along `dim`; returns one id per index."""
         rows = core(label).movedim(dim, 0).reshape(label.size(dim), -1).numpy()
         first = np.ascontiguousarray(rows[:, 0])
         if rows.shape[1] > 1:
@@ -112,15 +117,15 @@ class Propagation:
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def freeze(self, node: fx.Node | None, reason: str) -> None:
-        """Forbid the removal of every channel in a tensor."""
+        """Freeze all channels in a tensor."""
         for labels in self.labels.get(node, []) if node is not None else []:
             for label in labels:
                 self.ties.fix(ids_of(label), reason)
 
-    def refuse(self, ids: Ids, reason: str) -> None:
-        """Forbid the removal of channels that an operator cannot do without.
+    def freeze_ids(self, ids: Ids, reason: str) -> None:
+        """Freeze channels.
 
-        If they are one factor of a dimension that a reshape has split, the other factor may be cut instead.
+        If a reshape chose them when it split a dimension, the next pass chooses another dimension to be cut.
         """
         self.ties.fix(ids, reason)
         if self.splits:
@@ -128,22 +133,18 @@ class Propagation:
             here = np.unique(roots[ids[ids >= 0]])
             for name, (chosen, split_ids) in self.splits.items():
                 if np.isin(roots[split_ids[split_ids >= 0]], here).any():
-                    self.regretted[name] = chosen
+                    self.rejected_splits[name] = chosen
 
     def tie_lanes(self, first: Ids | None, second: Ids | None, reason: str) -> None:
-        """Let two dimensions shrink together; one that holds no channels keeps the other from shrinking."""
-        if (
-            first is not None
-            and second is not None
-            and 1 not in (len(first), len(second))
-            and len(first) != len(second)
-        ):
-            raise UnsupportedUse(f"it combines {len(first)} with {len(second)} channels")
+        """Tie the channels of two dimensions index by index; if one holds no channels, the other is frozen."""
+        lengths = [len(lane) for lane in (first, second) if lane is not None]
+        if len(set(lengths)) > 1 and 1 not in lengths:
+            raise UnsupportedUse(f"it combines {lengths[0]} with {lengths[1]} channels")
         nothing: Ids = np.full(1, -1)
         self.ties.tie(nothing if first is None else first, nothing if second is None else second, reason)
 
     def tie_slots(self, lane: Ids, parts: int, reason: str) -> Ids:
-        """Let index j of each of `parts` equal stretches of a lane go together; returns the ids of one stretch."""
+        """Divide a lane into equal parts and tie index j of each part; returns the ids of the first part."""
         if len(lane) % parts:
             raise UnsupportedUse(f"it divides {len(lane)} channels into {parts} parts")
         rows = lane.reshape(parts, -1)
@@ -154,18 +155,26 @@ class Propagation:
     def use_size(
         self, call: Call, argument: tuple[str, int | None], value: int, lane: Ids | None, whole: Ids | None = None
     ) -> None:
-        """Remember that an argument of a call is the width of a lane."""
+        """Record that an argument of a call is the size of a lane.
+
+        Args:
+            call: the call.
+            argument: the argument's name, and the position in it if it is a list.
+            value: the number that stands there.
+            lane: the ids of the dimension that has this size; None if it holds no channels.
+            whole: the dimension that the lane is a part of, if it is.
+        """
         if lane is not None and (lane >= 0).any():
             self.sizes.append(SizeUse(call.node, call.module, value, lane, argument, whole))
 
     def new_dimension(self, shape: Sequence[int], dim: int) -> torch.Tensor:
-        """A label for a dimension that a call makes from nothing: free until it meets one that is not."""
+        """A label for a dimension that a call creates: it is free until it is tied to something that is not."""
         return along(self.ties.fresh(shape[dim]), dim, shape)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def run(self, rules: Mapping[str, Rule]) -> None:
-        """Carry labels through the whole program, with one rule per operator."""
+        """Propagate labels through the whole program, with one rule per operator."""
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 if node.name in self.program.inputs:
@@ -212,7 +221,7 @@ class Propagation:
             )
 
     def _give_up(self, call: Call, why: str) -> None:
-        """An operator that cannot be followed: what enters it stays as it is."""
+        """Freeze the channels that enter a call whose effect on them is not known."""
         labelled = [node for node in call.node.all_input_nodes if self.has_labels(node)]
         reason = f"operator {call.where} {why}"
         for node in labelled:
@@ -222,11 +231,11 @@ class Propagation:
         self.labels[call.node] = [() for _ in call.outputs]
 
     def _settled(self, labels: Iterable[torch.Tensor], call: Call) -> Labels:
-        """Labels in order: none without a varying dimension, no two along the same one (the finer stays free)."""
+        """Labels that rules can use: each varies along a dimension, no two along the same (finer ones win)."""
         kept: list[torch.Tensor] = []
         for label in sorted(tidy(labels), key=lambda label: -core(label).numel()):
             if not varying(label):
-                self.ties.fix(ids_of(label), f"{call.where} ties all of them: they could only go together")
+                self.ties.fix(ids_of(label), f"{call.where} {ALL_TIED}")
             elif any(set(varying(label)) & set(varying(other)) for other in kept):
                 self.ties.fix(ids_of(label), f"{call.where} {TWO_KINDS}")
             else:

@@ -1,4 +1,4 @@
-"""Shapes: what a cut network keeps, read off its tensors."""
+"""Shapes: the structure of a cut network, read off the shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aacp.structure import Structure
 
 
 def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and tensor attributes, each once, by the names they have in the uncut network."""
+    """Parameters, buffers and tensor attributes, each once, by their names in the original network."""
     named = dict(named_tensors(network))
     if not isinstance(network, GraphNetwork):
         return named
@@ -23,28 +23,28 @@ def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def stored_tensors(network: nn.Module) -> set[str]:
-    """The names of those that belong to the network's state: parameters, and buffers that it wants saved."""
+    """The names of the tensors in the network's state dict: parameters and persistent buffers."""
     state = {id(value) for value in network.state_dict(keep_vars=True).values()}
     return {name for name, tensor in tensors_of(network).items() if id(tensor) in state}
 
 
 def expected_shapes(graph: ChannelGraph, structure: Structure) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor of the network that a structure describes."""
+    """The shape of every tensor of a network that was cut to a structure."""
     sizes = graph.lane_sizes(structure)
-    return {
-        tensor.name: tuple(
-            int(size if lane is None else sizes[lane]) for size, lane in zip(tensor.shape, tensor.lanes, strict=True)
-        )
-        for tensor in graph.tensors
-    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    for tensor in graph.tensors:
+        dims = zip(tensor.shape, tensor.lanes, strict=True)
+        shapes[tensor.name] = tuple(int(size if lane is None else sizes[lane]) for size, lane in dims)
+    return shapes
 
 
 def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
     """The structure of a network that was cut along a graph."""
     _require_names(network, graph)
     observed = _along_sizes(network, graph) | _along_parameters(network, graph)
-    lanes, sizes = (np.array(list(part), dtype=np.int64) for part in (observed.keys(), observed.values()))
-    # The kept size of a lane is linear in the counts: solve for what each group keeps beyond its first channel.
+    lanes = np.array(list(observed.keys()), dtype=np.int64)
+    sizes = np.array(list(observed.values()), dtype=np.int64)
+    # The kept size of a lane is linear in the counts: solve for the count of each group beyond its first channel.
     ones = np.ones(len(graph.free), dtype=np.int64)
     open_groups = np.flatnonzero(np.asarray(graph.full) > 1)
     base = graph.lane_sizes(ones)[lanes]
@@ -53,7 +53,7 @@ def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
     if rank < len(open_groups):
         raise GraphMismatch(
             f"The shapes of this {type(network).__name__} do not say how many channels each of {len(open_groups)} "
-            "groups keeps. Say it: kept=..., as it was given to shrink."
+            "groups keeps. Pass kept=..., as it was given to shrink."
         )
     counts = ones.copy()
     counts[open_groups] += np.rint(more).astype(np.int64)
@@ -63,9 +63,10 @@ def structure_of(network: nn.Module, graph: ChannelGraph) -> Structure:
 
 
 def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -> None:
-    """Refuse a network that is not the graph's, cut to the structure."""
+    """Reject a network that is not the network of the graph, cut to the structure."""
     _require_names(network, graph)
-    found, expected = tensors_of(network), expected_shapes(graph, structure)
+    found = tensors_of(network)
+    expected = expected_shapes(graph, structure)
     for name in sorted(stored_tensors(network) & set(expected)):
         if tuple(found[name].shape) != expected[name]:
             raise GraphMismatch(
@@ -74,7 +75,8 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
             )
     lanes = graph.lane_sizes(structure)
     for size in graph.sizes:
-        number, wanted = size_in(network, size), int(lanes[size.lane]) * size.times // size.over
+        number = size_in(network, size)
+        wanted = int(lanes[size.lane]) * size.times // size.over
         if number != wanted:
             raise GraphMismatch(
                 f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in this network, but the graph, cut to "
@@ -83,7 +85,7 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
 
 
 def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
-    if isinstance(network, GraphNetwork):  # it drops what it does not use, and has constants of its own
+    if isinstance(network, GraphNetwork):  # it has no unused tensors, but constants of its own
         return
     parameters = {tensor.name for tensor in graph.tensors if tensor.is_parameter}
     missing = sorted(parameters - set(tensors_of(network)))
@@ -97,7 +99,7 @@ def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
 
 
 def _along_parameters(network: nn.Module, graph: ChannelGraph) -> dict[int, int]:
-    """The size in the network of each lane that a parameter lies along."""
+    """The size in the network of each lane along which a parameter lies."""
     found = tensors_of(network)
     sizes: dict[int, int] = {}
     for tensor in graph.tensors:
@@ -108,7 +110,7 @@ def _along_parameters(network: nn.Module, graph: ChannelGraph) -> dict[int, int]
 
 
 def _along_sizes(network: nn.Module, graph: ChannelGraph) -> dict[int, int]:
-    """The same for lanes that a number in a module follows: shortcuts padded with zeros show in no parameter."""
+    """The same for lanes on which a number in a module depends: zero-padded shortcuts appear in no parameter."""
     sizes = {}
     for size in graph.sizes:
         kept, rest = divmod(size_in(network, size) * size.over, size.times)

@@ -1,4 +1,4 @@
-"""Sizes that a network's code holds as numbers: which of them follow a cut dimension, and how."""
+"""Sizes that a network's code holds as numbers: which of them depend on a cut dimension, and how."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.tracked import SHAPE, Source, TorchCall, Tracked, whole_numbers
 from aacp.torch_internals import operator_arguments
 
-TRIALS = 6  # random cuts that a guess about a number must survive; verification has the last word
+TRIALS = 6  # random cuts in which a guess about a number must be right; verification follows
+# A size that no tensor has. If a number is computed from a shape, putting this size in place of the real one shows
+# whether the number is the size itself (the result is the probe) or was computed from it, as in channels // groups.
+PROBE_SIZE = 7919
 
 
 @dataclass(frozen=True)
 class TracedSize:
-    """A number in a module that is `factor` times the kept indices of a lane."""
+    """A number in a module that is `factor` times the number of kept indices of a lane."""
 
     source: Source
     lane: Ids
     factor: Fraction
 
 
-def resolve_sizes(p: Propagation, records: list[TorchCall]) -> list[TracedSize]:
-    """Find where each size comes from; sizes that nothing can adjust keep their channels from being cut."""
-    origins = Origins(p, records)
+def resolve_sizes(p: Propagation, recorded: list[TorchCall]) -> list[TracedSize]:
+    """Find the source of each size; channels are frozen where a size cannot be adjusted."""
+    origins = Origins(p, recorded)
     solver = Solver(p)
     uses = [(use, origins.of(use)) for use in p.sizes]
     for use, origin in sorted(uses, key=lambda pair: _difficulty(pair[1])):
@@ -40,14 +43,14 @@ def resolve_sizes(p: Propagation, records: list[TorchCall]) -> list[TracedSize]:
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
             _follow_shape(p, use, origin)
         elif not isinstance(origin, Tracked):
-            p.refuse(use.lane, f"the size {use.value} is written out in the code of {where}")
+            p.freeze_ids(use.lane, f"the size {use.value} is written out in the code of {where}")
         elif not solver.solve(use, origin):
-            p.ties.fix(use.lane, f"the size {use.value} is computed in the code of {where}")
+            p.ties.fix(use.lane, f"how the code of {where} computes the size {use.value} is not understood")
     return list(solver.found.values())
 
 
 def _difficulty(origin: int | None) -> int:
-    """Numbers computed from several others come last: by then most of those are known."""
+    """The number of sources: numbers computed from several others come last, when most of those are known."""
     return len(origin.sources) if isinstance(origin, Tracked) else 0
 
 
@@ -55,15 +58,16 @@ def _difficulty(origin: int | None) -> int:
 
 
 class Origins:
-    """Which recorded number became which argument of the exported program.
+    """Finds for each argument of the exported program the recorded number that it came from.
 
-    A call in the program is the record of the same module with the same numbers; the n-th such call the n-th record.
+    A call of the program corresponds to a recorded call of the same module with the same integers. If there are
+    several, the n-th call of the program corresponds to the n-th recorded call.
     """
 
-    def __init__(self, p: Propagation, records: list[TorchCall]) -> None:
+    def __init__(self, p: Propagation, recorded: list[TorchCall]) -> None:
         self._by_module: dict[str, list[TorchCall]] = defaultdict(list)
         self._by_numbers: dict[tuple[str, tuple[int, ...]], list[TorchCall]] = defaultdict(list)
-        for record in records:
+        for record in recorded:
             self._by_module[record.module].append(record)
             self._by_numbers[record.module, tuple(int(number) for number in record.numbers)].append(record)
         self._rank: dict[fx.Node, int] = {}
@@ -74,10 +78,10 @@ class Origins:
             seen[key] += 1
 
     def of(self, use: SizeUse) -> int | None:
-        """The recorded number: of the same call, or failing that the same value in the same module."""
-        records = self._by_numbers[use.module, _numbers(use.node)]
-        if records:
-            return records[min(self._rank[use.node], len(records) - 1)].numbers[_position(use)]
+        """The recorded number: that of the same call or, if there is none, an equal one in the same module."""
+        calls = self._by_numbers[use.module, _numbers(use.node)]
+        if calls:
+            return calls[min(self._rank[use.node], len(calls) - 1)].numbers[_position(use)]
         numbers = [number for record in self._by_module[use.module] for number in record.numbers]
         same = [number for number in numbers if int(number) == use.value]
         tracked = [number for number in same if isinstance(number, Tracked)]
@@ -86,12 +90,12 @@ class Origins:
 
 
 def _numbers(node: fx.Node) -> tuple[int, ...]:
-    """The whole numbers of a node's arguments, in order."""
+    """The integers among a node's arguments, in order."""
     return tuple(whole_numbers((node.args, node.kwargs)))
 
 
 def _position(use: SizeUse) -> int:
-    """The position of the number in question among all those of its node."""
+    """The position of a size among all integers of its node."""
     name, index = use.argument
     place = [argument for argument, _ in operator_arguments(use.node.target)].index(name)
     before = use.node.args[:place] if place < len(use.node.args) else use.node.args
@@ -102,13 +106,21 @@ def _position(use: SizeUse) -> int:
 
 
 def _follow_shape(p: Propagation, use: SizeUse, origin: Tracked | None) -> None:
-    """A size that the code takes from a tensor: a part keeps its proportion, a whole its namesake's size."""
+    """Tie the channels of a size that the code reads off a tensor.
+
+    If it is a part of a dimension, the parts keep their proportions. If it is a whole dimension, the dimension is tied
+    to the only other one of that size in the module.
+    """
     if use.whole is not None:
         stretch = math.gcd(abs(use.value), len(use.whole))
-        p.tie_slots(use.whole, len(use.whole) // stretch, f"a part of {len(use.whole)} channels in {use.module}")
+        p.tie_slots(
+            use.whole,
+            len(use.whole) // stretch,
+            f"{use.module or 'the network'} splits {len(use.whole)} channels in fixed proportions",
+        )
         return
-    if origin is None or origin.compute({SHAPE: 7919}) != 7919:
-        return  # computed from a size, such as channels // groups: that follows by itself
+    if origin is None or origin.compute({SHAPE: PROBE_SIZE}) != PROBE_SIZE:
+        return  # computed from a size, such as channels // groups: the code adjusts it
     # `B, N, C = x.shape`: which tensor was read is not known, but in most modules only one input has that size.
     entering: list[Ids] = []
     inside: list[Ids] = []
@@ -116,19 +128,19 @@ def _follow_shape(p: Propagation, use: SizeUse, origin: Tracked | None) -> None:
         (inside if _inside(Call(tensor).module, use.module) else entering).append(lane)
     if not entering and not _passes_through(p, use):
         entering = inside
-    namesake = _only_other(p, use.lane, entering)
-    if namesake is not None:
-        p.tie_lanes(use.lane, namesake, f"{use.module} gives two tensors the size {use.value}")
+    other = _only_other(p, use.lane, entering)
+    if other is not None:
+        p.tie_lanes(use.lane, other, f"{use.module or 'the network'} gives two tensors the size {use.value}")
 
 
 def _passes_through(p: Propagation, use: SizeUse) -> bool:
-    """Whether the call's input has the very dimension already: then the size was most likely read off it."""
+    """Whether the input of the call has the same dimension: then the size was most likely read off the input."""
     sources = use.node.all_input_nodes[:1]
     return any(np.array_equal(ids_of(label), use.lane) for source in sources for label in p.labels_of(source))
 
 
 def _lanes_of_size(p: Propagation, use: SizeUse) -> Iterator[tuple[Any, Ids]]:
-    """Channel dimensions of the size in question among all activations that the module's code handles."""
+    """The channel dimensions of this size, among all activations that the module's code handles."""
     for node in use.node.graph.nodes:
         if node.op != "call_function" or not _inside(Call(node).module, use.module):
             continue
@@ -140,7 +152,7 @@ def _lanes_of_size(p: Propagation, use: SizeUse) -> Iterator[tuple[Any, Ids]]:
 
 
 def _only_other(p: Propagation, lane: Ids, candidates: list[Ids]) -> Ids | None:
-    """The one candidate with other channels than the lane's own, if there is just one."""
+    """The only candidate that holds other channels than the lane; None if there are none or several."""
     roots = p.ties.roots()
     others = {np.unique(roots[other[other >= 0]]).tobytes(): other for other in candidates}
     others.pop(np.unique(roots[lane[lane >= 0]]).tobytes(), None)
@@ -148,6 +160,7 @@ def _only_other(p: Propagation, lane: Ids, candidates: list[Ids]) -> Ids | None:
 
 
 def _inside(path: str, module: str) -> bool:
+    """Whether a path is that of a module or of one inside it."""
     return not module or path == module or path.startswith(f"{module}.")
 
 
@@ -155,14 +168,14 @@ def _inside(path: str, module: str) -> bool:
 
 
 class Solver:
-    """Finds, for every number in a module that matters, the lane it follows."""
+    """Finds for each number in a module that is a size the lane that it depends on."""
 
     def __init__(self, p: Propagation) -> None:
         self._p = p
         self.found: dict[Source, TracedSize] = {}
 
     def solve(self, use: SizeUse, origin: Tracked) -> bool:
-        """Make the argument right for every cut: False if no number can be made to follow."""
+        """Find a number in a module that makes the argument right for every cut; False if there is none."""
         if self._holds(use, origin, None):
             return True
         for source, value in origin.sources.items():
@@ -178,27 +191,30 @@ class Solver:
         return self._share(use, origin)
 
     def _keep_whole(self, size: TracedSize) -> None:
-        """A number of which the lane is a multiple: so many neighbours go together that it stays a whole one."""
+        """If the number is a fraction of the lane, tie neighbouring channels so that it stays an integer."""
         times = size.factor.denominator
         (lane,), units = self._in_units([size.lane])
         counts = np.bincount(lane[lane >= 0], minlength=units)
         if (counts % times).any() or (lane < 0).sum() % times:
             first = np.repeat(size.lane.reshape(-1, times)[:, 0], times)
-            self._p.ties.tie(first, size.lane, f"a size that is {times} times a number in {size.source.module}")
+            self._p.ties.tie(
+                first, size.lane, f"a size is {times} times a number in {size.source.module or 'the network'}"
+            )
 
     def _holds(self, use: SizeUse, origin: Tracked, guess: TracedSize | None) -> bool:
-        """Whether the code would compute the right size in random cuts, with the numbers found so far and a guess."""
+        """Whether the code would compute the right size in random cuts, given the numbers found so far and a guess."""
         sizes = {**self.found, **({guess.source: guess} if guess else {})}
         sizes = {source: size for source, size in sizes.items() if source in origin.sources}
         lanes, units = self._in_units([use.lane, *(size.lane for size in sizes.values())])
         generator = np.random.default_rng(0)
-        sign, tried = (1 if use.value > 0 else -1), 0
+        sign = 1 if use.value > 0 else -1
+        tried = 0
         for _ in range(10 * TRIALS):
             stays = np.append(generator.random(units) < generator.uniform(0.3, 0.9), True)
             kept, *follow = (int(stays[lane].sum()) for lane in lanes)
             known = {size.source: size.factor * count for size, count in zip(sizes.values(), follow, strict=True)}
             if any(value.denominator != 1 for value in known.values()):
-                continue  # no network has this cut
+                continue  # the number would not be an integer: this cut cannot occur
             tried += 1
             if origin.compute({s: int(value) for s, value in known.items()}) != sign * kept:
                 return False
@@ -207,7 +223,7 @@ class Solver:
         return tried > 0
 
     def _in_units(self, lanes: list[Ids]) -> tuple[list[Ids], int]:
-        """Lanes in numbers from 0 on, equal where channels go together; -1 stays."""
+        """Lanes as numbers of units from 0 on (-1: the index always stays), and the number of units."""
         roots = self._p.ties.roots()
         together = [np.where(lane >= 0, roots[np.maximum(lane, 0)], -1) for lane in lanes]
         distinct = np.unique(np.concatenate(together))
@@ -216,16 +232,18 @@ class Solver:
         return numbered, len(distinct)
 
     def _share(self, use: SizeUse, origin: Tracked) -> bool:
-        """One number that serves two lanes: let them shrink alike, if they hold as many units."""
+        """If one number is the size of two lanes with equally many units, tie the lanes."""
         for source in origin.sources:
             if source in self.found and len(origin.sources) == 1:
                 mine, theirs = (self._units(lane) for lane in (use.lane, self.found[source].lane))
                 if len(mine) == len(theirs):
-                    self._p.ties.tie(mine, theirs, f"one number serves two sizes in {use.module or 'the network'}")
+                    self._p.ties.tie(
+                        mine, theirs, f"one number in {use.module or 'the network'} is the size of two dimensions"
+                    )
                     return self._holds(use, origin, None)
         return False
 
     def _units(self, lane: Ids) -> Ids:
-        """One id of every unit of a lane, in order."""
+        """One id per unit of a lane, in order."""
         roots = self._p.ties.roots()
         return np.array(list(dict.fromkeys(roots[lane[lane >= 0]].tolist())), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Slicing: a copy of a network with fewer channels: weights sliced, hard-coded sizes set."""
+"""Slicing: copy a network with fewer channels, slice its weights and set its hard-coded sizes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from aacp.torch_internals import Convolution, Norm, TransposedConvolution
 
 
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
-    """A copy of the model, of the same class, with only the units that are marked."""
+    """A copy of the model, of the same class, with only the units that are marked True."""
     smaller = copy_module(model, sliced_tensors(model, graph, units))
     resize(smaller, graph, units)
     return smaller
 
 
 def resize(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> None:
-    """Set every size a module shows, or has written into it, to what its sliced weights ask for."""
+    """Set all sizes in the attributes of a sliced network to those of its weights."""
     set_sizes(model, graph, [int((units[lane] | (lane < 0)).sum()) for lane in graph.lanes])
 
 
 def set_sizes(model: nn.Module, graph: ChannelGraph, lengths: Sequence[int]) -> None:
-    """Set every size a module shows, or has written into it, to what lanes of these lengths ask for."""
+    """Set all sizes in the attributes of a network whose lanes have these lengths."""
     for size in graph.sizes:
         _set_size(model, size, lengths[size.lane] * size.times // size.over)
     for module in model.modules():
@@ -41,9 +41,13 @@ def set_sizes(model: nn.Module, graph: ChannelGraph, lengths: Sequence[int]) -> 
 def sliced_tensors(
     model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *, shared: bool = False
 ) -> dict[int, torch.Tensor]:
-    """The smaller form of every parameter, buffer and tensor attribute, by the id of the original.
+    """The sliced form of every parameter, buffer and tensor attribute, by the id of the original.
 
-    With `shared`, parameters that stay whole are the model's own, for a network that only lives for a moment.
+    Args:
+        model: the network.
+        graph: its channel graph.
+        units: a mask over all units (True: the unit stays).
+        shared: do not copy parameters that stay whole; for networks that are used briefly and never changed.
     """
     require_match(model, graph)
     stays = [(units[lane] | (lane < 0)) for lane in graph.lanes]
@@ -52,7 +56,7 @@ def sliced_tensors(
 
 
 def require_match(model: nn.Module, graph: ChannelGraph) -> None:
-    """Refuse a graph that was traced from another network."""
+    """Reject a graph that was traced from another network."""
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
     found = {name: tuple(value.shape) for name, value in named_tensors(model)}
     parameters = [tensor.name for tensor in graph.tensors if tensor.is_parameter]
@@ -67,18 +71,18 @@ def require_match(model: nn.Module, graph: ChannelGraph) -> None:
 
 
 def passing_attributes(model: nn.Module, graph: ChannelGraph) -> set[str]:
-    """What a network makes for itself while it runs, and may make anew: attributes that no channel lies along."""
+    """The names of tensors that a network may create again when it runs: plain attributes without channels."""
     return plain_attributes(model) - {tensor.name for tensor in graph.tensors if set(tensor.lanes) - {None}}
 
 
 def plain_attributes(model: nn.Module) -> set[str]:
-    """Where modules keep tensors, or None in their place, that are neither parameters nor buffers."""
-    return {
-        f"{path}.{key}" if path else key
-        for path, module in model.named_modules()
-        for key, value in vars(module).items()
-        if value is None or isinstance(value, torch.Tensor)
-    }
+    """The names of tensor attributes, or None in their place, that are neither parameters nor buffers."""
+    names: set[str] = set()
+    for path, module in model.named_modules():
+        for key, value in vars(module).items():
+            if value is None or isinstance(value, torch.Tensor):
+                names.add(f"{path}.{key}" if path else key)
+    return names
 
 
 def _sliced(
@@ -97,7 +101,7 @@ def _sliced(
 
 
 def _set_size(model: nn.Module, size: HardCodedSize, value: int) -> None:
-    """Write a number at the end of a path: attribute, index in a list, variable of a closure."""
+    """Write the number at the end of a path: an attribute, an index in a list, a variable of a closure."""
     module = model.get_submodule(size.module)
     name, *rest = size.path
     vars(module)[str(name)] = _with_number(vars(module)[str(name)], tuple(rest), value)
@@ -119,6 +123,7 @@ def size_in(model: nn.Module, size: HardCodedSize) -> int:
 
 
 def _with_number(holder: Any, path: tuple[str | int, ...], value: int) -> Any:
+    """A copy of a nested value with another number at the end of a path."""
     if not path:
         return value
     if path[0] == CLOSURE and isinstance(holder, types.FunctionType):
@@ -134,13 +139,15 @@ def _with_number(holder: Any, path: tuple[str | int, ...], value: int) -> Any:
 
 
 def _match_attributes(module: nn.Module) -> None:
-    """Make the sizes that torch's own layers show agree with their weights."""
+    """Set the sizes in the attributes of torch's own layers to those of their weights."""
     weight = getattr(module, "weight", None)
     shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else ()
     if isinstance(module, TransposedConvolution):
-        module.in_channels, module.out_channels = shape[0], shape[1] * module.groups
+        module.in_channels = shape[0]
+        module.out_channels = shape[1] * module.groups
     elif isinstance(module, Convolution):
-        module.in_channels, module.out_channels = shape[1] * module.groups, shape[0]
+        module.in_channels = shape[1] * module.groups
+        module.out_channels = shape[0]
     elif isinstance(module, nn.Linear):
         module.out_features, module.in_features = shape
     elif isinstance(module, Norm):

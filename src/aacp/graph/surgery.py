@@ -1,4 +1,4 @@
-"""Surgery: a smaller network from a network, its graph and what is kept."""
+"""Surgery: make a smaller network from a network, its channel graph and what to keep."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.errors import InvalidOption, InvalidStructure
 from aacp.graph.exported import cut_exported
-from aacp.graph.program import export
+from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
-from aacp.graph.unverified import follow
+from aacp.graph.unverified import analyse
 from aacp.modules import copy_module, positional
 from aacp.structure import Structure
 
@@ -52,6 +52,6 @@ def cut_units(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *
             "was traced on."
         )
     twin = copy_module(model).eval()
-    program = export(twin, positional(twin, example))
-    propagation, assembled = follow(program, None, twin, graph.form)
+    program = to_program(twin, positional(twin, example))
+    propagation, assembled = analyse(program, None, twin, graph.form)
     return cut_exported(twin, propagation, assembled, graph, units)

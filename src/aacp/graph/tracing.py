@@ -1,8 +1,7 @@
-"""Tracing: from a module and an example to a verified ChannelGraph."""
+"""Tracing: from a network and an example to a verified ChannelGraph."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
@@ -13,15 +12,9 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph, ChannelGroup
-from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
-from aacp.graph.assembly import Assembled
-from aacp.graph.program import export
-from aacp.graph.propagation import Propagation
-from aacp.graph.tracked import TrackedRun, run_tracked
-from aacp.graph.unverified import follow
-from aacp.graph.verification import Verifier, enliven, outputs, settle, verified
-from aacp.modules import copy_module, detach_hooks, named_tensors, positional
-from aacp.torch_internals import pytree
+from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, UntraceableModel
+from aacp.graph.unverified import trace_unverified
+from aacp.graph.verification import Verifier, randomised_copy, verified
 
 SCOPES = ("all", "inner")
 FORMS = ("module", "exported")
@@ -36,76 +29,68 @@ def trace(
     form: str = "module",
     seed: int = 0,
 ) -> ChannelGraph:
-    """The channel graph of a network, checked by cutting it at random; the model is not touched.
+    """The channel graph of a network, verified by random cuts; the model is not changed.
 
-    `example` is one input, a tuple of several, or a dictionary of them by name. `frozen` names layers or groups to
-    leave alone, with wildcards ("head.*"). `scope="inner"` also leaves residual streams alone. `form="exported"` is
-    for networks whose code cannot be repaired: `shrink` will return an exported graph, not a module of the same class.
+    Args:
+        model: the network.
+        example: one input, a tuple of several, or a dictionary of them by name.
+        frozen: layers or groups that must not be pruned, by name or with wildcards ("head.*").
+        scope: "all", or "inner" to leave residual streams unpruned.
+        form: "module", or "exported" for networks whose code does not run with other widths: `shrink` then returns a
+            graph of operators in place of a module of the same class.
+        seed: of the random cuts.
     """
     patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
-    _require("scope", scope, SCOPES)
-    _require("form", form, FORMS)
-    _require_module(model)
-    with torch.random.fork_rng(devices=_cuda_devices(model)):  # networks may draw numbers
-        bench = prepare(model, example, form, seed)
-        graph = freeze_by_name(bench.assembled.graph, patterns)
+    _require_choice("scope", scope, SCOPES)
+    _require_choice("form", form, FORMS)
+    _require_traceable(model)
+    with torch.random.fork_rng(devices=_cuda_devices(model)):  # networks may draw random numbers
+        verifier = prepare(model, example, form, seed)
+        graph = freeze_by_name(verifier.assembled.graph, patterns)
         if scope == "inner":
-            graph = graph.freeze(dict.fromkeys(_streams(bench), "residual stream, left alone by scope='inner'"))
-        graph = verified(bench, graph, seed)
+            graph = graph.freeze(dict.fromkeys(_streams(verifier), "residual stream, left alone by scope='inner'"))
+        graph = verified(verifier, graph, seed)
     require_something_free(graph, type(model).__name__)
     return graph
 
 
 def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0) -> ChannelGraph:
-    """The graph with every group frozen that the network does not survive losing channels of; `trace` calls this.
+    """The graph with every group frozen whose channels cannot be removed without an error; `trace` calls this.
 
-    Every free group loses channels at random, and the outputs are compared with those of the masked original. On a
-    difference the guilty group is found by bisection and frozen, with the difference as its reason.
+    Every free group loses random channels, and the outputs are compared with those of the masked original. If they
+    differ, the responsible group is found by bisection and frozen, with the difference as the reason.
     """
-    _require_module(model)
+    _require_traceable(model)
     with torch.random.fork_rng(devices=_cuda_devices(model)):
-        bench = prepare(model, example, graph.form, seed)
-        ours = bench.assembled.graph
+        verifier = prepare(model, example, graph.form, seed)
+        ours = verifier.assembled.graph
         if [(g.name, g.width) for g in ours.groups] != [(g.name, g.width) for g in graph.groups]:
-            raise GraphMismatch(f"The graph is not one of this {type(model).__name__}. Trace the network again.")
-        return verified(bench, graph, seed)
+            raise GraphMismatch(
+                f"The graph was traced from another network, not from this {type(model).__name__}. "
+                "Trace the network again."
+            )
+        return verified(verifier, graph, seed)
 
 
 def prepare(
     model: nn.Module, example: Any, form: str = "module", seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Verifier:
-    """Trace a copy of the model with lively weights, ready for verification."""
-    propagation, assembled, converted = followed(model, example, form, dtype)
-    twin = lively_twin(model, converted, seed, dtype)
+    """Trace a copy of the model with random weights, ready for verification.
+
+    Args:
+        model: the network; it is not changed.
+        example: what to call it with.
+        form: "module" or "exported", as for `trace`.
+        seed: of the random weights.
+        dtype: the floating-point type in which outputs are compared.
+    """
+    propagation, assembled, arguments = trace_unverified(model, example, form, dtype)
+    twin = randomised_copy(model, arguments, seed, dtype)
     in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
-    return Verifier(twin, propagation, assembled, converted, dtype, in_double)
+    return Verifier(twin, propagation, assembled, arguments, dtype, in_double)
 
 
-def followed(
-    model: nn.Module, example: Any, form: str = "module", dtype: torch.dtype = torch.float32
-) -> tuple[Propagation, Assembled, tuple[Any, ...]]:
-    """What tracing finds before anything is verified, and the example as arguments of one type."""
-    arguments = positional(model, example)
-    # A copy for each use: networks that keep caches are not the same after they have run.
-    run = run_example(_twin(model), arguments)
-    converted = _converted(arguments, dtype)
-    program = export(_twin(model, dtype), converted)
-    return *follow(program, run, model, form), converted
-
-
-def lively_twin(model: nn.Module, converted: tuple[Any, ...], seed: int, dtype: torch.dtype) -> nn.Module:
-    """A copy in evaluation mode with weights under which every channel shows in the output."""
-    rehearsal, twin = _twin(model, dtype), _twin(model, dtype)
-    enliven(rehearsal, seed)
-    settle(rehearsal, converted)
-    settled = dict(named_tensors(rehearsal))
-    for name, value in named_tensors(twin):
-        if name in settled and settled[name].shape == value.shape:
-            value.data.copy_(settled[name])
-    return twin
-
-
-def _require_module(model: nn.Module) -> None:
+def _require_traceable(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise InvalidOption(f"The model is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
     if isinstance(model, torch.jit.ScriptModule):
@@ -116,20 +101,7 @@ def _require_module(model: nn.Module) -> None:
         if nn.parameter.is_lazy(value):
             raise UntraceableModel(f"{name} has no shape yet. Run the network once on an input, then trace it.")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise UntraceableModel(f"{name} holds values that are not finite. Load weights that are, then trace again.")
-
-
-def _twin(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
-    """A copy in evaluation mode that shares nothing with the model, all its numbers of one type."""
-    twin = copy_module(model).eval()
-    detach_hooks(twin)
-    if dtype is not None:
-        twin.to(dtype)
-        for module in twin.modules():
-            for key, value in vars(module).items():
-                if isinstance(value, torch.Tensor) and value.is_floating_point():
-                    vars(module)[key] = value.to(dtype)
-    return twin
+            raise UntraceableModel(f"{name} holds values that are not finite. Load finite weights, then trace again.")
 
 
 def _cuda_devices(model: nn.Module) -> list[int]:
@@ -137,42 +109,17 @@ def _cuda_devices(model: nn.Module) -> list[int]:
     return sorted({value.device.index or 0 for value in model.parameters() if value.device.type == "cuda"})
 
 
-def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
-    """Run the copy once on the example: says what is wrong with either, and records where sizes come from."""
-    tensors = outputs(arguments)
-    if not tensors or not all(tensor.numel() and torch.isfinite(tensor).all() for tensor in tensors):
-        raise InvalidExample("The example is no tensor, or an empty or infinite one. Give a batch of real inputs.")
-    try:
-        run = run_tracked(model, copy.deepcopy(arguments))
-    except Exception as error:  # whatever the model's own code raises
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-        raise InvalidExample(
-            f"{type(model).__name__} does not run on the example of shape {shapes}: {first_line(error)}. "
-            "Give an example that the network accepts; several inputs go in a tuple."
-        ) from error
-    if not outputs(run.output):
-        raise InvalidExample(f"{type(model).__name__} returns no tensor on the example. Trace a network that does.")
-    return run
-
-
-def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
-    def convert(leaf: Any) -> Any:
-        return leaf.detach().to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
-
-    result: tuple[Any, ...] = pytree.tree_map(convert, arguments)
-    return result
-
-
-def _streams(bench: Verifier) -> set[str]:
-    """The groups with channels that a sum joins."""
-    graph, units = bench.assembled.graph, bench.assembled.unit_of_id
-    joined = [units[ids[ids >= 0]] for ids in bench.propagation.streams]
+def _streams(verifier: Verifier) -> set[str]:
+    """The names of the groups with channels that are added to others."""
+    graph = verifier.assembled.graph
+    units = verifier.assembled.unit_of_id
+    joined = [units[ids[ids >= 0]] for ids in verifier.propagation.streams]
     flat = np.concatenate([*joined, np.zeros(0, dtype=np.int64)])
     return {graph.groups[group].name for group in np.unique(graph.unit_groups[flat[flat >= 0]])}
 
 
 def freeze_by_name(graph: ChannelGraph, patterns: tuple[str, ...]) -> ChannelGraph:
-    """Freeze the groups whose name, or one of whose layers, matches a pattern."""
+    """Freeze the groups whose name, or the name of one of whose layers, matches a pattern."""
     reasons: dict[str, str] = {}
     for pattern in patterns:
         found = [group.name for group in graph.groups if _matches(pattern, _paths(graph, group))]
@@ -193,12 +140,13 @@ def _matches(pattern: str, paths: list[str]) -> bool:
     return pattern in paths or any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*") for path in paths)
 
 
-def _require(name: str, value: str, choices: tuple[str, ...]) -> None:
+def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InvalidOption(f"{name}={value!r} is not known. Choose {' or '.join(map(repr, choices))}.")
 
 
 def require_something_free(graph: ChannelGraph, name: str) -> None:
+    """Reject a graph in which every group is frozen."""
     if not graph.free:
         why = "; ".join(dict.fromkeys(f"{group.name}: {group.frozen}" for group in graph.groups[:3]))
         raise NothingToPrune(f"No channel of {name} can be pruned ({why}). Freeze less, or change these parts.")

@@ -1,8 +1,8 @@
-"""Tracked: whole numbers that remember which attributes of which modules they came from.
+"""Tracked: integers that remember which attributes of which modules they were computed from.
 
-A network's code may hold sizes as numbers: `self.width`, `self.split_sizes`, a variable a lambda has closed over.
-Before a cut network can run, those that follow a cut dimension must change. To know which, the network is run once
-with every number in its modules replaced by a `Tracked` one, and every torch call is recorded with its numbers.
+A network's code may hold sizes as numbers: `self.width`, `self.split_sizes`, a variable in the closure of a lambda.
+Before a cut network can run, the numbers that depend on a cut dimension must change. To find them, the network is run
+once with every integer in its modules replaced by a `Tracked` one, and every torch call is recorded with its integers.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from aacp.modules import closure_of, with_closure
 
 @dataclass(frozen=True)
 class Source:
-    """Where a number lives: a path inside a module, as in `HardCodedSize`."""
+    """The place of a number: a module and a path inside it, as in `HardCodedSize`."""
 
     module: str
     path: tuple[str | int, ...]
 
 
-SHAPE = Source("", ("shape",))  # numbers read off a tensor follow every cut by themselves
+SHAPE = Source("", ("shape",))  # the source of all numbers read off a tensor's shape: they need no adjustment
 
 
 class Tracked(int):
-    """A whole number, the sources it was computed from, and how."""
+    """An integer, the sources that it was computed from, and the computation."""
 
-    sources: Mapping[Source, int]  # with the value each had
-    compute: Callable[[Mapping[Source, int]], int]
+    sources: Mapping[Source, int]  # and the value that each had
+    compute: Callable[[Mapping[Source, int]], int]  # the integer that other values of the sources would give
 
     @classmethod
     def at(cls, value: int, source: Source) -> Tracked:
+        """An integer that was read from a source."""
         return cls._make(value, {source: value}, lambda values: values.get(source, value))
 
     @classmethod
@@ -49,15 +50,18 @@ class Tracked(int):
         cls, value: int, sources: Mapping[Source, int], compute: Callable[[Mapping[Source, int]], int]
     ) -> Tracked:
         self = cls(value)
-        self.sources, self.compute = sources, compute
+        self.sources = sources
+        self.compute = compute
         return self
 
 
 def _arithmetic(function: Callable[[int, int], int], reflected: bool) -> Callable[[Tracked, Any], Any]:
+    """The method of `Tracked` for an operator such as +, or for its reflected form (`2 + tracked`)."""
+
     def method(self: Tracked, other: Any) -> Any:
         value = function(_untracked(other), int(self)) if reflected else function(int(self), _untracked(other))
         if type(value) is not int:
-            return value  # a float, or NotImplemented: the trail ends here
+            return value  # a float or NotImplemented, which are not tracked
         sources = {**self.sources, **(other.sources if isinstance(other, Tracked) else {})}
 
         def compute(values: Mapping[Source, int]) -> int:
@@ -88,7 +92,7 @@ def _untracked(value: Any) -> Any:
 
 @dataclass
 class TorchCall:
-    """One torch call: the module whose code made it, and its whole numbers in order."""
+    """One torch call: the module whose code made it, and the integers among its arguments, in order."""
 
     module: str
     numbers: list[int]
@@ -96,12 +100,12 @@ class TorchCall:
 
 @dataclass
 class CallRecorder(TorchFunctionMode):
-    """Records every torch call with its numbers; sizes read off tensors are tracked as such."""
+    """Records every torch call with its integers, and tracks integers that are read off tensor shapes."""
 
     counter: FlopCounterMode
-    records: list[TorchCall] = field(default_factory=list)
-    fused: list[bool] = field(default_factory=list)  # for each attention: whether the counter passed over it
-    stack: list[str] = field(default_factory=lambda: [""])
+    calls: list[TorchCall] = field(default_factory=list)
+    fused: list[bool] = field(default_factory=list)  # for each attention: whether the counter ignored it
+    stack: list[str] = field(default_factory=lambda: [""])  # the paths of the modules that are running
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -110,7 +114,7 @@ class CallRecorder(TorchFunctionMode):
         kwargs = kwargs or {}
         numbers = list(whole_numbers((args, kwargs)))
         if numbers:
-            self.records.append(TorchCall(self.stack[-1], numbers))
+            self.calls.append(TorchCall(self.stack[-1], numbers))
         is_attention = func is nn.functional.scaled_dot_product_attention
         before = self.counter.get_total_flops() if is_attention else 0
         result = func(*_plain(args), **_plain(kwargs))
@@ -124,7 +128,7 @@ class CallRecorder(TorchFunctionMode):
 
 
 def whole_numbers(value: Any) -> Iterator[int]:
-    """All whole numbers in nested arguments, in order."""
+    """All integers in nested arguments, in order."""
     if isinstance(value, int) and not isinstance(value, bool):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -137,6 +141,7 @@ def whole_numbers(value: Any) -> Iterator[int]:
 
 
 def _plain(value: Any) -> Any:
+    """Nested arguments with plain integers in place of tracked ones."""
     if type(value) in (tuple, list):
         return type(value)(_plain(item) for item in value)
     if isinstance(value, torch.Size):
@@ -150,25 +155,26 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What one run of a network showed."""
+    """The observations of one run of a network."""
 
     output: Any
-    records: list[TorchCall]
-    fused: list[bool]  # for each attention in order: whether torch's counter passed over its kernel
+    calls: list[TorchCall]
+    fused: list[bool]  # for each attention in order: whether torch's counter ignored its kernel
     macs: int  # as torch counts them
 
 
 def run_tracked(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
-    """Run the model once and watch; its numbers are as before afterwards."""
+    """Run the model once and record its torch calls; its attributes are restored afterwards."""
     counter = FlopCounterMode(display=False)
     recorder = CallRecorder(counter)
     with _tracked_numbers(model), _module_stack(model, recorder.stack), torch.no_grad(), counter, recorder:
         output = model(*arguments)
-    return TrackedRun(output, recorder.records, recorder.fused, int(counter.get_total_flops()) // 2)
+    return TrackedRun(output, recorder.calls, recorder.fused, int(counter.get_total_flops()) // 2)
 
 
 @contextmanager
 def _tracked_numbers(model: nn.Module) -> Iterator[None]:
+    """Replace every integer in the attributes of the modules by a tracked one, then restore them."""
     replaced: list[tuple[nn.Module, str, Any]] = []
     try:
         for path, module in model.named_modules():
@@ -183,11 +189,11 @@ def _tracked_numbers(model: nn.Module) -> Iterator[None]:
             vars(module)[key] = value
 
 
-_BOOKKEEPING = frozenset(vars(nn.Module()))
+_BOOKKEEPING = frozenset(vars(nn.Module()))  # attributes that every module has: they hold no sizes
 
 
 def _track(value: Any, source: Source, depth: int = 0) -> Any:
-    """The same value with tracked numbers, or None if it holds none."""
+    """The same value with tracked integers; None if it holds no integers."""
 
     def inner(key: str | int, item: Any) -> Any:
         return _track(item, Source(source.module, (*source.path, key)), depth + 1)
@@ -211,7 +217,7 @@ def _track(value: Any, source: Source, depth: int = 0) -> Any:
 def _replaced(
     items: Mapping[Any, Any], track: Callable[[Any, Any], Any], build: Callable[[dict[Any, Any]], Any]
 ) -> Any:
-    """A container built anew from its items, tracked where they can be; None if none can."""
+    """A container rebuilt from its items with tracked integers; None if no item holds integers."""
     tracked = {key: track(key, item) for key, item in items.items() if isinstance(key, (str, int))}
     if all(item is None for item in tracked.values()):
         return None
@@ -219,25 +225,25 @@ def _replaced(
 
 
 def is_settings(value: Any) -> bool:
-    """Whether a value is an object that only holds other values: a dataclass, a namespace, a configuration."""
+    """Whether an object only holds other values: a dataclass, a namespace, a configuration."""
     plain = hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module, torch.Tensor, types.ModuleType))
     return plain and not callable(value)
 
 
 def with_fields(value: Any, fields: Mapping[str, Any]) -> Any:
-    """A shallow copy of an object with other values in its fields, frozen or not."""
+    """A shallow copy of an object with some fields replaced; frozen dataclasses too."""
     twin = copy.copy(value)
     for name, item in fields.items():
         object.__setattr__(twin, name, item)
     return twin
 
 
-CLOSURE = "<closure>"  # the step of a path that leads from a function to a variable it has closed over
+CLOSURE = "<closure>"  # the step of a path from a function to a variable in its closure
 
 
 @contextmanager
 def _module_stack(model: nn.Module, stack: list[str]) -> Iterator[None]:
-    """Keep the path of the module that is running on top of `stack`."""
+    """Keep the path of the running module at the end of `stack`."""
     handles = []
     for path, module in model.named_modules():
 

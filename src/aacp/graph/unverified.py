@@ -1,66 +1,155 @@
-"""Following: from a program to a channel graph, not yet verified."""
+"""Tracing without verification: from a network and an example to a channel graph that is not yet checked."""
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+import torch
 from torch import nn
 
-from aacp.errors import NothingToPrune
+from aacp.errors import InvalidExample, NothingToPrune, first_line
 from aacp.graph.assembly import Assembled, assemble
-from aacp.graph.program import Program
+from aacp.graph.examples import tensors_in
+from aacp.graph.program import Program, to_program
 from aacp.graph.propagation import UNCOUNTED, Propagation, TracedLayer
 from aacp.graph.rules import RULES
 from aacp.graph.sizes import resolve_sizes
-from aacp.graph.tracked import TrackedRun
-from aacp.modules import named_tensors
+from aacp.graph.tracked import TrackedRun, run_tracked
+from aacp.modules import copy_module, detach_hooks, named_tensors, positional
+from aacp.torch_internals import pytree
+
+MAX_PASSES = 3  # over the program, each with other choices for split dimensions
 
 
-def follow(program: Program, run: TrackedRun | None, model: nn.Module, form: str) -> tuple[Propagation, Assembled]:
-    """Carry labels through the program; where a split proves unlucky, once more with another factor."""
-    avoided: dict[str, set[int]] = {}
-    for _ in range(3):
-        propagation = Propagation(program, run.fused if run is not None else (), avoided=avoided)
-        propagation.run(RULES)
-        if not propagation.regretted:
-            break
-        for name, dim in propagation.regretted.items():
-            avoided.setdefault(name, set()).add(dim)
+def trace_unverified(
+    model: nn.Module, example: Any, form: str = "module", dtype: torch.dtype = torch.float32
+) -> tuple[Propagation, Assembled, tuple[Any, ...]]:
+    """What tracing finds before anything is verified.
+
+    Args:
+        model: the network; it is not changed.
+        example: what to call it with.
+        form: "module" or "exported", as for `trace`.
+        dtype: the floating-point type in which the network and the example are analysed.
+
+    Returns:
+        The propagation, the assembled graph, and the example as positional arguments of this type.
+    """
+    arguments = positional(model, example)
+    # One copy for each use: networks that keep caches are not the same after they have run.
+    run = run_example(evaluation_copy(model), arguments)
+    converted = _converted(arguments, dtype)
+    program = to_program(evaluation_copy(model, dtype), converted)
+    propagation, assembled = analyse(program, run, model, form)
+    return propagation, assembled, converted
+
+
+def analyse(program: Program, run: TrackedRun | None, model: nn.Module, form: str) -> tuple[Propagation, Assembled]:
+    """Propagate labels through a program and assemble the groups.
+
+    Args:
+        program: the network as operator calls.
+        run: what a run of the network showed; without it, the costs and the sizes in the code are not looked at.
+        model: the network itself.
+        form: "module" or "exported", as for `trace`.
+    """
+    propagation = _propagate(program, run)
+    sizes = []
     if run is not None:
-        _agree_on_macs(propagation, run.macs)
-        _name_unused(propagation, model)
-    sizes = resolve_sizes(propagation, run.records) if run is not None and form == "module" else []
+        _compare_macs(propagation, run.macs)
+        _note_unused(propagation, model)
+        if form == "module":
+            sizes = resolve_sizes(propagation, run.calls)
     if not any(layer.kind.startswith("conv") for layer in propagation.layers):
         raise NothingToPrune(
-            f"{type(model).__name__} has no convolution on the way from its inputs to its outputs. "
+            f"{type(model).__name__} has no convolution between its inputs and its outputs. "
             "Channel pruning needs a convolutional network."
         )
     return propagation, assemble(propagation, model, sizes, form)
 
 
-def _agree_on_macs(p: Propagation, counted: int) -> None:
-    """Check our count against torch's, and say where the two part.
+def _propagate(program: Program, run: TrackedRun | None) -> Propagation:
+    """Propagate labels; if a later operator rejects how a dimension was split, start again with another split."""
+    excluded: dict[str, set[int]] = {}
+    for _ in range(MAX_PASSES):
+        propagation = Propagation(program, run.fused if run is not None else (), excluded_splits=excluded)
+        propagation.run(RULES)
+        if not propagation.rejected_splits:
+            break
+        for name, dim in propagation.rejected_splits.items():
+            excluded.setdefault(name, set()).add(dim)
+    return propagation
 
-    Its counter passes over some fused attention: so do we. It looks into operators that have no rule here: what goes
-    into those is frozen, so their cost is fixed.
+
+def _compare_macs(p: Propagation, counted: int) -> None:
+    """Compare our count with torch's, and account for the difference.
+
+    Torch's counter ignores some fused attention kernels, and so do we. It counts inside operators that have no rule
+    here: what enters those is frozen, so their cost is constant.
     """
     kinds = {UNCOUNTED}
     if sum(layer.macs for layer in p.layers if layer.kind not in (UNCOUNTED, "attention")) == counted:
-        kinds.add("attention")  # inside torch's own attention module, which hides its calls from us
+        kinds.add("attention")  # inside torch's own attention module, which hides its calls from the recorder
     fused = sum(layer.macs for layer in p.layers if layer.kind in kinds)
     if fused:
         p.layers = [layer for layer in p.layers if layer.kind not in kinds]
-        p.notes.append(f"{fused:,} MACs of fused attention are left out, as by torch's counter on this device")
+        p.notes.append(f"{fused:,} MACs of fused attention are not counted, as by torch's counter on this device")
     ours = sum(layer.macs for layer in p.layers)
     if ours < counted:
-        rest = TracedLayer("operators without a rule", "other", (), (), None, None, counted - ours, ())
-        p.layers.append(rest)
+        p.layers.append(TracedLayer("operators without a rule", "other", (), (), None, None, counted - ours, ()))
     elif ours > counted:
-        p.notes.append(f"torch counts {counted:,} MACs where we count {ours:,}")
+        p.notes.append(f"torch counts {counted:,} MACs, but aacp counts {ours:,}")
 
 
-def _name_unused(p: Propagation, model: nn.Module) -> None:
-    """Say which parameters evaluation mode never uses: nothing is known of the channels they read."""
+def _note_unused(p: Propagation, model: nn.Module) -> None:
+    """Note the parameters that evaluation mode does not use: which channels they read is not known."""
     used = {p.program.tensors.get(node.name) for node in p.program.graph.nodes if node.users}
     names = [name for name, value in named_tensors(model) if isinstance(value, nn.Parameter) and name not in used]
     if names:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        p.notes.append(f"not used in evaluation mode, and kept whole: {shown}; what they read must be frozen by hand")
+        p.notes.append(f"not used in evaluation mode and not pruned: {shown}; freeze the channels that they read")
+
+
+# -- the network and its example --------------------------------------------------------------------------------------
+
+
+def evaluation_copy(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+    """A copy in evaluation mode that shares nothing with the model, with all its numbers of one type if given."""
+    twin = copy_module(model).eval()
+    detach_hooks(twin)
+    if dtype is not None:
+        twin.to(dtype)
+        for module in twin.modules():
+            for key, value in vars(module).items():
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
+                    vars(module)[key] = value.to(dtype)
+    return twin
+
+
+def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
+    """Run a copy of the network once on the example, recording its torch calls; reject what does not run."""
+    tensors = tensors_in(arguments)
+    if not tensors or not all(tensor.numel() and torch.isfinite(tensor).all() for tensor in tensors):
+        raise InvalidExample(
+            "The example holds no tensor, or one that is empty or not finite. Give a batch of real inputs."
+        )
+    try:
+        run = run_tracked(model, copy.deepcopy(arguments))
+    except Exception as error:  # whatever the model's own code raises
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise InvalidExample(
+            f"{type(model).__name__} does not run on the example of shape {shapes}: {first_line(error)}. "
+            "Give an example that the network accepts; several inputs go in a tuple."
+        ) from error
+    if not tensors_in(run.output):
+        raise InvalidExample(f"{type(model).__name__} returns no tensor on the example. Trace a network that does.")
+    return run
+
+
+def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+    def convert(leaf: Any) -> Any:
+        return leaf.detach().to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+    result: tuple[Any, ...] = pytree.tree_map(convert, arguments)
+    return result

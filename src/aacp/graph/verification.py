@@ -16,48 +16,53 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.errors import UntraceableModel, first_line
 from aacp.graph.assembly import Assembled
+from aacp.graph.examples import tensors_in
 from aacp.graph.exported import cut_exported
 from aacp.graph.masking import MaskedRun
 from aacp.graph.propagation import Propagation
 from aacp.graph.slicing import cut
-from aacp.torch_internals import BatchNorm, own_buffers, own_parameters, pytree
+from aacp.graph.unverified import evaluation_copy
+from aacp.modules import named_tensors
+from aacp.torch_internals import BatchNorm, own_buffers, own_parameters
 
-# Of how much the output varies. Rounding stays below, a wrong channel far above: weights are made lively first.
+# Largest allowed difference, as a share of how much the output varies. Rounding errors stay below; a wrong channel is
+# far above, because the weights are random.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
-# An output that varies by less than this share of its size is held against that share. Times the tolerance in double
-# precision it is far above rounding, and far below what a mistake does to a single number.
-LEAST = 1e-3
-OUTLIERS = 0.25  # of the elements do not count as variation: fills such as -1e9, boxes beside probabilities
+# Lower bound of the scale that differences are divided by, as a share of the value: it keeps nearly constant outputs
+# from being judged by their rounding errors. Times the tolerance in double precision it is far above rounding.
+RELATIVE_FLOOR = 1e-3
+# Share of the elements that is left out of the variation: fill values such as -1e9, boxes beside probabilities.
+OUTLIER_SHARE = 0.25
 
 
 @dataclass
 class Verifier:
-    """A network set up for comparison: traced, with lively weights, on one example."""
+    """A traced network with random weights, and an example on which to compare its cuts with its masked runs."""
 
     model: nn.Module
     propagation: Propagation
     assembled: Assembled
     arguments: tuple[Any, ...]
     dtype: torch.dtype
-    in_double: Callable[[], Verifier]  # the same in double precision, for when rounding and mistakes look alike
+    in_double: Callable[[], Verifier]  # the same in double precision, where single precision cannot decide
 
     def difference(self, graph: ChannelGraph, trial: KeptByGroup, groups: Sequence[str]) -> str | None:
-        """How the network differs from the masked original when the named groups are cut so, None if it does not."""
+        """How the network differs from the masked original if the named groups are cut; None if it does not."""
         named = {name: trial[name] for name in groups}
         return self.difference_when(graph, graph.kept_units(named))
 
     def difference_when(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> str | None:
-        """How the network with only these units differs from the masked original."""
+        """How the network with only these units differs from the masked original; None if it does not."""
         found = self._difference(graph, units)
         if isinstance(found, str):
             return found
         if found <= TOLERANCE[self.dtype]:
             return None
         if self.dtype != torch.float64:
-            try:  # single precision cannot always tell rounding from a mistake
+            try:  # single precision cannot always distinguish rounding from a mistake
                 return self.in_double().difference_when(graph, units)
-            except UntraceableModel:  # code that insists on single precision: better freeze too much than too little
-                return f"outputs differ by {found:.1e} of their scale, and it does not run in double precision"
+            except UntraceableModel:  # its code needs single precision: freeze, to be safe
+                return f"outputs differ by {found:.1e} of their scale, and the network does not run in double precision"
         return f"outputs differ by {found:.1e} of their scale"
 
     def _cut(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
@@ -67,26 +72,21 @@ class Verifier:
 
     def _difference(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> float | str:
         stays = np.append(units, True)[self.assembled.unit_of_id]
-        inputs = [leaf for leaf in pytree.tree_leaves(self.arguments) if isinstance(leaf, torch.Tensor)]
+        inputs = list(tensors_in(self.arguments))
         with torch.no_grad():
             try:
                 smaller = self._cut(graph, units)
-                found = outputs(smaller(*copy.deepcopy(self.arguments)))
+                found = tensors_in(smaller(*copy.deepcopy(self.arguments)))
                 expected = MaskedRun(self.propagation, stays)(self.model, copy.deepcopy(inputs))
             except Exception as error:  # whatever the model's own code raises on sizes it does not expect
                 return first_line(error)
         return compare(expected, found)
 
 
-def outputs(value: Any) -> list[torch.Tensor]:
-    """The tensors a network returns, whatever they are wrapped in."""
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+def compare(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float | str:
+    """The largest difference relative to how much its tensor varies, or a description of what else is wrong.
 
-
-def compare(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | str:
-    """The largest difference relative to how much its tensor varies, or in words what else is wrong.
-
-    Elements that are equal, infinite ones too, say nothing of how much the others vary.
+    Elements that are equal, infinite ones too, are left out when the variation is measured.
     """
     if [tensor.shape for tensor in expected] != [tensor.shape for tensor in found]:
         return f"output shapes {[tuple(t.shape) for t in found]} instead of {[tuple(t.shape) for t in expected]}"
@@ -94,18 +94,19 @@ def compare(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | 
     for one, other in zip(map(_as_floats, expected), map(_as_floats, found), strict=True):
         apart = one != other
         if apart.any():
-            values, error = one[apart], (one[apart] - other[apart]).abs()
-            scale = (LEAST * values.abs()).clamp(min=max(_variation(values), 1e-300))
+            values = one[apart]
+            error = (values - other[apart]).abs()
+            scale = (RELATIVE_FLOOR * values.abs()).clamp(min=max(_variation(values), 1e-300))
             worst = (error / scale).max().item()
             largest = max(largest, worst if math.isfinite(worst) else math.inf)
     return largest
 
 
 def _variation(values: torch.Tensor) -> float:
-    """How far values lie from their median, but for the outliers among them."""
+    """How far values lie from their median, without the outliers among them."""
     far = (values - values.median()).abs()
     far = far[far > 0]
-    return far.kthvalue(math.ceil((1 - OUTLIERS) * len(far))).values.item() if len(far) else 0.0
+    return far.kthvalue(math.ceil((1 - OUTLIER_SHARE) * len(far))).values.item() if len(far) else 0.0
 
 
 def _as_floats(tensor: torch.Tensor) -> torch.Tensor:
@@ -116,64 +117,95 @@ def _as_floats(tensor: torch.Tensor) -> torch.Tensor:
 
 # -- cuts -------------------------------------------------------------------------------------------------------------
 
-KeptByGroup = dict[str, NDArray[np.int64]]  # what each group keeps
+KeptByGroup = dict[str, NDArray[np.int64]]  # the indices of the units that each group keeps
 
 
 def random_cuts(graph: ChannelGraph, seed: int) -> list[KeptByGroup]:
-    """Cuts that leave a mistake little room to hide.
+    """Four cuts that are likely to reveal a mistake.
 
-    Between the first two every channel of every group is absent once, in the third many groups keep no more than an
-    eighth, and in each of them some groups stay whole beside others that do not. In the last all groups keep the same
-    number, which code that compares widths (`if x.shape == y.shape`) would take for something else.
+    Each channel of each group is absent from the first cut or from the second. In the third, many groups keep at most
+    an eighth. In each of these three, some groups stay whole. In the fourth, all groups keep the same number of units,
+    because code that compares widths (`if x.shape == y.shape`) may then behave differently.
     """
     generator = np.random.default_rng(seed)
-    first, second, third, equal = KeptByGroup(), KeptByGroup(), KeptByGroup(), KeptByGroup()
+    first: KeptByGroup = {}
+    second: KeptByGroup = {}
+    third: KeptByGroup = {}
+    equal: KeptByGroup = {}
     same = min((group.width for group in graph.free if group.width >= 8), default=2) // 2
     for group in graph.free:
         order = generator.permutation(group.width)
         count = int(np.clip(round(group.width * generator.uniform(0.25, 0.75)), 1, max(1, group.width - 1)))
         parts = [np.sort(order[:count]), np.sort(order[count:])]
         whole = np.arange(group.width)
-        first[group.name], second[group.name] = (
-            (parts[0], parts[1] if len(parts[1]) else whole) if generator.random() > 0.2 else (whole, parts[0])
-        )
+        if generator.random() > 0.2:
+            first[group.name] = parts[0]
+            second[group.name] = parts[1] if len(parts[1]) else whole
+        else:
+            first[group.name] = whole
+            second[group.name] = parts[0]
         few = np.sort(order[: max(1, group.width // 8)])
         third[group.name] = [few, parts[0], whole][generator.choice(3, p=[0.4, 0.4, 0.2])]
         equal[group.name] = np.sort(order[:same]) if group.width > same else whole
     return [first, second, third, equal]
 
 
-def verified(bench: Verifier, graph: ChannelGraph, seed: int) -> ChannelGraph:
-    """The graph with every group frozen whose cut the network does not survive."""
+def verified(verifier: Verifier, graph: ChannelGraph, seed: int) -> ChannelGraph:
+    """The graph with every group frozen whose cut makes the network fail or compute something else."""
     for trial in random_cuts(graph, seed):
         while True:
             free = [group.name for group in graph.free]
-            if not free or bench.difference(graph, trial, free) is None:
+            if not free or verifier.difference(graph, trial, free) is None:
                 break
-            culprit, trouble = _culprit(bench, graph, trial, free)
-            graph = graph.freeze({culprit: f"cutting it breaks the network ({trouble})"})
+            culprit, difference = _culprit(verifier, graph, trial, free)
+            graph = graph.freeze({culprit: f"cutting it breaks the network ({difference})"})
     return graph
 
 
-def _culprit(bench: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: list[str]) -> tuple[str, str]:
-    """The last group of the shortest run of groups that fails together."""
-    good, bad = 0, len(free)
-    trouble = ""
+def _culprit(verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: list[str]) -> tuple[str, str]:
+    """The group to freeze, and the difference: the last of the shortest list of leading groups that fails."""
+    good = 0  # the first `good` groups can be cut together
+    bad = len(free)  # the first `bad` groups cannot
+    difference = ""
     while bad - good > 1:
         middle = (good + bad) // 2
-        found = bench.difference(graph, trial, free[:middle])
-        good, bad, trouble = (middle, bad, trouble) if found is None else (good, middle, found)
-    return free[bad - 1], trouble or bench.difference(graph, trial, free[:bad]) or ""
+        found = verifier.difference(graph, trial, free[:middle])
+        if found is None:
+            good = middle
+        else:
+            bad = middle
+            difference = found
+    return free[bad - 1], difference or verifier.difference(graph, trial, free[:bad]) or ""
 
 
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
-def enliven(model: nn.Module, seed: int) -> None:
-    """Give the network weights under which every channel shows in the output.
+def randomised_copy(model: nn.Module, arguments: tuple[Any, ...], seed: int, dtype: torch.dtype) -> nn.Module:
+    """A copy in evaluation mode with random weights under which every channel affects the output.
 
-    Trained or fresh weights may hide mistakes: scales of zero, saturated units, signals that fade with depth.
-    Structure is all that is verified, so weights are drawn anew, to keep signals at about unit size.
+    Args:
+        model: the network; it is not changed.
+        arguments: what to call it with, of the given type.
+        seed: of the weights.
+        dtype: the floating-point type of the copy.
+    """
+    twin = evaluation_copy(model, dtype)
+    source = evaluation_copy(model, dtype)  # it runs once for its statistics, which may change caches that it keeps
+    randomise_weights(source, seed)
+    set_norm_statistics(source, arguments)
+    values = dict(named_tensors(source))
+    for name, value in named_tensors(twin):
+        if name in values and values[name].shape == value.shape:
+            value.data.copy_(values[name])
+    return twin
+
+
+def randomise_weights(model: nn.Module, seed: int) -> None:
+    """Replace the weights of a network by random ones that keep signals at about unit size.
+
+    Trained or fresh weights may hide mistakes: scales of zero, saturated units, signals that vanish with depth. Only
+    the structure is verified, so any weights will do.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -193,21 +225,21 @@ def enliven(model: nn.Module, seed: int) -> None:
                 value.data.copy_(drawn(value, -1.0, 1.0) * math.sqrt(6 / fan_in))
 
 
-def settle(model: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Give every batch norm the statistics of what reaches it, so that signals neither grow nor fade with depth."""
+def set_norm_statistics(model: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Give every batch norm the statistics of its inputs, so that signals neither grow nor vanish with depth."""
 
     def take_statistics(norm: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         spread, mean = torch.var_mean(inputs[0], [d for d in range(inputs[0].dim()) if d != 1], correction=0)
         if isinstance(norm.running_mean, torch.Tensor) and isinstance(norm.running_var, torch.Tensor):
             norm.running_mean.copy_(mean)
-            norm.running_var.copy_(spread + 0.1)  # where nothing varies, nothing may be blown up
+            norm.running_var.copy_(spread + 0.1)  # avoids a division by zero where nothing varies
 
     norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     handles = [norm.register_forward_pre_hook(take_statistics) for norm in norms]
     try:
         with torch.no_grad():
             model(*copy.deepcopy(arguments))
-    except Exception:  # whatever the model's own code raises: verification will meet it again, and tell
+    except Exception:  # whatever the model's own code raises: verification will raise it again and report it
         return
     finally:
         for handle in handles:

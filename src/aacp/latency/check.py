@@ -12,10 +12,10 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.graph.signature import with_batch
+from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
-from aacp.latency.runtimes.torch import torch_threads
+from aacp.latency.runtimes.torch import timed_copy, torch_threads
 from aacp.latency.timing import Quartiles, Timing, time_interleaved
 from aacp.structure import Structure
 
@@ -86,7 +86,7 @@ def time_networks(
     batch = with_batch(example, where.batch)
     calls = {}
     for name, network in networks.items():
-        source = network if isinstance(network, nn.Module) else Path(network)
+        source = timed_copy(network) if isinstance(network, nn.Module) else Path(network)
         calls[name] = runtime.prepare(source, batch, device=where.device, threads=where.threads)
     # torch is limited in every runtime: its own threads would take the processor from the one that is timed.
     with torch_threads(where.threads):

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.graph.signature import with_batch
+from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import Deployment
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
@@ -77,7 +77,7 @@ class NetworkTimer:
 
     def _prepare(self, structure: Structure) -> PieceTimer:
         return self._where.resolved_runtime.prepare_pieces(
-            shrink(self._model, self._graph, structure, example=self._example),
+            shrink(self._model, self._graph, structure, example=self._example).eval().cpu(),
             self._example,
             timed_layers(self._graph, self._layers, structure),
             device=self._where.device,

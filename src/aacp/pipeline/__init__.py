@@ -1,1 +1,1 @@
-"""From a trained network to a smaller one: what is asked, the stages in order, several budgets side by side."""
+"""From a trained network to a smaller one: requests, plans, the stages of a run, and sweeps over budgets."""

@@ -1,4 +1,4 @@
-"""Delivery: the pruned network as files, and how it compares as such with the original: size, exactness, time."""
+"""Delivery: the pruned network as files, and how these compare with the original in size, outputs and time."""
 
 from __future__ import annotations
 
@@ -15,31 +15,41 @@ from aacp.artefact.header import ARTEFACT
 from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.estimate.inheritance import KeptChannels
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
+from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
 from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
-from aacp.structure import Structure
 
-ONNX = {"original": "original.onnx", "pruned": "pruned.onnx"}
+PRUNED_ONNX = "pruned.onnx"
 
 
 def save_network(
-    folder: RunFolder, network: nn.Module, graph: ChannelGraph, structure: Structure, model: str, example: Any
+    folder: RunFolder, network: nn.Module, graph: ChannelGraph, kept: KeptChannels, name: str | None, example: Any
 ) -> Path:
-    """The pruned network as safetensors, unless it is there; a file that was cut short is written anew."""
+    """Write the pruned network as safetensors, unless the file is there and complete.
+
+    Args:
+        folder: the run folder.
+        network: the pruned network; it is not changed.
+        graph: the channel graph that it was cut along.
+        kept: the channels that each group keeps.
+        name: the name that `build_model` builds the original by, or None.
+        example: an input, recorded by its shape.
+    """
     path = folder.path / ARTEFACT
-    if not _is_whole(path):
-        name = model if ":" in model or model.islower() else None  # a class is no name that builds a network
-        save(network.cpu(), graph, path, model=name, example=example, metadata={"structure": list(structure)})
+    if not _is_complete(path):
+        structure = [len(channels) for channels in kept.values()]
+        save(network, graph, path, kept=kept, model=name, example=example, metadata={"structure": structure})
     return path
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     try:
         with safe_open(path, "pt"):  # which compares the length of the file with its header
             return True
@@ -48,7 +58,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def file_bytes(network: nn.Module) -> int:
-    """What the weights of a network take as safetensors."""
+    """The size of a network's weights as safetensors."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network)}
     return len(serialised(tensors))
 
@@ -56,7 +66,7 @@ def file_bytes(network: nn.Module) -> int:
 def export_both(
     folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any, where: Deployment
 ) -> OnnxRecord | None:
-    """Deliver both networks as files, compared with torch, and time them in turns in every runtime.
+    """Deliver both networks as files, compared with torch, and time them in alternation in every runtime.
 
     Returns None if the packages of ONNX Runtime are not installed.
     """
@@ -84,7 +94,10 @@ def export_both(
 
 
 def _timed_deployments(where: Deployment) -> list[Deployment]:
-    """torch, ONNX Runtime and the runtime of the deployment, each on its device or, if it has none such, the CPU."""
+    """torch, ONNX Runtime and the runtime of the deployment.
+
+    Each runs on the device of the deployment or, if it cannot, on the CPU.
+    """
     found = []
     for runtime in dict.fromkeys([find_runtime("torch"), find_runtime("onnxruntime"), where.resolved_runtime]):
         if runtime.is_installed:
@@ -98,7 +111,8 @@ def _export(runtime: Runtime, networks: Mapping[str, nn.Module], folder: Path, e
     if runtime.suffix is None:
         return {}
     return {
-        name: runtime.export(network, folder / f"{name}{runtime.suffix}", example) for name, network in networks.items()
+        name: runtime.export(timed_copy(network), folder / f"{name}{runtime.suffix}", example)
+        for name, network in networks.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: what a network scores and costs, whether pruned or not."""
+"""Evaluation: the scores and costs of a network, pruned or not."""
 
 from __future__ import annotations
 
@@ -26,30 +26,40 @@ def evaluate(
     device: str | None = None,
     seed: int | None = None,
 ) -> NetworkMetrics:
-    """What the pruned network of a run folder or file scores and costs, or a network by its name.
+    """The scores and costs of a network.
 
-    A run folder knows its data, score and seed; `model` is what a file was cut from, where it does not say so.
+    Args:
+        network: a run folder, a file of a pruned network, or a name that `build_model` knows.
+        data: the name of the data; a run folder records its own.
+        weights: the file of the weights of a network given by name.
+        model: the name of the network that a file was cut from, if the file does not record it.
+        metric: package.module:function of the score; a run folder records its own.
+        device: where to compute; None is the GPU, if there is one.
+        seed: of the hold-out; a run folder records its own.
     """
-    path, knows_holdout = Path(network), False
+    path = Path(network)
+    knows_holdout = False
     if path.exists() and weights is not None:
         raise InvalidOption(f"{network} has its own weights, and those of {weights} would be ignored. Leave them out.")
     if not path.exists() and model is not None:
         raise InvalidOption(
-            f"{network} is no run folder and no file, so that {model} would be ignored. Name one network, or give the "
-            "path of what was cut from it."
+            f"{network} is neither a run folder nor a file, so {model} would be ignored. Name one network, or give the "
+            "path of a network that was cut from it."
         )
     if path.is_dir():
-        asked = read_request(RunFolder(path))
-        knows_holdout = asked.train_on_holdout and asked.recipe is not None
-        if seed not in (None, asked.seed):
+        request = read_request(RunFolder(path))
+        knows_holdout = request.train_on_holdout and request.recipe is not None
+        if seed not in (None, request.seed):
             raise InvalidOption(
-                f"The hold-out of {network} was drawn with seed {asked.seed}, not {seed}. Leave it out."
+                f"The hold-out of {network} was drawn with seed {request.seed}, not {seed}. Leave the seed out."
             )
-        data, metric, seed = data or asked.data_source or asked.data, metric or asked.metric_source or None, asked.seed
+        data = data or request.data_source or request.data
+        metric = metric or request.metric_source or None
+        seed = request.seed
     if data is None:
-        raise InvalidOption(f"{network} does not say what data to evaluate it on. Name the data (--data).")
+        raise InvalidOption(f"{network} does not record what data to evaluate it on. Name the data (--data).")
     seed = seed or 0
-    judged = load(path, into=model) if path.exists() else network_of(network, weights, seed)
-    subject = PruningTask(judged, load_data(data, seed=seed), network, device_of(device), score_of(metric))
-    graph = trace(judged, subject.example())
-    return subject.measured(judged, graph, graph.full, knows_holdout=knows_holdout)
+    evaluated = load(path, into=model) if path.exists() else network_of(network, weights, seed)
+    task = PruningTask(evaluated, load_data(data, seed=seed), network, device_of(device), score_of(metric))
+    graph = trace(evaluated, task.example())
+    return task.measure(evaluated, graph, graph.full, knows_holdout=knows_holdout)

@@ -1,4 +1,4 @@
-"""Jobs: what the command line asks for, in names: of networks, data, files and functions."""
+"""Jobs: what the commands do, given names of networks, data, files and functions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption, UnknownData
@@ -16,9 +17,9 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import plan_of, read_request
-from aacp.pipeline.sweep import Sweep, Sweeping
+from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import STRUCTURE, ChosenStructure, Request, Target
+from aacp.runs.files import STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
@@ -30,8 +31,17 @@ from aacp.zoo.weights import load_weights
 
 
 @dataclass(frozen=True)
-class Names:
-    """A network with its data and its score, in names."""
+class TaskNames:
+    """A pruning task by names.
+
+    Args:
+        model: the name that `build_model` builds the network by.
+        data: the name that `load_data` loads the data by.
+        weights: the file of the trained weights.
+        metric: package.module:function of the score; None is accuracy.
+        device: where to compute; None is the GPU, if there is one.
+        loss: package.module:function of the loss; None is cross-entropy.
+    """
 
     model: str
     data: str
@@ -40,67 +50,73 @@ class Names:
     device: str | None = None
     loss: str | None = None
 
-    def subject(self, seed: int) -> PruningTask:
-        """What is named; the seed is for weights that are drawn and for the hold-out."""
-        file = "" if self.weights is None else str(Path(self.weights).resolve())
-        data, device = load_data(self.data, seed=seed), device_of(self.device)
-        model = network_of(self.model, self.weights, seed)
+    def load(self, seed: int) -> PruningTask:
+        """The task; the seed draws the hold-out, and the weights if there is no file."""
         return PruningTask(
-            model, data, self.model, device, score_of(self.metric), file, self.data, self.metric or "",
-            loss_of(self.loss), self.loss or "",
-        )  # fmt: skip
+            model=network_of(self.model, self.weights, seed),
+            data=load_data(self.data, seed=seed),
+            name=self.model,
+            device=device_of(self.device),
+            score=score_of(self.metric),
+            weights_file="" if self.weights is None else str(Path(self.weights).resolve()),
+            data_source=self.data,
+            loss=loss_of(self.loss),
+        )
 
 
 @dataclass(frozen=True)
 class PruningJob:
-    """A run: what to prune, to what, how and where."""
+    """aacp prune and aacp search: the task, its budget, the plan, and the run folder."""
 
-    names: Names
-    limits: tuple[Target, ...]
+    names: TaskNames
+    budget: Budget
     plan: Plan
     folder: str
     known_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self.plan.check_budgets([self.limits])
+        self.plan.check_budgets([self.budget])
 
-    def run(self) -> Pruned:
-        return self._run().pruned()
+    def prune(self) -> Pruned:
+        return self._run().prune()
 
     def search(self) -> ChosenStructure:
-        return self._run().found()[1]
+        return self._run().find()[1]
 
     def _run(self) -> PruningRun:
-        subject = self.names.subject(self.plan.seed)
-        return PruningRun(
-            subject, self.limits, self.plan, RunFolder(self.folder), known_from=self.known_from, verbose=True
-        )
+        task = self.names.load(self.plan.seed)
+        folder = RunFolder(self.folder)
+        return PruningRun(task, self.budget, self.plan, folder, known_from=self.known_from, verbose=True)
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """Runs under several budgets, side by side."""
+    """aacp sweep: the task, several budgets, the plan, and the folder of all runs."""
 
-    names: Names
-    budgets: tuple[tuple[Target, ...], ...]
+    names: TaskNames
+    budgets: tuple[Budget, ...]
     plan: Plan
     folder: str
     train: bool
     known_from: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self.plan.check_budgets(self.budgets)
+        check_sweep(self.plan, self.budgets)
 
-    def run(self) -> Sweep:
-        subject = self.names.subject(self.plan.seed)
-        return Sweeping(
-            subject, self.budgets, self.plan, self.folder, self.train, self.known_from, verbose=True
-        ).sweep()
+    def sweep(self) -> Sweep:
+        task = self.names.load(self.plan.seed)
+        run = SweepRun(task, self.budgets, self.plan, self.folder, self.train, self.known_from, verbose=True)
+        return run.sweep()
 
 
 @dataclass(frozen=True)
 class FinishingJob:
-    """The rest of a run that was searched; names are for what its folder does not tell, or not any more."""
+    """aacp finetune and aacp scratch: the stages of a run after its search.
+
+    Args:
+        folder: the run folder.
+        model, data, weights, metric, device, loss: as in TaskNames; None is what the folder records.
+    """
 
     folder: str
     model: str | None = None
@@ -111,35 +127,49 @@ class FinishingJob:
     loss: str | None = None
 
     @cached_property
-    def asked(self) -> Request:
+    def request(self) -> Request:
         return read_request(RunFolder(self.folder))
 
     @property
-    def names(self) -> Names:
-        weights, metric = self.weights or self.asked.weights_file, self.metric or self.asked.metric_source
-        model, data = self.model or self.asked.model, self.data or self.asked.data_source or self.asked.data
-        loss = self.loss or self.asked.loss_source
-        return Names(model, data, weights or None, metric or None, self.device, loss or None)
+    def names(self) -> TaskNames:
+        """The names that the folder records, or those that are given instead."""
+        recorded = self.request
+        return TaskNames(
+            model=self.model or recorded.model,
+            data=self.data or recorded.data_source or recorded.data,
+            weights=self.weights or recorded.weights_file or None,
+            metric=self.metric or recorded.metric_source or None,
+            device=self.device,
+            loss=self.loss or recorded.loss_source or None,
+        )
 
     @property
     def recipe(self) -> Recipe | None:
-        """What the run was asked to fine-tune by, if it was."""
-        written = self.asked.recipe
-        return None if written is None or self.asked.from_scratch else Recipe(**Recipe.completed(written))
+        """The recipe that the request fine-tunes with, if it has one."""
+        written = self.request.recipe
+        return None if written is None or self.request.from_scratch else Recipe(**Recipe.completed(written))
 
-    def run(self, recipe: Recipe, from_scratch: bool, train_on_holdout: bool, export: bool) -> Pruned:
-        """Train what was found, and all that follows."""
-        place = RunFolder(self.folder)
-        if place.read_json(STRUCTURE) is None:
-            raise InvalidOption(f"The search in {self.folder} has not come to its end. Give its command again first.")
-        otherwise = {"from_scratch": from_scratch, "train_on_holdout": train_on_holdout, "export": export}
-        plan = plan_of(self.asked, recipe=recipe, **otherwise)
-        subject, known = self.names.subject(plan.seed), self.asked.known_from
-        return PruningRun(subject, self.asked.limits, plan, place, known_from=known, verbose=True).pruned()
+    def finish(self, recipe: Recipe, from_scratch: bool, train_on_holdout: bool, export: bool) -> Pruned:
+        """Train the structure that was found, evaluate, save, export and report."""
+        folder = RunFolder(self.folder)
+        if folder.read_json(STRUCTURE) is None:
+            raise InvalidOption(f"The search in {self.folder} is not finished. Repeat its command first.")
+        plan = plan_of(
+            self.request,
+            recipe=recipe,
+            from_scratch=from_scratch,
+            train_on_holdout=train_on_holdout,
+            export=export,
+        )
+        budget = Budget(*self.request.limits)
+        run = PruningRun(
+            self.names.load(plan.seed), budget, plan, folder, known_from=self.request.known_from, verbose=True
+        )
+        return run.prune()
 
 
 def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
-    """A network by its name, with the weights of a file or drawn anew."""
+    """A network by name, with the weights of a file or drawn with a seed."""
     with global_seed(torch.device("cpu"), seed):
         network = build_model(name)
     if weights is not None:
@@ -148,10 +178,10 @@ def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
 
 
 def score_of(name: str | None) -> Score:
-    """A score function of the user's, or accuracy."""
+    """A score function by name, or accuracy."""
     return accuracy if name is None else named_function(name, "(network, batches)", UnknownData)
 
 
 def loss_of(name: str | None) -> Loss | None:
-    """A loss function of the user's, or none: cross-entropy."""
+    """A loss function by name, or None for cross-entropy."""
     return None if name is None else named_function(name, "(outputs, targets)", UnknownData)

@@ -1,4 +1,4 @@
-"""Clock: latency as a stage of a run: a table before the search, and measurements that no search can talk away."""
+"""Latency stage: measures a table before the search and the best candidates after it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from aacp.channels import ChannelGraph
+from aacp.cost.budget import Budget, Limit
+from aacp.cost.kinds import LATENCY
 from aacp.errors import InfeasibleBudget
 from aacp.latency.check import LatencyCheck, check_latency
 from aacp.latency.deployment import conditions_here
@@ -16,84 +18,93 @@ from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import Quartiles
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.targets import LATENCY, budget_of, in_words
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import Target
 from aacp.runs.folder import RunFolder
 from aacp.space import PruningStep, SearchSpace
 from aacp.structure import Structure
 
-TABLE, STEPS, CHECKS = "latency.json", "steps.json", "checks.jsonl"
-HOPELESS = 1.25  # times the limit, taken by the smallest structure: a wider one that suits the machine may be faster
+TABLE = "latency.json"
+STEPS = "steps.json"
+CHECKS = "checks.jsonl"
+# A limit is rejected before the table is measured if the smallest structure takes this many times the limit. It is
+# more than 1 because a wider structure that suits the machine may be faster than the smallest one.
+REJECTED_RATIO = 1.25
 
 
 @dataclass(frozen=True, eq=False)
 class LatencyStage:
-    """What is measured of one network where it is to run; everything measured is kept, and not measured again."""
+    """The latency measurements of one run or sweep, kept in files and not repeated when the run is resumed.
 
-    subject: PruningTask
+    Args:
+        task: the network and its data.
+        graph: the network's channel graph.
+        plan: its pruning step, deployment and latency table are used.
+        folder: where measurements are kept.
+        verbose: report progress on the standard error output.
+    """
+
+    task: PruningTask
     graph: ChannelGraph
     plan: Plan
     folder: RunFolder
     verbose: bool = False
 
-    def steps(self) -> PruningStep:
-        """The pruning step of the plan, found by timing if that was asked for."""
+    def find_steps(self) -> PruningStep:
+        """The pruning step of the plan; for "auto" it is found by timing."""
         if self.plan.pruning_step != "auto":
             return self.plan.pruning_step
         known = self.folder.read_json(STEPS)
         if known is None:
             known = discover_steps(
-                self.subject.model, self.graph, self.plan.deployment, example=self.subject.example(),
-                verbose=self.verbose,
-            )  # fmt: skip
+                self.task.model, self.graph, self.plan.deployment, example=self.task.example(), verbose=self.verbose
+            )
             self.folder.write_json(STEPS, known)
         steps: dict[str, int] = known
         return steps
 
-    def table_for(self, limits: Sequence[Target]) -> LatencyTable | None:
-        """What the structures of the space take, if a limit needs it; a measurement that was stopped goes on."""
-        if LATENCY not in (*self.plan.shrunk, *(limit.cost for limit in limits)):
+    def table_for(self, budget: Budget) -> LatencyTable | None:
+        """The latency table that a budget needs, or None; an interrupted measurement is resumed."""
+        if LATENCY not in (*self.plan.shrunk, *budget.costs):
             return None
         if self.plan.latency_table is not None:
-            return LatencyTable.load(self.plan.latency_table, conditions_here(self.subject.model, self.plan.deployment))
-        space = SearchSpace(self.graph, self.steps())
+            return LatencyTable.load(self.plan.latency_table, conditions_here(self.task.model, self.plan.deployment))
+        space = SearchSpace(self.graph, self.find_steps())
         if not (self.folder.path / TABLE).exists():
             if self.verbose:
-                sys.stderr.write(f"{self.folder.path}: measuring what structures take, to search with\n")
-            self._require_within_reach(limits, space)
+                sys.stderr.write(f"{self.folder.path}: measuring the latency table for the search\n")
+            self._require_within_reach(budget, space)
         return measure_latency(
-            self.subject.model, self.graph, space, self.plan.deployment,
-            example=self.subject.example(), file=self.folder.path / TABLE, seed=self.plan.seed, verbose=self.verbose,
+            self.task.model, self.graph, space, self.plan.deployment,
+            example=self.task.example(), file=self.folder.path / TABLE, seed=self.plan.seed, verbose=self.verbose,
         )  # fmt: skip
 
-    def _require_within_reach(self, limits: Sequence[Target], space: SearchSpace) -> None:
-        """Refuse, before minutes of measuring, limits that the smallest structure is far from."""
-        budget_of(tuple(limit for limit in limits if limit.cost != LATENCY), self.graph).check(space)
-        limit = latency_limit(limits)
+    def _require_within_reach(self, budget: Budget, space: SearchSpace) -> None:
+        """Reject limits that the smallest structure clearly misses, before minutes of measuring."""
+        budget.without(LATENCY).on(self.graph).check(space)
+        limit = budget.limit_on(LATENCY)
         if limit is None:
             return
-        (smallest,) = self._measured([space.smallest])
-        if _of_limit(limit, smallest).median > HOPELESS:
+        (smallest,) = self._measure([space.smallest])
+        if _share_of_limit(limit, smallest).median > REJECTED_RATIO:
             raise InfeasibleBudget(
-                f"{LATENCY}: {in_words(limit)} was asked for, but the smallest structure in this space takes "
+                f"{LATENCY}: {limit.phrase} cannot be met, since the smallest structure in this space takes "
                 f"{smallest}. Loosen the limit, or use a finer pruning step."
             )
 
-    def checked(self, structures: Sequence[Structure]) -> list[LatencyCheck]:
-        """Structures measured from end to end, in turns with the unpruned network."""
+    def check(self, structures: Sequence[Structure]) -> list[LatencyCheck]:
+        """Measure structures from end to end, in alternation with the unpruned network."""
         known = {checked.structure: checked for checked in map(_from_json, self.folder.read_log(CHECKS))}
         new = [structure for structure in structures if structure not in known]
-        for checked in self._measured(new):
+        for checked in self._measure(new):
             self.folder.append(CHECKS, _to_json(checked))
             known[checked.structure] = checked
         return [known[structure] for structure in structures]
 
-    def _measured(self, structures: Sequence[Structure]) -> list[LatencyCheck]:
+    def _measure(self, structures: Sequence[Structure]) -> list[LatencyCheck]:
         if not structures:
             return []
-        example = self.subject.example()
-        return check_latency(self.subject.model, self.graph, structures, self.plan.deployment, example=example)
+        example = self.task.example()
+        return check_latency(self.task.model, self.graph, structures, self.plan.deployment, example=example)
 
 
 def _to_json(checked: LatencyCheck) -> dict[str, Any]:
@@ -105,25 +116,21 @@ def _from_json(data: Mapping[str, Any]) -> LatencyCheck:
     return LatencyCheck(Structure(data["counts"]), Quartiles(**data["seconds"]), Quartiles(**data["ratio"]))
 
 
-def holds(limit: Target, checked: LatencyCheck) -> bool:
-    """Whether three of four measurements are within a limit."""
-    return _of_limit(limit, checked).upper <= 1
+def holds(limit: Limit, checked: LatencyCheck) -> bool:
+    """True if three of four measurements are within a limit."""
+    return _share_of_limit(limit, checked).upper <= 1
 
 
-def _of_limit(limit: Target, checked: LatencyCheck) -> Quartiles:
-    """What was measured, in shares of a limit."""
+def _share_of_limit(limit: Limit, checked: LatencyCheck) -> Quartiles:
+    """The measurements divided by the limit."""
     if limit.at_most is not None:
         return checked.seconds.scaled(1 / limit.at_most)
     assert limit.pruning_rate is not None
     return checked.ratio.scaled(1 / (1 - limit.pruning_rate))
 
 
-def seconds(limit: Target, checked: LatencyCheck, table: LatencyTable) -> Quartiles:
-    """What was measured; for a rate, as a share of what the table has for the unpruned network."""
+def measured_seconds(limit: Limit, checked: LatencyCheck, table: LatencyTable) -> Quartiles:
+    """The measurements in seconds; for a pruning rate, relative to the table's value for the unpruned network."""
     if limit.at_most is not None:
         return checked.seconds
     return checked.ratio.scaled(table.reference)
-
-
-def latency_limit(limits: Sequence[Target]) -> Target | None:
-    return next((limit for limit in limits if limit.cost == LATENCY), None)

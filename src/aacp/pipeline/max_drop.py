@@ -1,4 +1,4 @@
-"""Probing: the smallest network whose score stays within a drop."""
+"""MaxDropSearch: the smallest network whose score stays within a drop."""
 
 from __future__ import annotations
 
@@ -7,81 +7,92 @@ from dataclasses import replace
 
 import numpy as np
 
+from aacp.cost.budget import Budget, Limit
 from aacp.errors import InfeasibleBudget
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.searching import Search
-from aacp.pipeline.targets import cost_of_name
-from aacp.runs.files import TRAINING, ChosenStructure, Target
+from aacp.runs.files import TRAINING, ChosenStructure
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
 from aacp.train.loop import finetune
 
-PROBES = "probes"
-FINENESS = 1 / 64  # of the share to remove
+PROBES = "probes"  # the folder of all probes, one folder for each share that is tried
+FINENESS = 1 / 64  # the bisection finds the share to remove up to this
 
 
 class MaxDropSearch:
-    """Shares of one cost are removed, each by a search of its own, until bisection has found the largest that passes.
+    """Bisection for the largest share of one cost that can be removed within the allowed drop of the score.
 
-    That takes for granted that a larger share never scores better. Each search knows what those before it have found.
+    Each share is tried by a search of its own, which reuses the evaluations of the searches before it. The bisection
+    assumes that removing a larger share never scores better.
+
+    Args:
+        search: the search to repeat for each share; its budget holds the limits on other costs.
+        estimate: the estimated score of a structure; probes that train take their networks from its inheritance.
     """
 
     def __init__(self, search: Search, estimate: PSAE) -> None:
-        self.search, self.estimate, self.plan, self.known = search, estimate, search.plan, search.known
+        self.search = search
+        self.estimate = estimate
+        self.plan = search.plan
+        self.known = search.known
 
-    def smallest(self) -> ChosenStructure:
-        """The structure of the largest share that passes."""
-        allowed = self._unpruned() - (self.plan.max_drop or 0.0)
-        low, high, best = 0, self._first_out_of_reach(), None
-        while high - low > 1:
-            middle = (low + high) // 2
-            choice, score = self._probed(middle * FINENESS)
-            self._say(middle * FINENESS, score, allowed)
+    def run(self) -> ChosenStructure:
+        """The structure of the largest share that stays within the drop."""
+        allowed = self._unpruned_score() - (self.plan.max_drop or 0.0)
+        passed = 0
+        failed = self._first_share_out_of_reach()
+        best = None
+        while failed - passed > 1:
+            middle = (passed + failed) // 2
+            choice, score = self._probe(middle * FINENESS)
+            self._report(middle * FINENESS, score, allowed)
             if score >= allowed:
-                low, best = middle, choice
+                passed = middle
+                best = choice
             else:
-                high = middle
+                failed = middle
         if best is None:
             raise InfeasibleBudget(
                 f"With {100 * FINENESS:.1f} % of the {self.plan.shrink} removed the score falls below {allowed:.4f}, "
-                "which is all that was allowed. Allow a larger drop, or judge by a short training (probe_epochs)."
+                "the lowest that is allowed. Allow a larger drop, or score after a short training (probe_epochs)."
             )
         return best
 
-    def _unpruned(self) -> float:
-        """What the score may drop from: the unpruned network judged as its rivals are."""
-        subject = self.search.subject
+    def _unpruned_score(self) -> float:
+        """The score of the unpruned network, obtained in the same way as that of the probes."""
+        task = self.search.task
         if self.plan.probe_epochs:
-            return subject.scored(subject.model, subject.data.holdout)
+            return task.score_network(task.model, task.data.holdout)
         return self.estimate(self.search.graph.full)
 
-    def _first_out_of_reach(self) -> int:
-        """The smallest share, counted in steps of the bisection, that not even the smallest structure reaches."""
-        cost = cost_of_name(self.plan.shrink, self.search.graph, self.search.table)
-        smallest = self.search.space.smallest
-        return int((1 - float(cost(np.asarray(smallest))) / cost.full) / FINENESS) + 1
+    def _first_share_out_of_reach(self) -> int:
+        """The smallest share, in steps of the bisection, that even the smallest structure does not reach."""
+        cost = Limit(self.plan.shrink, pruning_rate=0.0).on(self.search.graph, self.search.table).cost
+        smallest = float(cost(np.asarray(self.search.space.smallest)))
+        return int((1 - smallest / cost.full) / FINENESS) + 1
 
-    def _probed(self, rate: float) -> tuple[ChosenStructure, float]:
+    def _probe(self, rate: float) -> tuple[ChosenStructure, float]:
         """The best structure found with this share removed, and its score."""
-        place = RunFolder(self.search.folder.path / PROBES / f"{rate:.4f}")
-        others = tuple(limit for limit in self.search.limits if limit.cost != self.plan.shrink)
-        limits = (*others, Target(self.plan.shrink, pruning_rate=rate))
-        choice, history = replace(self.search, limits=limits, folder=place, known=self.known).run(self.estimate)
+        folder = RunFolder(self.search.folder.path / PROBES / f"{rate:.4f}")
+        budget = Budget(*self.search.budget.limits, Limit(self.plan.shrink, pruning_rate=rate))
+        choice, history = replace(self.search, budget=budget, folder=folder, known=self.known).run(self.estimate)
         self.known = History.merged([self.known, history])
-        return choice, self._trained(choice, place) if self.plan.probe_epochs else choice.score
+        return choice, self._train(choice, folder) if self.plan.probe_epochs else choice.score
 
-    def _trained(self, choice: ChosenStructure, place: RunFolder) -> float:
+    def _train(self, choice: ChosenStructure, folder: RunFolder) -> float:
         """The score of a structure on the hold-out after a short fine-tuning."""
-        subject, recipe = self.search.subject, self.plan.recipe
+        task = self.search.task
+        recipe = self.plan.recipe
         assert recipe is not None
-        network = self.estimate.inheritance.network(choice.counts)
+        network = self.estimate.inheritance.network(choice.structure)
         finetune(
-            network, subject.data.train, recipe.scaled(self.plan.probe_epochs), teacher=subject.teacher(recipe),
-            loss=subject.loss, folder=place.path / TRAINING, device=subject.device, verbose=self.search.verbose,
+            network, task.data.train, recipe.scaled(self.plan.probe_epochs), teacher=task.teacher(recipe),
+            loss=task.loss, folder=folder.path / TRAINING, device=task.device, verbose=self.search.verbose,
         )  # fmt: skip
-        return subject.scored(network, subject.data.holdout)
+        return task.score_network(network, task.data.holdout)
 
-    def _say(self, rate: float, score: float, allowed: float) -> None:
+    def _report(self, rate: float, score: float, allowed: float) -> None:
         if self.search.verbose:
             verdict = "within" if score >= allowed else "beyond"
             sys.stderr.write(

@@ -1,19 +1,21 @@
-"""Plan: how a network is pruned to its budget: how to search, and how to train what is found."""
+"""Plan: how a network is pruned to its budget: how to search, and how to train the structure that is found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from aacp.cost.budget import Budget
+from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
-from aacp.estimate.importance import require_criterion
+from aacp.estimate.importance import Importance, require_criterion
+from aacp.estimate.inheritance import Reconstruction
 from aacp.latency.deployment import HERE, Deployment
-from aacp.pipeline.targets import COSTS, LATENCY
-from aacp.runs.files import Target
-from aacp.search.methods import require_method
+from aacp.pipeline import defaults
+from aacp.search.methods import Method, require_method
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
 
@@ -22,29 +24,49 @@ from aacp.train.recipe import FINETUNE, Recipe
 class Plan:
     """How to search for a structure within the limits, and how to train it.
 
-    With `max_drop`, in the unit of the score, the network is made as small as it can be for that: the share of
-    `shrink`, a cost, that is removed is found by bisection, and every share is judged by what the best structure found
-    for it is estimated at or, with `probe_epochs`, scores after a short fine-tuning. A `pruning_step` of "auto" is
-    found by timing the layers where the network is to run.
+    Args:
+        pruning_step: the steps in which widths are reduced: a share of each, a number of channels, one of these for
+            each group, or "auto", which finds the steps by timing the layers where the network is to run.
+        method: the search method: a name, or a subclass of aacp.Searcher.
+        evaluations: the number of structures that a search evaluates.
+        recipe: how to train the structure that is found; None does not train it.
+        from_scratch: train it from new weights instead of fine-tuning inherited ones.
+        train_on_holdout: train it on the hold-out too; its score on the hold-out is then not reported.
+        importance: which channels are kept first: a name, or a function of (model, graph) or of (model,
+            graph, calibration) that returns one number per channel for each group; see `aacp.Inheritance`.
+        reconstruction: a function that corrects the weights of a cut network before its batch norms are recalibrated;
+            None keeps the weights of the unpruned network.
+        calibration_images: the number of training images that batch norms are recalibrated on.
+        frozen: patterns of the names of layers that are not pruned.
+        scope: "all", or "inner" to leave residual streams as they are.
+        export: write both networks as ONNX files and time them.
+        seed: of everything random.
+        max_drop: the largest drop of the score that is allowed, in the unit of the score. `shrink` is then reduced as
+            far as that allows: bisection finds the share to remove.
+        shrink: the cost that max_drop reduces.
+        probe_epochs: with max_drop, the epochs of fine-tuning after which a structure is scored; 0 uses the estimate.
+        deployment: where the network is to run; latencies are measured there.
+        latency_table: a file of `aacp measure` for that deployment; None measures a table if one is needed.
     """
 
-    pruning_step: PruningStep | Literal["auto"] = 1 / 8
-    method: str = "default"
-    evaluations: int = 200
-    recipe: Recipe | None = FINETUNE  # None: the network is not trained
+    pruning_step: PruningStep | Literal["auto"] = defaults.PRUNING_STEP
+    method: Method = defaults.METHOD
+    evaluations: int = defaults.EVALUATIONS
+    recipe: Recipe | None = FINETUNE
     from_scratch: bool = False
-    train_on_holdout: bool = False  # as well, once the structure is chosen; what it scores then says nothing
-    importance: str | Callable[..., Any] = "l1"
-    calibration_images: int = 4096
+    train_on_holdout: bool = False
+    importance: Importance = defaults.IMPORTANCE
+    reconstruction: Reconstruction | None = None
+    calibration_images: int = defaults.CALIBRATION_IMAGES
     frozen: tuple[str, ...] = ()
-    scope: str = "all"
-    export: bool = True  # both networks as ONNX files, and timed
-    seed: int = 0
+    scope: str = defaults.SCOPE
+    export: bool = True
+    seed: int = defaults.SEED
     max_drop: float | None = None
-    shrink: str = "macs"
+    shrink: str = defaults.SHRINK
     probe_epochs: int = 0
     deployment: Deployment = HERE
-    latency_table: str | None = None  # a file of aacp measure for this deployment; otherwise one is measured
+    latency_table: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_drop is not None and not self.max_drop >= 0:
@@ -60,17 +82,17 @@ class Plan:
         require_criterion(self.importance)
         if self.probe_epochs < 0 or (self.probe_epochs and self.recipe is None):
             raise InvalidOption(
-                f"{self.probe_epochs} epochs were asked for to judge a structure by, with a recipe of {self.recipe}. "
-                "Give a number of epochs and a recipe to train by, or 0 to go by the estimate."
+                f"probe_epochs is {self.probe_epochs} with a recipe of {self.recipe}. Give a positive number of epochs "
+                "and a recipe to train with, or 0 to score structures by the estimate."
             )
-        self._check_together()
+        self._check_combinations()
 
-    def _check_together(self) -> None:
-        """Refuse what would be ignored for want of something else."""
+    def _check_combinations(self) -> None:
+        """Reject fields that would be ignored because another field is missing."""
         if self.max_drop is None and (self.shrink != Plan.shrink or self.probe_epochs):
             raise InvalidOption(
-                f"shrink={self.shrink!r} and probe_epochs={self.probe_epochs} say how max_drop is kept, but there is "
-                "none. Give max_drop, or leave them out."
+                f"shrink={self.shrink!r} and probe_epochs={self.probe_epochs} have an effect only with max_drop, which "
+                "is not given. Give max_drop, or leave them out."
             )
         if self.recipe is None and (self.from_scratch or self.train_on_holdout):
             name = "from_scratch" if self.from_scratch else "train_on_holdout"
@@ -82,35 +104,35 @@ class Plan:
             )
 
     @property
-    def in_words(self) -> str:
-        """What takes its time."""
+    def summary(self) -> str:
+        """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
         trained = f"{self.recipe.epochs} epochs of training" if self.recipe else "no training"
         return f"{self.evaluations} evaluations{times}, then {trained}"
 
     @property
     def shrunk(self) -> tuple[str, ...]:
-        """The cost that is made as small as can be, if one is."""
+        """The cost that max_drop reduces, if there is a max_drop."""
         return () if self.max_drop is None else (self.shrink,)
 
-    def check_budgets(self, budgets: Sequence[Sequence[Target]]) -> None:
-        """Refuse budgets that leave nothing to do for what is planned, or the other way round."""
-        limited = [{limit.cost for limit in limits} for limits in budgets]
+    def check_budgets(self, budgets: Sequence[Budget]) -> None:
+        """Reject budgets without limits, limits that the plan ignores, and a latency table that no budget needs."""
+        limited = [set(budget.costs) for budget in budgets]
         if not self.shrunk and not (limited and all(limited)):
             raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
         if any(cost in costs for cost in self.shrunk for costs in limited):
             raise InvalidOption(
-                f"A limit on {self.shrink} would be ignored, since max_drop makes it as small as can be. Leave the "
+                f"A limit on {self.shrink} would be ignored, since max_drop reduces it as far as possible. Leave the "
                 "limit out, or shrink another cost."
             )
         if self.latency_table is not None and LATENCY not in set(self.shrunk).union(*limited):
             raise InvalidOption(
-                f"The latency table {self.latency_table} would be ignored, since nothing limits the latency. Give it a "
-                "limit, or leave the table out."
+                f"The latency table {self.latency_table} would be ignored, since nothing limits the latency. Limit it, "
+                "or leave the table out."
             )
 
     def check_drop(self, score: Score) -> None:
-        """Refuse a drop of all there is."""
+        """Reject a drop of the accuracy by 100 points or more."""
         if self.max_drop is not None and self.max_drop >= 1 and score is accuracy:
             raise InvalidOption(
                 f"An accuracy that may drop by {100 * self.max_drop:g} points leaves nothing to keep. Give less than "
@@ -118,11 +140,11 @@ class Plan:
             )
 
     def require_table(self) -> None:
-        """Refuse a latency table that is not there."""
+        """Reject a latency table whose file does not exist."""
         if self.latency_table is not None and not Path(self.latency_table).exists():
             raise InvalidOption(
-                f"There is no latency table {self.latency_table}. Make it with aacp measure, or leave it out, and one "
-                "is measured."
+                f"There is no latency table {self.latency_table}. Make it with aacp measure, or leave it out to have "
+                "one measured."
             )
 
 

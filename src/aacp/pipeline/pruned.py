@@ -1,15 +1,16 @@
-"""Pruned: what a run ends with, to go on with and to read."""
+"""Pruned: the result of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from torch import nn
 
 from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
-from aacp.pipeline.delivery import ONNX
+from aacp.pipeline.delivery import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
@@ -19,15 +20,25 @@ from aacp.runs.folder import RunFolder
 
 @dataclass(frozen=True)
 class Pruned:
-    """The smaller network, what it was cut to, and how it compares."""
+    """The pruned network, its structure, and how it compares with the original.
+
+    Args:
+        network: the pruned network, in evaluation mode, on the device of the run.
+        graph: the channel graph that it was cut along.
+        choice: the structure that the search found, with its limits.
+        evaluation: scores and costs before and after.
+        exported: sizes and timings of the ONNX files; None if they were not requested or could not be made.
+        folder: the run folder.
+        unexported: why requested ONNX files could not be made.
+    """
 
     network: nn.Module
     graph: ChannelGraph
     choice: ChosenStructure
     evaluation: Evaluation
-    exported: OnnxRecord | None  # sizes and timings of the ONNX files; None if not asked for or not installed
+    exported: OnnxRecord | None
     folder: RunFolder
-    unexported: str = ""  # why there are no ONNX files, if they were asked for and could not be made
+    unexported: str = ""
 
     @property
     def file(self) -> Path:
@@ -36,25 +47,33 @@ class Pruned:
 
     @property
     def report(self) -> Path:
+        """The page about the run."""
         return self.folder.path / FILE
 
     def __str__(self) -> str:
         before, after = self.evaluation.before, self.evaluation.after
-        costs = ("macs", "params", "activation_bytes")
-        lines = [f"{name}: {_change(getattr(before, name), getattr(after, name))}" for name in costs]
-        scores = [(part, getattr(before, part), getattr(after, part)) for part in ("test", "holdout")]
-        lines += [f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if new is not None]
+        lines = [
+            f"{name}: {_change(value, after.costs[name])}"
+            for name, value in before.costs.items()
+            if name in after.costs
+        ]
+        scores = [("test", before.test, after.test), ("holdout", before.holdout, after.holdout)]
+        lines += [
+            f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if old is not None and new is not None
+        ]
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
-        if self.folder.path.is_dir():  # it may have been cleared away since
+        if self.folder.path.is_dir():  # it may have been removed since
             lines += [remark.text for remark in cautions(read_run(self.folder.path))]
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
 
     def _places(self) -> list[str]:
-        """Where everything is."""
-        onnx = [f"ONNX: {self.folder.path / ONNX['pruned']}"] if self.exported else []
+        """The files of the result."""
+        onnx = [f"ONNX: {self.folder.path / PRUNED_ONNX}"] if self.exported else []
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
-        return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, f"report: {self.report}"]
+        report = [f"report: {self.report}"] if find_spec("plotly") else []
+        return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]
 
 
 def _change(before: float, after: float) -> str:
-    return f"{before:,} -> {after:,} ({after / before - 1:+.1%})"
+    share = f" ({after / before - 1:+.1%})" if before else ""
+    return f"{before:,} -> {after:,}{share}"

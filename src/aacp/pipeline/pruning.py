@@ -1,14 +1,14 @@
 """prune: from a trained network to a smaller one, in stages.
 
-Each stage leaves its result in the run folder and skips itself if it is there, so that the same call goes on where an
-earlier one was stopped; a call that asks for something else is refused.
+Each stage writes its result to the run folder and is skipped if the result is there, so that the same call resumes an
+interrupted run. A call with a different request is rejected.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,29 +16,27 @@ from torch import nn
 
 from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
+from aacp.cost.budget import Budget
+from aacp.cost.kinds import COSTS
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
-from aacp.errors import ExportFailed, InvalidExample, InvalidOption
-from aacp.estimate.inheritance import Inheritance
-from aacp.estimate.psae import PSAE
+from aacp.errors import ExportFailed, InvalidExample, InvalidOption, MissingPackage
 from aacp.graph.tracing import trace
 from aacp.pipeline.delivery import export_both, file_bytes, save_network
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan
-from aacp.pipeline.preflight import rehearse, rehearse_judging, rehearse_training
+from aacp.pipeline.preflight import check_data, check_scoring, check_training, check_training_step
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.request import ask
-from aacp.pipeline.searching import Search, known_of, remembering
-from aacp.pipeline.targets import Asked, targets
+from aacp.pipeline.request import register_request
+from aacp.pipeline.searching import Search, known_evaluations
+from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.report.page import write_report
-from aacp.runs.files import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, ChosenStructure, Evaluation, OnnxRecord, Target
+from aacp.runs.files import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, ChosenStructure, Evaluation, OnnxRecord
 from aacp.runs.folder import RunFolder
-from aacp.structure import Structure
-from aacp.train.loop import check_teacher, finetune, train_from_scratch
-from aacp.train.mixing import check_mixing
+from aacp.train.loop import finetune, train_from_scratch
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
 
@@ -46,7 +44,7 @@ from aacp.train.teaching import Loss
 def prune(
     model: nn.Module,
     data: Data,
-    budget: Asked,
+    budget: Budget | Mapping[str, float | str],
     folder: str | os.PathLike[str],
     *,
     plan: Plan = DEFAULT,
@@ -58,180 +56,216 @@ def prune(
     device: torch.device | str | None = None,
     verbose: bool = False,
 ) -> Pruned:
-    """Trace, search, inherit, train, evaluate, save and export; the same call again goes on where it was stopped.
+    """Trace, search, inherit, train, evaluate, save and export; the same call again resumes an interrupted run.
 
-    A budget is a share to remove or a most to keep, for each cost: {"macs": 0.5, "weight_bytes": "2MB"}. The model is
-    not touched. The search sees the hold-out, training the training data, and the test data is looked at once, at the
-    end. Of a `score`, a function of (network, batches), more is better; a `loss` of (outputs, targets) takes the place
-    of cross-entropy. Without a `teacher`, a recipe with distillation is taught by the unpruned network. `known_from`
-    are folders of earlier runs of the same network, whose evaluations this search takes over.
+    The search uses the hold-out, training uses the training data, and the test data are used once, at the end.
+
+    Args:
+        model: the trained network; it is not changed.
+        data: what to train, search and test on.
+        budget: limits that must all hold: a Budget, or for each cost a share to remove or a quantity to keep at most,
+            such as {"macs": 0.5, "weight_bytes": "2MB"}.
+        folder: the run folder, which is created if it does not exist.
+        plan: how to search and train.
+        score: judges a network, given (network, batches); a higher score is better.
+        loss: what training minimises, given (outputs, targets); None is cross-entropy.
+        teacher: the network that a recipe with distillation learns from; None is the unpruned network.
+        known_from: folders of earlier runs of the same network, whose evaluations the search reuses.
+        name: the name that `aacp.build_model` builds the unpruned network by. With it `aacp.load(folder)` needs nothing
+            else; without it, `aacp.load` needs a fresh network.
+        device: where to compute; None is the GPU, if there is one.
+        verbose: report progress on the standard error output.
     """
-    limits, known = targets(budget), tuple(map(str, known_from))
+    limits = Budget.of(budget)
     plan.check_budgets([limits])
     for what, given in (("teacher", teacher), ("loss", loss)):
         if given is not None and plan.recipe is None:
             raise InvalidOption(f"A {what} is for training, but the plan has no recipe. Give one, or leave it out.")
-    subject = PruningTask(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
-    return PruningRun(subject, limits, plan, RunFolder.of(folder), teacher, known, verbose).pruned()
+    task = PruningTask(model, data, name, device_of(device), score, loss=loss)
+    earlier = tuple(map(str, known_from))
+    run = PruningRun(task, limits, plan, RunFolder.of(folder), teacher=teacher, known_from=earlier, verbose=verbose)
+    return run.prune()
 
 
 class PruningRun:
-    """A run in its folder: its stages, in order."""
+    """A run in its folder: its stages, in order.
+
+    Args:
+        task: the network and its data.
+        budget: the limits, already compared with the plan (`Plan.check_budgets`).
+        plan: how to search and train.
+        folder: where the run is kept.
+        teacher: the network that a recipe with distillation learns from; None is the unpruned network.
+        known_from: folders of earlier runs whose evaluations are reused.
+        shared: the inheritance and the estimate, if several runs share them.
+        measurements: the folder of latency measurements, if several runs share one.
+        accepts_met_budget: accept a budget that the unpruned network already meets, as a sweep may contain one.
+        verbose: report progress on the standard error output.
+    """
 
     def __init__(
         self,
-        subject: PruningTask,
-        limits: tuple[Target, ...],
+        task: PruningTask,
+        budget: Budget,
         plan: Plan,
         folder: RunFolder,
+        *,
         teacher: nn.Module | None = None,
         known_from: tuple[str, ...] = (),
+        shared: SharedEstimate | None = None,
+        measurements: RunFolder | None = None,
+        accepts_met_budget: bool = False,
         verbose: bool = False,
     ) -> None:
-        plan.check_drop(subject.score)
-        if plan.recipe is not None:
-            check_mixing(plan.recipe, subject.loss)
-            plan = replace(plan, recipe=as_carried_out(plan.recipe, subject.data.train))
-        self.subject, self.limits, self.plan, self.folder = subject, limits, plan, folder
-        if teacher is not None and plan.recipe is not None:
-            check_teacher(plan.recipe, teacher)
-        subject.trained_on(plan)  # what cannot be trained on is refused before a search
-        rehearse(subject, plan)
+        plan.check_drop(task.score)
+        check_training(task, plan, teacher)
+        check_data(task, plan)
         if plan.export:
             plan.deployment.require_device()
-        self.teacher, self.known_from, self.verbose = teacher, known_from, verbose
-        self.estimate: PSAE | None = None  # once it is made; runs of one sweep share it
-        self._inheritance: Inheritance | None = None  # made once per run; see `inheritance`
-        self.measurements = folder  # of latency; runs of one sweep share them too
-        self.unexported = ""  # why there are no ONNX files, if they could not be made
-        self.may_keep_all = False  # whether limits that ask for nothing are limits; in a sweep they are
+        if plan.recipe is not None:
+            plan = replace(plan, recipe=as_carried_out(plan.recipe, task.data.train))
+        self.task = task
+        self.budget = budget
+        self.plan = plan
+        self.folder = folder
+        self.teacher = teacher
+        self.known_from = known_from
+        self.shared = shared or SharedEstimate(task, plan)
+        self.measurements = measurements or folder
+        self.accepts_met_budget = accepts_met_budget
+        self.verbose = verbose
 
-    def pruned(self) -> Pruned:
+    def prune(self) -> Pruned:
         """All stages."""
         with self.folder.lock():
             if self.folder.read_json(STRUCTURE) is None:
-                self._say(self.plan.in_words)
-                self._say(f"unpruned, {rehearse_judging(self.subject)}")
-            graph, choice = self.found()
-            network = self.trained(graph, choice)
-            self.saved(graph, choice, network)
-            evaluation = self.evaluated(graph, choice, network)
-            exported = self.exported(network)
-            self.reported()
-            return Pruned(network, graph, choice, evaluation, exported, self.folder, self.unexported)
+                self._report_progress(self.plan.summary)
+                self._report_progress(f"unpruned, {check_scoring(self.task)}")
+            graph, choice = self.find()
+            network = self.train(graph, choice)
+            self.save(graph, choice, network)
+            evaluation = self.evaluate(graph, choice, network)
+            exported, unexported = self.export(network)
+            self.report()
+            return Pruned(network, graph, choice, evaluation, exported, self.folder, unexported)
 
-    def found(self) -> tuple[ChannelGraph, ChosenStructure]:
-        """The stages that find a structure."""
+    def find(self) -> tuple[ChannelGraph, ChosenStructure]:
+        """The stages up to the structure: trace and search."""
         with self.folder.lock():
             if not (self.folder.path / RUN).exists():
                 self.plan.require_table()
-            ask(self.folder, self.subject, self.limits, self.plan, self.known_from)
-            graph = self.traced()
-            return graph, self.searched(graph)
+            register_request(self.folder, self.task, self.budget, self.plan, self.known_from)
+            graph = self.trace()
+            return graph, self.search(graph)
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
-    def traced(self) -> ChannelGraph:
+    def trace(self) -> ChannelGraph:
+        """The channel graph of the network."""
         known = self.folder.read_json(GRAPH)
         if known is not None:
             return ChannelGraph.from_json(known)
-        self._say("tracing")
-        graph = trace(self.subject.model, self.subject.example(), frozen=self.plan.frozen, scope=self.plan.scope)
+        self._report_progress("tracing")
+        graph = trace(self.task.model, self.task.example(), frozen=self.plan.frozen, scope=self.plan.scope)
         self.folder.write_json(GRAPH, graph.to_json())
         return graph
 
-    def searched(self, graph: ChannelGraph) -> ChosenStructure:
-        known = self.folder.read_json(STRUCTURE)
-        if known is not None:
-            return ChosenStructure.from_json(known)
-        rehearse_training(self.subject, self.plan, graph)
-        self._say("searching")
-        lessons = known_of(self.known_from, self.subject, self.plan, graph)
-        clock = self.clock(graph)
-        table = clock.table_for(self.limits)
-        search = Search(self.subject, graph, self.limits, self.plan, self.folder, lessons, clock, table, self.verbose)
-        if not self.may_keep_all:
+    def search(self, graph: ChannelGraph) -> ChosenStructure:
+        """The best structure within the budget."""
+        written = self.folder.read_json(STRUCTURE)
+        if written is not None:
+            return ChosenStructure.from_json(written)
+        check_training_step(self.task, self.plan, graph)
+        self._report_progress("searching")
+        known = known_evaluations(self.known_from, self.task, self.plan, graph)
+        latency = self.latency_stage(graph)
+        table = latency.table_for(self.budget)
+        search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, table, self.verbose)
+        if not self.accepts_met_budget:
             search.require_demand()
-        self.estimate = remembering(self.estimate or self.subject.estimate(self.inheritance(graph)), lessons)
-        for note in self.estimate.notes:
-            self._say(note)
+        estimate = self.shared.estimate(graph, known)
+        for note in estimate.notes:
+            self._report_progress(note)
         if self.plan.max_drop is None:
-            choice, _ = search.run(self.estimate)
+            choice, _ = search.run(estimate)
         else:
-            choice = MaxDropSearch(search, self.estimate).smallest()
-        self.subject.require_equal(graph, Structure(choice.counts))
+            choice = MaxDropSearch(search, estimate).run()
+        self.task.require_equal(graph, choice.structure)
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 
-    def trained(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
-        network = self.inheritance(graph).network(choice.counts)
+    def train(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
+        """The network with the structure that was found, trained by the recipe, in evaluation mode."""
+        network = self.shared.inheritance(graph).network(choice.structure)
         if self.plan.recipe is None:
             return network.eval()
-        self._say("training")
-        place = self.folder.path / TRAINING
-        train, holdout = self.subject.trained_on(self.plan)
+        self._report_progress("training")
+        task = self.task
+        folder = self.folder.path / TRAINING
+        train, holdout = task.training_parts(self.plan)
         if self.plan.from_scratch:
             train_from_scratch(
-                network, train, self.plan.recipe, holdout=holdout, loss=self.subject.loss,
-                score=self.subject.score, folder=place, device=self.subject.device, verbose=self.verbose,
+                network, train, self.plan.recipe, holdout=holdout, loss=task.loss, score=task.score, folder=folder,
+                device=task.device, verbose=self.verbose,
             )  # fmt: skip
         else:
-            teacher = self.teacher or self.subject.teacher(self.plan.recipe)
             finetune(
-                network, train, self.plan.recipe, teacher=teacher, holdout=holdout, loss=self.subject.loss,
-                score=self.subject.score, folder=place, device=self.subject.device, verbose=self.verbose,
+                network, train, self.plan.recipe, teacher=self.teacher or task.teacher(self.plan.recipe),
+                holdout=holdout, loss=task.loss, score=task.score, folder=folder, device=task.device,
+                verbose=self.verbose,
             )  # fmt: skip
         return network.eval()
 
-    def saved(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
-        save_network(self.folder, network, graph, Structure(choice.counts), self.subject.name, self.subject.example())
+    def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
+        """Write the network as safetensors."""
+        kept = self.shared.inheritance(graph).kept(choice.structure)
+        save_network(self.folder, network, graph, kept, self.task.name, self.task.example())
 
-    def evaluated(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:
+    def evaluate(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:
+        """The scores and costs of both networks."""
         known = self.folder.read_json(EVALUATION)
         if known is not None:
             return Evaluation.from_json(known)
-        self._say("evaluating")
-        before = self.subject.measured(self.subject.model, graph, graph.full)
-        knows = self.plan.train_on_holdout and self.plan.recipe is not None
-        after = self.subject.measured(network, graph, Structure(choice.counts), knows_holdout=knows)
+        self._report_progress("evaluating")
+        knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
+        before = self.task.measure(self.task.model, graph, graph.full)
+        after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
+        # Costs of the user's were computed in the search. Their functions may not be there any more.
+        own = [limit for limit in choice.limits if limit.cost not in COSTS]
+        before_costs = before.costs | {limit.cost: limit.full for limit in own}
+        after_costs = after.costs | {limit.cost: limit.reached for limit in own}
         size = (self.folder.path / ARTEFACT).stat().st_size
         evaluation = Evaluation(
-            replace(before, file_bytes=file_bytes(self.subject.model)), replace(after, file_bytes=size)
+            replace(before, costs=before_costs, file_bytes=file_bytes(self.task.model)),
+            replace(after, costs=after_costs, file_bytes=size),
         )
         self.folder.write_json(EVALUATION, evaluation.to_json())
         return evaluation
 
-    def exported(self, network: nn.Module) -> OnnxRecord | None:
+    def export(self, network: nn.Module) -> tuple[OnnxRecord | None, str]:
+        """Both networks as ONNX files, or None and the reason why there are none."""
         if not self.plan.export:
-            return None
-        self._say("exporting")
-        deployment, example = self.plan.deployment, self.subject.example()
+            return None, ""
+        self._report_progress("exporting")
         try:
-            found = export_both(self.folder, self.subject.model, network, example, deployment)
-        except (ExportFailed, InvalidExample) as error:  # all else is done, and worth having
-            self.unexported = str(error)
-            return None
+            found = export_both(self.folder, self.task.model, network, self.task.example(), self.plan.deployment)
+        except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
+            return None, str(error)
         if found is None:
-            self._say("no ONNX files: install them with pip install 'aacp[onnx]'")
-        return found
+            self._report_progress("no ONNX files: install the packages with pip install 'aacp[onnx]'")
+        return found, ""
 
-    def reported(self) -> None:
-        """The page is drawn anew each time: it costs a second, and shows what is there."""
+    def report(self) -> None:
+        """Write the page about the run, anew in every call, since it takes a second."""
         try:
             write_report([self.folder.path])
-        except ImportError:  # machines for training alone may do without plotly
-            self._say("no report, since plotly is not installed; aacp report draws it where it is")
+        except MissingPackage as error:
+            self._report_progress(f"no report. {error}")
 
-    def inheritance(self, graph: ChannelGraph) -> Inheritance:
-        """How a structure becomes a network in this run; the estimate's own, if there is an estimate."""
-        if self._inheritance is None:
-            made = self.estimate.inheritance if self.estimate is not None else None
-            self._inheritance = made or self.subject.inheritance(graph, self.plan)
-        return self._inheritance
+    def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
+        """The latency measurements of this run."""
+        return LatencyStage(self.task, graph, self.plan, self.measurements, self.verbose)
 
-    def clock(self, graph: ChannelGraph) -> LatencyStage:
-        return LatencyStage(self.subject, graph, self.plan, self.measurements, self.verbose)
-
-    def _say(self, stage: str) -> None:
+    def _report_progress(self, message: str) -> None:
         if self.verbose:
-            sys.stderr.write(f"{self.folder.path}: {stage}\n")
+            sys.stderr.write(f"{self.folder.path}: {message}\n")

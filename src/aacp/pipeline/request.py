@@ -1,11 +1,11 @@
-"""Asking: what a run is asked for, written down once; the same command must ask the same."""
+"""The request of a run, recorded in run.json: a run is resumed only by the same request."""
 
 from __future__ import annotations
 
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,141 +15,198 @@ import numpy as np
 import torch
 
 from aacp.artefact.header import ARTEFACT
+from aacp.cost.budget import Budget, Limit
+from aacp.data.scores import accuracy
 from aacp.errors import RunMismatch
+from aacp.estimate.importance import CRITERIA
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
+from aacp.pipeline.functions import recorded_name, restored
 from aacp.pipeline.latency_stage import TABLE
-from aacp.pipeline.plan import Plan
-from aacp.pipeline.targets import in_words
+from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import GRAPH, RUN, Request, Target
+from aacp.runs.files import GRAPH, RUN, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import processor
+from aacp.runs.sources import is_importable, short_name, source_of
+from aacp.search.methods import METHODS
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 from aacp.version import __version__
 
-# A request, what was traced for it, and tables of latency, which know themselves what they are good for.
-PRELIMINARY = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log")
-LONGEST = 60  # letters of a setting in a message
-TRAINING = ("recipe", "from_scratch", "train_on_holdout", "loss")  # what a mere search may be asked afterwards
-SOURCES = ("data_source", "metric_source", "loss_source")
-# What may differ between calls.
-CIRCUMSTANCES = ("command", "versions", "hardware", "started", "export", "weights_file", *SOURCES)
-ESTIMATE = ("weights", "data", "metric", "importance", "calibration_images", "frozen", "scope")  # what scores depend on
+# Files that stay valid if the request changes: the request itself, the graph (traced again), and latency tables, which
+# record themselves what they are valid for.
+REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log")
+MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
+# Fields that may be decided after a search, by aacp finetune or aacp scratch.
+TRAINING_FIELDS = ("recipe", "from_scratch", "train_on_holdout", "loss")
+# Fields that do not change the result of a run.
+CIRCUMSTANCES = (
+    "command", "versions", "hardware", "started", "export", "weights_file",
+    "data_source", "metric_source", "loss_source",
+)  # fmt: skip
+# Fields that estimated scores depend on.
+ESTIMATE_FIELDS = (
+    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope",
+)  # fmt: skip
+# Fields of a plan that may hold a function or a class, with what it is called with.
+FUNCTIONS = {
+    "method": "(space, budget, seed, settings, start, known)",
+    "importance": "(model, graph, calibration)",
+    "reconstruction": "(network, original, graph, kept, calibration)",
+}
+BUILT_IN: dict[str, Container[str]] = {"method": METHODS, "importance": CRITERIA, "reconstruction": ()}
 
 
-def ask(
-    folder: RunFolder, subject: PruningTask, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()
+def register_request(
+    folder: RunFolder, task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()
 ) -> Request:
-    """Write down what is asked of a run, or make sure that it is what was asked of it before.
+    """Record the request of a run, or check that it is the same as the recorded one.
 
-    A run that was only searched so far may be asked to train, and any run to export or not.
+    A run that was only searched may still be trained, and the export may be requested or not at any time.
     """
-    asked = request_of(subject, limits, plan, known_from)
+    request = request_of(task, budget, plan, known_from)
     known = folder.read_json(RUN)
-    if known is None or _is_fruitless(folder):
-        (folder.path / GRAPH).unlink(missing_ok=True)  # perhaps of another question
-        folder.write_json(RUN, asked.to_json())
-        return asked
-    before = replace(Request.from_json(known), export=asked.export)
+    if known is None or _holds_only_reusable_files(folder):
+        (folder.path / GRAPH).unlink(missing_ok=True)  # it may have been traced with other options
+        folder.write_json(RUN, request.to_json())
+        return request
+    before = replace(_completed(Request.from_json(known), request), export=request.export)
     if before.recipe is None and not (folder.path / ARTEFACT).exists():
-        before = replace(before, **{name: getattr(asked, name) for name in TRAINING})
-    if before.recipe is not None:
-        before = replace(before, recipe=Recipe.completed(before.recipe))
-    names = [field.name for field in fields(Request) if field.name not in CIRCUMSTANCES]
-    require_same(folder, before, asked, names, "Ask for the same again, or choose another folder.")
+        before = replace(before, **{name: getattr(request, name) for name in TRAINING_FIELDS})
+    skipped = {*CIRCUMSTANCES}
+    if before.weights == request.weights:
+        skipped.add("model")  # the same weights are the same network, whatever it is called
+    names = [field.name for field in fields(Request) if field.name not in skipped]
+    require_same(folder, before, request, names, "Repeat the earlier request, or choose another folder.")
     folder.write_json(RUN, before.to_json())
     return before
 
 
-def _is_fruitless(folder: RunFolder) -> bool:
-    """Whether nothing has come of a run yet that another question would make wrong, as if it had been refused."""
-    return all(path.name in PRELIMINARY for path in folder.path.iterdir())
+def _completed(before: Request, request: Request) -> Request:
+    """A recorded request with the fields that an older version did not write, or wrote differently."""
+    default = _recorded_plan(DEFAULT)
+    missing = {name: value for name, value in default.items() if getattr(before, name) is None and name != "recipe"}
+    if before.recipe is not None:
+        missing["recipe"] = Recipe.completed(before.recipe)
+    for name in FUNCTIONS:
+        old, new = getattr(before, name), getattr(request, name)
+        if old and new and ":" not in old and old == short_name(new):
+            missing[name] = new  # older versions recorded the bare name of a function
+    return replace(before, **missing)
 
 
-def require_same(folder: RunFolder, before: Request, asked: Request, names: Sequence[str], advice: str) -> None:
-    """Refuse, setting by setting, what differs from what a folder's run was asked."""
-    differing = list(_differences("", *(_settings(request, names) for request in (before, asked))))
+def _holds_only_reusable_files(folder: RunFolder) -> bool:
+    """True if the folder holds only files that stay valid for a different request."""
+    return all(path.name in REUSABLE_FILES for path in folder.path.iterdir())
+
+
+def require_same(folder: RunFolder, before: Request, request: Request, names: Sequence[str], advice: str) -> None:
+    """Reject a request that differs from the recorded one in any of the named fields."""
+    differing = list(_differences("", _settings(before, names), _settings(request, names)))
     if differing:
-        raise RunMismatch(f"{folder.path} holds a run that was asked otherwise: {'; '.join(differing)}. {advice}")
+        raise RunMismatch(f"{folder.path} holds a run with other settings: {'; '.join(differing)}. {advice}")
 
 
 def _settings(request: Request, names: Sequence[str]) -> dict[str, Any]:
-    """What was asked, as it reads when it comes back from JSON; each limit by its cost, in words."""
-    told = {name: _plain(getattr(request, name)) for name in names if name != "limits"}
-    limits = {limit.cost: in_words(limit) for limit in request.limits} if "limits" in names else {}
-    return limits | told
+    """The named fields as they are read from JSON; each limit by its cost, as text."""
+    settings = {name: _plain(getattr(request, name)) for name in names if name != "limits"}
+    limits = {limit.cost.name: _limit_text(limit) for limit in request.limits} if "limits" in names else {}
+    return limits | settings
+
+
+def _limit_text(limit: Limit) -> str:
+    source = limit.source
+    return f"{limit.phrase}, computed by {source}" if source else limit.phrase
 
 
 def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
-    """What was asked of a setting and what is asked now, where that differs; settings within it one by one."""
+    """The recorded and the present value of each setting that differs, nested settings one by one."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {**then, **now}:
             yield from _differences(f"{name} {key}".strip(), then.get(key), now.get(key))
     elif then != now:
-        yield f"{name.replace('_', ' ')}: {_words(then)} then, {_words(now)} now"
+        yield f"{name.replace('_', ' ')}: {_shortened(then)} then, {_shortened(now)} now"
 
 
-def _words(value: Any) -> str:
-    """A setting for people, in short."""
+def _shortened(value: Any) -> str:
+    """A setting for people, of limited length."""
     if value is None or isinstance(value, bool):
         return {None: "none", False: "no", True: "yes"}[value]
     if isinstance(value, dict):
-        value = [f"{key} {_words(item)}" for key, item in value.items()]
+        value = [f"{key} {_shortened(item)}" for key, item in value.items()]
     text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return text if len(text) <= MAX_SETTING_LENGTH else f"{text[: MAX_SETTING_LENGTH - 3]}..."
 
 
 def read_request(folder: RunFolder) -> Request:
-    """What a folder's run was asked."""
+    """The recorded request of a run."""
     known = folder.read_json(RUN)
     if known is None:
-        raise RunMismatch(f"{folder.path} holds no run. Give the folder of one, or begin one there with aacp search.")
+        raise RunMismatch(f"{folder.path} holds no run. Give the folder of one, or start one there with aacp search.")
     return Request.from_json(known)
 
 
-def plan_of(request: Request, **otherwise: Any) -> Plan:
-    """The plan that was asked for, but with its recipe and other fields as they are given."""
-    asked = {field.name: getattr(request, field.name) for field in fields(Plan)}
-    step, where = request.pruning_step, Deployment(**(request.deployment or {}))
-    asked |= {"pruning_step": tuple(step) if isinstance(step, list) else step, "deployment": where}
-    return Plan(**asked | otherwise)
+def plan_of(request: Request, **changes: Any) -> Plan:
+    """The plan of a recorded request, with some fields changed; functions are imported again by their names."""
+    recorded = {field.name: getattr(request, field.name) for field in fields(Plan)}
+    found = {name: value for name, value in recorded.items() if value is not None}
+    for name, arguments in FUNCTIONS.items():
+        if name in found:
+            found[name] = restored(found[name], name, arguments, BUILT_IN[name])
+    if isinstance(request.pruning_step, list):
+        found["pruning_step"] = tuple(request.pruning_step)
+    if request.deployment is not None:
+        found["deployment"] = Deployment(**request.deployment)
+    return Plan(**{**found, "recipe": None, **changes})
 
 
-def request_of(
-    subject: PruningTask, limits: tuple[Target, ...], plan: Plan, known_from: tuple[str, ...] = ()
-) -> Request:
-    """What is asked, as it is written down: every field of the plan, and where and with what the run begins."""
-    planned = {field.name: getattr(plan, field.name) for field in fields(Plan)} | {
-        "pruning_step": _plain(plan.pruning_step),
-        "recipe": None if plan.recipe is None else plan.recipe.to_json(),
-        "importance": plan.importance if isinstance(plan.importance, str) else _name(plan.importance),
-        "deployment": plan.deployment.to_json(),
-    }
+def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
+    """The request as it is recorded: every field of the plan, and where and with what the run begins."""
     return Request(
         command=_command(sys.argv),
-        model=subject.name,
-        weights=digest(value for _, value in named_tensors(subject.model)),
-        weights_file=subject.weights_file,
-        data=subject.data.name,
-        limits=limits,
+        model=task.label,
+        weights=digest(value for _, value in named_tensors(task.model)),
+        weights_file=task.weights_file,
+        data=task.data.name,
+        limits=budget.limits,
         known_from=known_from,
-        versions={"aacp": __version__, "python": platform.python_version(), "torch": torch.__version__}
-        | {"numpy": np.__version__},
+        versions={
+            "aacp": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
         hardware=torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
         started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
-        metric=_name(subject.score),
-        data_source=subject.data_source,
-        metric_source=subject.metric_source,
-        loss="cross_entropy" if subject.loss is None else _name(subject.loss),
-        loss_source=subject.loss_source,
-        **planned,
+        metric=_name(task.score),
+        data_source=task.data_source,
+        metric_source="" if task.score is accuracy else _importable_source(task.score),
+        loss="cross_entropy" if task.loss is None else _name(task.loss),
+        loss_source="" if task.loss is None else _importable_source(task.loss),
+        **_recorded_plan(plan),
     )
 
 
+def _recorded_plan(plan: Plan) -> dict[str, Any]:
+    """The fields of a plan as run.json holds them."""
+    planned = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    return planned | {
+        "pruning_step": _plain(plan.pruning_step),
+        "recipe": None if plan.recipe is None else plan.recipe.to_json(),
+        "deployment": plan.deployment.to_json(),
+        **{name: recorded_name(planned[name]) for name in FUNCTIONS},
+    }
+
+
+def _importable_source(function: Callable[..., Any]) -> str:
+    """Where a function can be imported from, or nothing."""
+    source = source_of(function)
+    return source if is_importable(source) else ""
+
+
 def _command(arguments: Sequence[str]) -> str:
-    """What was typed: our command line is called aacp, wherever it is installed and however it was started."""
+    """The command as it can be typed again: our own program is called aacp, wherever it is installed."""
     program = Path(arguments[0])
     is_ours = program.name == "aacp" or program.parts[-2:] == ("aacp", "cli.py")
     return shlex.join(["aacp" if is_ours else arguments[0], *arguments[1:]])
@@ -160,7 +217,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as it reads when it comes back from JSON."""
+    """A value as it is read back from JSON."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""Searching, as a stage of a run: within limits, with what earlier runs of the network have found."""
+"""The search as a stage of a run: within a budget, with the evaluations of earlier runs of the network."""
 
 from __future__ import annotations
 
@@ -11,71 +11,82 @@ from pathlib import Path
 import numpy as np
 
 from aacp.channels import ChannelGraph
-from aacp.cost.budget import Budget
+from aacp.cost.budget import Budget, Limit
+from aacp.cost.kinds import LATENCY
 from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
-from aacp.pipeline.latency_stage import TABLE, LatencyStage, holds, latency_limit, seconds
+from aacp.pipeline.latency_stage import TABLE, LatencyStage, holds, measured_seconds
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.request import ESTIMATE, read_request, request_of, require_same
-from aacp.pipeline.targets import LATENCY, budget_of
+from aacp.pipeline.request import ESTIMATE_FIELDS, read_request, request_of, require_same
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ChosenStructure, LimitResult, Target
+from aacp.runs.files import ChosenStructure, LimitResult
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, recorded, run_search
 from aacp.search.methods import searcher
 from aacp.space import SearchSpace
 
-MEASURED = 3  # candidates measured after a search
-TURNS = 8  # of measuring and correcting, at most
-SHORTEST = 20  # evaluations of a search that goes on
-CORRECTED = "corrected"  # folders of searches that went on, numbered
+MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
+MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
+MIN_EVALUATIONS = 20  # the shortest search with a corrected table
+CORRECTED = "corrected"  # searches with a corrected table have folders of this name, numbered
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The search for a structure: of what, within which limits, how, and where it is written down."""
+    """The search for a structure.
 
-    subject: PruningTask
+    Args:
+        task: the network and its data.
+        graph: the network's channel graph.
+        budget: the limits, by the names of their costs.
+        plan: how to search.
+        folder: where the search is kept.
+        known: evaluations of earlier runs.
+        latency: the latency measurements.
+        table: the latency table, if the budget needs one.
+        verbose: report progress on the standard error output.
+    """
+
+    task: PruningTask
     graph: ChannelGraph
-    limits: tuple[Target, ...]
+    budget: Budget
     plan: Plan
     folder: RunFolder
     known: History
-    clock: LatencyStage
-    table: LatencyTable | None = None  # for a limit on latency
+    latency: LatencyStage
+    table: LatencyTable | None = None
     verbose: bool = False
 
     @cached_property
     def space(self) -> SearchSpace:
-        return SearchSpace(self.graph, self.clock.steps())
+        return SearchSpace(self.graph, self.latency.find_steps())
 
     @cached_property
-    def budget(self) -> Budget:
-        return budget_of(self.limits, self.graph, self.table)
+    def limits(self) -> Budget:
+        """The budget on the costs of the graph."""
+        return self.budget.on(self.graph, self.table)
 
     def require_demand(self) -> None:
-        """Refuse limits that ask for nothing."""
-        limits = self.budget.limits
-        if self.plan.max_drop is None and all(limit.holds(limit.cost.full) for limit in limits):
+        """Reject a budget that the unpruned network meets."""
+        if self.plan.max_drop is None and all(limit.holds(limit.cost.full) for limit in self.limits.limits):
             raise InvalidOption(
-                f"The unpruned network keeps to {self.budget} as it is, so that there is nothing to remove. Ask for "
-                "less than it has."
+                f"The unpruned network already meets {self.limits}, so there is nothing to remove. Give tighter limits."
             )
 
     def run(self, estimate: PSAE) -> tuple[ChosenStructure, History]:
-        """The structure to deliver, and all that was evaluated; a search that was stopped goes on."""
-        limit = latency_limit(self.limits)
-        found = self._once(estimate)
+        """The structure to deliver, and every evaluation; an interrupted search is resumed."""
+        limit = self.budget.limit_on(LATENCY)
+        found = self._search(estimate)
         if limit is not None:
-            return self._truly_met(limit, found, estimate)
-        better = better_known(self.known, self.budget, self.space, found.best)
-        return choice_of(better or found.recommended, self.budget), found.history
+            return self._meet_latency(limit, found, estimate)
+        better = better_known(self.known, self.limits, self.space, found.best)
+        return choice_of(better or found.recommended, self.limits), found.history
 
-    def _once(self, estimate: PSAE) -> SearchResult:
-        method = searcher(self.plan.method, self.space, self.budget, self.plan.seed, known=self.known)
+    def _search(self, estimate: PSAE) -> SearchResult:
+        method = searcher(self.plan.method, self.space, self.limits, self.plan.seed, known=self.known)
         found = run_search(
             method, estimate, evaluations=self.plan.evaluations, folder=self.folder, verbose=self.verbose
         )
@@ -83,95 +94,95 @@ class Search:
             raise KeyboardInterrupt
         return found
 
-    def _truly_met(self, limit: Target, found: SearchResult, estimate: PSAE) -> tuple[ChosenStructure, History]:
-        """The best candidate that meets the limit where it is to run, however long it takes to find one.
+    def _meet_latency(self, limit: Limit, found: SearchResult, estimate: PSAE) -> tuple[ChosenStructure, History]:
+        """The best candidate whose measured latency meets the limit.
 
-        The best few are measured from end to end. If all of them take longer than they may, the table is corrected by
-        what three of four measurements of each stayed below, written down, and a shorter search goes on from all that
-        is known. A run that was stopped begins with the table as it was, and corrects it by the same measurements.
+        The best candidates are measured from end to end. If none of them meets the limit, the table is corrected by
+        the upper quartiles of the measurements, saved, and a shorter search follows that knows all evaluations. A
+        resumed run starts with the first table and corrects it by the same measurements.
         """
-        search, histories = self, [found.history]
-        for turn in range(1, TURNS + 1):
+        search = self
+        histories = [found.history]
+        for number in range(1, MAX_ROUNDS + 1):
             candidates = self._best(found)
-            checks = self.clock.checked([candidate.structure for candidate in candidates])
+            checks = self.latency.check([candidate.structure for candidate in candidates])
             for candidate, checked in zip(candidates, checks, strict=True):
-                self._say(candidate, checked, limit)
+                self._report(candidate, checked, limit)
                 if holds(limit, checked):
                     return search._measured_choice(candidate, checked), History.merged(histories)
-            if turn == TURNS:
+            if number == MAX_ROUNDS:
                 break
-            corrected = search._corrected(limit, checks)
+            corrected = search._correct_table(limit, checks)
             corrected.save(self.folder.path / TABLE)
             search = replace(
                 self,
                 table=corrected,
-                plan=replace(self.plan, evaluations=max(SHORTEST, self.plan.evaluations // 4)),
-                folder=RunFolder(self.folder.path / f"{CORRECTED}-{turn}"),
+                plan=replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.evaluations // 4)),
+                folder=RunFolder(self.folder.path / f"{CORRECTED}-{number}"),
                 known=History.merged([self.known, *histories]),
             )
-            found = search._once(estimate)
+            found = search._search(estimate)
             histories.append(found.history)
         raise InfeasibleBudget(
-            f"{limit.cost}: none of {TURNS * MEASURED} candidates that the table said would meet the limit did so when "
-            f"measured; the last took {checks[0]}. Loosen the limit, or measure on a machine with less else to do."
+            f"{limit.cost.name}: {MAX_ROUNDS * MEASURED_CANDIDATES} candidates met the limit by the latency table, but "
+            f"none did when measured; the last took {checks[0]}. Loosen the limit, or measure on a less busy machine."
         )
 
-    def _corrected(self, limit: Target, checks: list[LatencyCheck]) -> LatencyTable:
-        """The table of this search, believing what was measured."""
+    def _correct_table(self, limit: Limit, checks: list[LatencyCheck]) -> LatencyTable:
+        """The table of this search, corrected by measurements of whole structures."""
         assert self.table is not None
-        uppers = [seconds(limit, checked, self.table).upper for checked in checks]
+        uppers = [measured_seconds(limit, checked, self.table).upper for checked in checks]
         return self.table.corrected(self.graph, [each.structure for each in checks], uppers)
 
     def _best(self, found: SearchResult) -> list[Candidate]:
-        """What the search recommends, and the best beside it."""
-        others = [candidate for candidate in found.history.top(MEASURED) if candidate != found.recommended]
-        return [found.recommended, *others][:MEASURED]
+        """The candidate that the search recommends, then the best others."""
+        others = [candidate for candidate in found.history.top(MEASURED_CANDIDATES) if candidate != found.recommended]
+        return [found.recommended, *others][:MEASURED_CANDIDATES]
 
     def _measured_choice(self, candidate: Candidate, checked: LatencyCheck) -> ChosenStructure:
-        """A candidate to deliver, with the latency that was measured."""
-        choice = choice_of(candidate, self.budget)
+        """A candidate to deliver, with its measured latency."""
+        choice = choice_of(candidate, self.limits)
         assert self.table is not None
-        limits = [
-            replace(each, reached=seconds(asked, checked, self.table).median) if asked.cost == LATENCY else each
-            for asked, each in zip(self.limits, choice.limits, strict=True)
+        results = [
+            replace(result, reached=measured_seconds(limit, checked, self.table).median)
+            if result.cost == LATENCY
+            else result
+            for limit, result in zip(self.limits.limits, choice.limits, strict=True)
         ]
-        return replace(choice, limits=tuple(limits))
+        return replace(choice, limits=tuple(results))
 
-    def _say(self, candidate: Candidate, checked: LatencyCheck, limit: Target) -> None:
+    def _report(self, candidate: Candidate, checked: LatencyCheck, limit: Limit) -> None:
         if self.verbose:
             verdict = "within the limit" if holds(limit, checked) else "over the limit"
             sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}\n")
 
 
 def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:
-    """A candidate to deliver, with what each limit makes of it."""
+    """A candidate to deliver, with its costs beside the limits."""
     limits = tuple(LimitResult.of(limit, candidate.structure) for limit in budget.limits)
     return ChosenStructure(candidate.structure.counts, candidate.score, limits)
 
 
 def better_known(known: History, budget: Budget, space: SearchSpace, best: Candidate) -> Candidate | None:
-    """What other searches of the network evaluated, if it scores higher than all that this one did within a budget."""
+    """The best candidate of other searches within a budget, if it scores higher than `best`."""
     found = History(candidate for candidate in known if candidate.structure in space).rebudget(budget)
     return found if found is not None and found.score > best.score else None
 
 
-def remembering(estimate: PSAE, known: History) -> PSAE:
-    """An estimate that need not work out again what is known."""
-    estimate.scores.update({candidate.structure.counts: candidate.score for candidate in known})
-    return estimate
-
-
-def known_of(folders: Sequence[str], subject: PruningTask, plan: Plan, graph: ChannelGraph) -> History:
-    """Everything that earlier runs of the same network evaluated, with the same data and the same way to estimate."""
+def known_evaluations(folders: Sequence[str], task: PruningTask, plan: Plan, graph: ChannelGraph) -> History:
+    """Every evaluation of earlier runs, which must have estimated scores of the same network in the same way."""
     if not folders:
         return History()
-    asked, histories = request_of(subject, (), plan), []
+    request = request_of(task, Budget(), plan)
+    histories = []
     for path in folders:
         if not Path(path).is_dir():
             raise RunMismatch(f"There is no folder {path} to take evaluations from. Give the folder of a run.")
         folder = RunFolder(path)
-        require_same(folder, read_request(folder), asked, ESTIMATE, "Scores can only be taken over from like to like.")
-        histories.append(recorded(folder))
-        for candidate in histories[-1]:
-            graph.lane_sizes(np.asarray(candidate.structure))  # refuses what is not of this graph
+        advice = "Scores can only be reused if these settings are the same."
+        require_same(folder, read_request(folder), request, ESTIMATE_FIELDS, advice)
+        history = recorded(folder)
+        for candidate in history:
+            graph.lane_sizes(np.asarray(candidate.structure))  # rejects structures of another graph
+        histories.append(history)
     return History.merged(histories)

@@ -1,9 +1,10 @@
-"""Sweep: one network under several budgets, and everything that was found on the way (the paper's Fig. 6)."""
+"""Sweep: one network under several budgets, whose searches share their evaluations (the paper's Fig. 6)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,38 +13,46 @@ from torch import nn
 
 from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
-from aacp.cost.budget import amount
+from aacp.cost.budget import Budget, Limit, amount
+from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
-from aacp.errors import InvalidOption
-from aacp.pipeline.latency_stage import latency_limit
+from aacp.errors import InvalidOption, MissingPackage
 from aacp.pipeline.plan import DEFAULT, Plan
-from aacp.pipeline.preflight import rehearse_judging
+from aacp.pipeline.preflight import check_scoring
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.searching import better_known, choice_of
-from aacp.pipeline.targets import ANALYTIC, Asked, budget_of, targets
+from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.report.page import write_report
-from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, TRAINING, ChosenStructure, Evaluation, Target
+from aacp.report.page import FILE, write_report
+from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, TRAINING, ChosenStructure, Evaluation
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import recorded
 from aacp.space import SearchSpace
 from aacp.train.teaching import Loss
 
-FRONT, PRICED = "front.json", ("macs", "params")
-AFTERWARDS = (TRAINING, ARTEFACT)  # what a run leaves once its structure is settled
+FRONT = "front.json"
+FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
+FINAL_FILES = (TRAINING, ARTEFACT)  # a run that has one of these keeps its structure
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What each budget came to, in the order of the budgets, and the front of everything evaluated."""
+    """The results of a sweep, in the order of the budgets.
+
+    Args:
+        folders: the run folder of each budget.
+        choices: the structure of each budget.
+        evaluations: scores and costs of the networks that were trained; None for the others.
+        front: of every evaluated structure, those that no other beats in score, MACs and parameters, best score first.
+    """
 
     folders: tuple[RunFolder, ...]
     choices: tuple[ChosenStructure, ...]
-    evaluations: tuple[Evaluation | None, ...]  # of networks that were trained
-    front: tuple[Candidate, ...]  # in score, MACs and parameters, the best score first
+    evaluations: tuple[Evaluation | None, ...]
+    front: tuple[Candidate, ...]
 
     def to_json(self) -> dict[str, Any]:
         rows = zip(self.folders, self.choices, self.evaluations, strict=True)
@@ -62,7 +71,7 @@ class Sweep:
 def sweep(
     model: nn.Module,
     data: Data,
-    budgets: Sequence[Asked],
+    budgets: Sequence[Budget | Mapping[str, float | str]],
     folder: str | os.PathLike[str],
     *,
     plan: Plan = DEFAULT,
@@ -74,119 +83,162 @@ def sweep(
     device: torch.device | str | None = None,
     verbose: bool = False,
 ) -> Sweep:
-    """Search for a structure within each budget and, with `train`, prune to it; a run folder for each, inside `folder`.
+    """Search for a structure within each budget and, with `train`, prune to it; the same call again resumes.
 
-    Every search takes over what those before it have evaluated, and in the end each budget gets the best that any of
-    them has found within it. The same call again goes on where it was stopped.
+    Every search reuses the evaluations of those before it. In the end each budget gets the best structure that any of
+    the searches evaluated within it.
+
+    Args:
+        model, data, plan, score, loss, known_from, name, device, verbose: as in `aacp.prune`.
+        budgets: several budgets, each as `aacp.prune` takes one.
+        folder: holds a run folder for each budget.
+        train: train, evaluate and export every network, not only search.
     """
-    subject = PruningTask(model, data, name or type(model).__name__, device_of(device), score, loss=loss)
-    limits = [targets(budget) for budget in budgets]
-    return Sweeping(subject, limits, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
+    task = PruningTask(model, data, name, device_of(device), score, loss=loss)
+    limits = tuple(Budget.of(budget) for budget in budgets)
+    check_sweep(plan, limits)
+    return SweepRun(task, limits, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
 
 
-class Sweeping:
-    """One call of `sweep`."""
+def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
+    """Reject a plan with a max_drop, which is for one run, and budgets that do not fit the plan."""
+    if plan.max_drop is not None:
+        raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
+    plan.check_budgets(budgets)
+
+
+class SweepRun:
+    """A sweep in its folder.
+
+    Args:
+        task: the network and its data.
+        budgets: one for each run, already compared with the plan (`check_sweep`).
+        plan: how to search and train.
+        folder: holds a run folder for each budget.
+        train: train every network, not only search.
+        known_from: folders of earlier runs whose evaluations are reused.
+        verbose: report progress on the standard error output.
+    """
 
     def __init__(
         self,
-        subject: PruningTask,
-        limits: Sequence[tuple[Target, ...]],
+        task: PruningTask,
+        budgets: Sequence[Budget],
         plan: Plan,
         folder: str | os.PathLike[str],
         train: bool,
         known_from: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> None:
-        if plan.max_drop is not None:
-            raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
-        plan.check_budgets(limits)
-        self.subject, self.limits, self.train, self.verbose = subject, list(dict.fromkeys(limits)), train, verbose
+        self.task = task
+        self.budgets = list(dict.fromkeys(budgets))
         self.plan = plan if train else replace(plan, recipe=None, from_scratch=False, train_on_holdout=False)
-        self.folder, self.known_from = RunFolder.of(folder), known_from
+        self.trains = train
+        self.folder = RunFolder.of(folder)
+        self.known_from = known_from
+        self.verbose = verbose
 
     def sweep(self) -> Sweep:
+        """Search for every budget, share the best structures, and train if that is requested."""
         with self.folder.lock():
-            runs, estimate = self._runs(), None
+            runs = self._make_runs()
             for run in runs:
-                run.estimate = estimate
                 self._search(run)
-                estimate = run.estimate or estimate
-            self._share(runs)
-            for run in runs if self.train else ():
-                run.pruned()
-            return self._swept(runs)
+            self._share_best(runs)
+            for run in runs if self.trains else ():
+                run.prune()
+            return self._results(runs)
 
-    def _runs(self) -> list[PruningRun]:
-        """A run for each budget; each of them knows what those before it have found."""
-        places = [RunFolder(self.folder.path / folder_name(limits)) for limits in self.limits]
-        runs = [
-            PruningRun(self.subject, limits, self.plan, place, None, self._known(places[:order]), self.verbose)
-            for order, (limits, place) in enumerate(zip(self.limits, places, strict=True))
+    def _make_runs(self) -> list[PruningRun]:
+        """A run for each budget; each reuses the evaluations of those before it."""
+        folders = [RunFolder(self.folder.path / folder_name(budget)) for budget in self.budgets]
+        shared = SharedEstimate(self.task, self.plan)
+        return [
+            PruningRun(
+                self.task,
+                budget,
+                self.plan,
+                folder,
+                known_from=(*self.known_from, *(str(earlier.path) for earlier in folders[:number])),
+                shared=shared,
+                measurements=self.folder,
+                accepts_met_budget=True,
+                verbose=self.verbose,
+            )
+            for number, (budget, folder) in enumerate(zip(self.budgets, folders, strict=True))
         ]
-        for run in runs:
-            run.measurements, run.may_keep_all = self.folder, True
-        return runs
-
-    def _known(self, earlier: Sequence[RunFolder]) -> tuple[str, ...]:
-        return (*self.known_from, *(str(folder.path) for folder in earlier))
 
     def _search(self, run: PruningRun) -> None:
-        """One search; the first traces for all, and shows whether every budget can be met before any is searched."""
+        """One search; the first run traces for all and checks that every budget can be met."""
         known = self.folder.read_json(GRAPH)
         if known is None:
-            if self.train:
-                rehearse_judging(self.subject)
+            if self.trains:
+                check_scoring(self.task)
             with run.folder.lock():
-                graph = run.traced()
-            clock = run.clock(graph)
-            for limits in self.limits:
-                budget_of(limits, graph, clock.table_for(limits)).check(SearchSpace(graph, clock.steps()))
+                graph = run.trace()
+            latency = run.latency_stage(graph)
+            for budget in self.budgets:
+                space = SearchSpace(graph, latency.find_steps())
+                budget.on(graph, latency.table_for(budget)).check(space)
             self.folder.write_json(GRAPH, graph.to_json())
         elif run.folder.read_json(GRAPH) is None:
             run.folder.write_json(GRAPH, known)
-        run.found()
+        run.find()
 
-    def _share(self, runs: Sequence[PruningRun]) -> None:
-        """Give each run the best that any has found within its limits, unless that would have to be timed first."""
+    def _share_best(self, runs: Sequence[PruningRun]) -> None:
+        """Give each run the best structure that any run evaluated within its budget.
+
+        Runs with a limit on latency are left out, since such a structure would have to be measured first.
+        """
         known = History.merged(recorded(run.folder) for run in runs)
         for run in runs:
-            best, is_trained = recorded(run.folder).best, any((run.folder.path / it).exists() for it in AFTERWARDS)
-            if best is None or is_trained or latency_limit(run.limits):
+            best = recorded(run.folder).best
+            is_final = any((run.folder.path / name).exists() for name in FINAL_FILES)
+            if best is None or is_final or run.budget.limit_on(LATENCY) is not None:
                 continue
-            graph = run.traced()
-            budget = budget_of(run.limits, graph)
-            better = better_known(known, budget, SearchSpace(graph, run.clock(graph).steps()), best)
+            graph = run.trace()
+            budget = run.budget.on(graph)
+            better = better_known(known, budget, SearchSpace(graph, run.latency_stage(graph).find_steps()), best)
             if better is not None:
-                self.subject.require_equal(graph, better.structure)
+                self.task.require_equal(graph, better.structure)
                 run.folder.write_json(STRUCTURE, choice_of(better, budget).to_json())
 
-    def _swept(self, runs: Sequence[PruningRun]) -> Sweep:
-        graph = runs[0].traced()
-        choices = tuple(run.searched(graph) for run in runs)
+    def _results(self, runs: Sequence[PruningRun]) -> Sweep:
+        graph = runs[0].trace()
+        choices = tuple(run.search(graph) for run in runs)
         records = [run.folder.read_json(EVALUATION) for run in runs]
         evaluations = tuple(None if record is None else Evaluation.from_json(record) for record in records)
-        front = self._front(graph, [run.folder for run in runs])
-        write_report([run.folder.path for run in runs], self.folder.path / "report.html")
+        front = self._write_front(graph, [run.folder for run in runs])
+        self._report(runs)
         return Sweep(tuple(run.folder for run in runs), choices, evaluations, front)
 
-    def _front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
-        """What no other structure beats, of all that was evaluated; also as a file."""
-        costs = [ANALYTIC[name](graph) for name in PRICED]
+    def _report(self, runs: Sequence[PruningRun]) -> None:
+        """Write one page about all runs."""
+        try:
+            write_report([run.folder.path for run in runs], self.folder.path / FILE)
+        except MissingPackage as error:
+            if self.verbose:
+                sys.stderr.write(f"{self.folder.path}: no report. {error}\n")
+
+    def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
+        """Of every evaluated structure, those that no other beats; they are also written to a file."""
+        costs = [COSTS[name].on(graph) for name in FRONT_COSTS]
         front = tuple(History.merged(map(recorded, folders)).pareto(costs))
-        rows = [
-            {"counts": list(one.structure), "score": one.score, **{c.name: int(c(list(one.structure))) for c in costs}}
-            for one in front
-        ]
+        rows = []
+        for candidate in front:
+            counts = list(candidate.structure)
+            priced = {cost.name: int(cost(counts)) for cost in costs}
+            rows.append({"counts": counts, "score": candidate.score, **priced})
         self.folder.write_json(FRONT, rows)
         return front
 
 
-def folder_name(limits: Sequence[Target]) -> str:
-    """Limits as the name of a folder: macs-0.5_params-0.3."""
-    return "_".join(f"{limit.cost}-{_asked(limit)}" for limit in limits)
+def folder_name(budget: Budget) -> str:
+    """A budget as the name of a folder: macs-0.5_params-0.3."""
+    return "_".join(f"{limit.cost.name}-{_amount(limit)}" for limit in budget.limits)
 
 
-def _asked(limit: Target) -> str:
+def _amount(limit: Limit) -> str:
     return f"{limit.pruning_rate:g}" if limit.at_most is None else f"max-{limit.at_most:g}"
 
 

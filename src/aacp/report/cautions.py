@@ -43,7 +43,7 @@ def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list
     asked = () if run.request is None else run.request.limits
     if not timings or after.macs >= before.macs or any(timing.is_faster for timing in timings):
         return []
-    if any(limit.cost == "latency" for limit in asked):
+    if any(limit.cost.name == "latency" for limit in asked):
         return []
     how = (
         "Limit the latency itself (--prune-latency, --max-latency), or choose the pruning step by timing (--step auto)."

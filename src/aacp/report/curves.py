@@ -8,8 +8,8 @@ from itertools import accumulate
 import numpy as np
 
 from aacp.cost.analytic import Cost
+from aacp.cost.kinds import cost_words
 from aacp.report.chart import AMBER, BLUE, GREY, Trace, axis, hover, layout, line, points, vertical
-from aacp.report.headline import cost_name
 from aacp.report.html import Figure
 from aacp.report.numbers import change, duration, quantity, score
 from aacp.report.run import Run
@@ -48,7 +48,7 @@ def _priced(cost: Cost, value: float) -> str:
 
 
 def _noun(cost: str) -> str:
-    return "of activations" if cost == "activation_bytes" else cost_name(cost)
+    return cost_words(cost).removeprefix("bytes ")  # the quantity has its unit
 
 
 def search_figure(run: Run) -> Figure | None:
@@ -96,7 +96,7 @@ def _cost_figure(run: Run, cost: Cost, limits: Sequence[LimitResult]) -> Figure:
     chosen = chosen_candidate(run)
     if chosen is not None:
         traces.append(_chosen(run, chosen, float(cost(np.asarray(chosen.structure)))))
-    name = cost_name(cost.name)
+    name = cost_words(cost.name)
     marked = " Diamond: the chosen structure." if chosen is not None else ""
     marked += " Dotted: the limit." if limits else ""
     return Figure(

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aacp.cost.budget import Limit
+from aacp.cost.kinds import cost_words
 from aacp.report.cautions import Remark, cautions
 from aacp.report.numbers import MINUS, difference, duration, percent, quantity, score
 from aacp.report.run import Run
-from aacp.runs.files import BeforeAfter, LimitResult, NetworkMetrics, Target
+from aacp.runs.files import BeforeAfter, LimitResult, NetworkMetrics
 from aacp.zoo.catalogue import data_title
-
-COSTS = {
-    "macs": "MACs",
-    "params": "parameters",
-    "activation_bytes": "bytes of activations",
-    "latency": "latency",
-}
 
 
 def subject(run: Run) -> str:
@@ -98,15 +93,15 @@ def _about_score(run: Run) -> list[Remark]:
 
 def _missed(limit: LimitResult) -> str:
     reached, bound = quantity(limit.reached, limit.unit), quantity(limit.bound, limit.unit)
-    return f"Limit missed: {cost_name(limit.cost)} is {reached}, but the limit is {bound}."
+    return f"Limit missed: {cost_words(limit.cost)} is {reached}, but the limit is {bound}."
 
 
 def _about_growth(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
     """The costs that grew; the headline names those that fell."""
     grown = [
-        (name, getattr(before, field), getattr(after, field))
-        for field, name in COSTS.items()
-        if hasattr(before, field) and getattr(after, field) > getattr(before, field)
+        (cost_words(cost), value, after.costs[cost])
+        for cost, value in before.costs.items()
+        if cost in after.costs and after.costs[cost] > value
     ]
     return [Remark(f"Not smaller: {fewer(old, new, name)} than before.", False) for name, old, new in grown]
 
@@ -121,19 +116,15 @@ def _about_time(timing: BeforeAfter) -> Remark:
     return Remark(f"Not measurably faster {where}: {numbers}.", False)
 
 
-def cost_name(cost: str) -> str:
-    return COSTS.get(cost, cost.replace("_", " "))
-
-
-def asked(limits: Sequence[Target]) -> str:
+def asked(limits: Sequence[Limit]) -> str:
     """The requested limits in short form."""
     words = []
     for limit in limits:
-        name = cost_name(limit.cost)
+        name = cost_words(limit.cost.name)
         if limit.pruning_rate is not None:
             words.append(f"{name} {MINUS}{percent(limit.pruning_rate)}")
         elif limit.at_most is not None:
-            words.append(f"{name} \N{LESS-THAN OR EQUAL TO} {quantity(limit.at_most, limit.unit)}")
+            words.append(f"{name} \N{LESS-THAN OR EQUAL TO} {quantity(limit.at_most, limit.cost.unit)}")
     return ", ".join(words) or "no limit"
 
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from aacp.channels import ChannelGraph
-from aacp.cost.analytic import Cost, activation_bytes, macs, params
+from aacp.cost.analytic import Cost
+from aacp.cost.kinds import computed_costs
 from aacp.errors import NothingToReport, RunMismatch
 from aacp.runs.files import (
     EVALUATION,
@@ -59,7 +60,7 @@ class Run:
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
         """The costs that can be computed for every structure of the history."""
-        return () if self.graph is None else (macs(self.graph), params(self.graph), activation_bytes(self.graph))
+        return () if self.graph is None else computed_costs(self.graph)
 
     @property
     def before(self) -> NetworkMetrics | None:
@@ -76,7 +77,7 @@ class Run:
         return None if self.graph is None or self.choice is None else self._priced(Structure(self.choice.counts))
 
     def _priced(self, structure: Structure) -> NetworkMetrics:
-        return NetworkMetrics(None, None, *(int(cost(np.asarray(structure))) for cost in self.costs))
+        return NetworkMetrics(None, None, {cost.name: int(cost(np.asarray(structure))) for cost in self.costs})
 
     @property
     def metric(self) -> str:
@@ -127,7 +128,7 @@ class _Reader:
         graph = self._json(GRAPH, ChannelGraph.from_json)
         if graph is not None:
             _check(graph, graph.full)
-            macs(graph), params(graph), activation_bytes(graph)  # pricing shows whether its parts fit each other
+            computed_costs(graph)  # pricing shows whether its parts fit each other
         return graph
 
     def _history(self, graph: ChannelGraph | None) -> History:

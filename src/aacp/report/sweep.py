@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from aacp.cost.kinds import cost_words
 from aacp.report.channels import channels_of_runs
 from aacp.report.chart import AMBER, BLUE, GREY, SHADES, axis, hover, layout, line, points
 from aacp.report.curves import against, scale, score_title
-from aacp.report.headline import asked, compared, cost_name, subject
+from aacp.report.headline import asked, compared, subject
 from aacp.report.html import Figure, Markup, joined, section, table, tag
 from aacp.report.numbers import DASH, change, gain, percent, score
 from aacp.report.run import Run
@@ -20,7 +21,7 @@ Rates = dict[str, float]
 def rates(run: Run) -> Rates:
     """The requested pruning rate of each cost."""
     limits = () if run.request is None else run.request.limits
-    return {limit.cost: limit.pruning_rate for limit in limits if limit.pruning_rate is not None}
+    return {limit.cost.name: limit.pruning_rate for limit in limits if limit.pruning_rate is not None}
 
 
 def varied(runs: Sequence[Run]) -> list[str]:
@@ -92,8 +93,8 @@ def _line_figure(judged: Sequence[tuple[Run, float]], costs: Sequence[str], kind
     if len(unpruned) == 1:
         level = scale(metric) * unpruned.pop()
         traces.append(line("unpruned", [min(xs), max(xs)], [level, level], {"color": GREY, "dash": "dot"}))
-    caption = f"{metric.capitalize()} ({kind}) over the share of {cost_name(cost)} asked to be removed."
-    x, y = axis(f"{cost_name(cost)} removed, %"), axis(score_title(metric, kind))
+    caption = f"{metric.capitalize()} ({kind}) over the share of {cost_words(cost)} asked to be removed."
+    x, y = axis(f"{cost_words(cost)} removed, %"), axis(score_title(metric, kind))
     return Figure("rates", caption, traces, layout(x, y))
 
 
@@ -117,7 +118,7 @@ def _shades_figure(judged: Sequence[tuple[Run, float]], costs: Sequence[str], ki
         "xgap": 2,
         "ygap": 2,
     }
-    first, second = (cost_name(cost) for cost in costs)
+    first, second = (cost_words(cost) for cost in costs)
     caption = f"{metric.capitalize()} ({kind}) over the shares of {first} and {second} asked to be removed."
     x, y = axis(f"{first} removed", _ticks(xs)), axis(f"{second} removed", _ticks(ys))
     return Figure("rates", caption, [trace], layout(x, y), 130 + 52 * max(3, len(ys)))
@@ -151,10 +152,10 @@ def fronts(runs: Sequence[Run]) -> list[Figure]:
     return [
         Figure(
             f"front-{cost.name}",
-            f"The {len(whole):,} structures evaluated in any run: estimated {metric} against {cost_name(cost.name)}, "
+            f"The {len(whole):,} structures evaluated in any run: estimated {metric} against {cost_words(cost.name)}, "
             "and the front of them all.",
             _with_choices(against(whole, cost, costs, metric), searched, costs.index(cost)),
-            layout(axis(cost_name(cost.name), {"tickformat": "~s", "nticks": 6}), axis(score_title(metric))),
+            layout(axis(cost_words(cost.name), {"tickformat": "~s", "nticks": 6}), axis(score_title(metric))),
         )
         for cost in costs[:2]
     ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from aacp.cost.kinds import COSTS, cost_words
 from aacp.report.channels import kept_counts, layers_of
-from aacp.report.headline import asked, cost_name
+from aacp.report.headline import asked
 from aacp.report.html import Markup, definitions, details, joined, table, tag
 from aacp.report.numbers import (
     DASH,
     NBSP,
     change,
-    count,
     difference,
     duration,
     gain,
@@ -61,17 +61,20 @@ def _costs(run: Run) -> Iterator[Row]:
     before, after = run.before, run.after
     if before is None:
         return
-    for name, field, form in (
-        ("MACs", "macs", count),
-        ("Parameters", "params", count),
-        ("Activations at their peak", "activation_bytes", size),
-        ("Weights as a file", "file_bytes", size),
-    ):
-        old = getattr(before, field)
-        new = None if after is None else getattr(after, field)
-        if old is not None or new is not None:
-            shown = [DASH if value is None else form(value) for value in (old, new)]
-            yield name, shown[0], shown[1], DASH if old is None or new is None else change(old, new)
+    units = {limit.cost: limit.unit for limit in (run.choice.limits if run.choice else ())}
+    units |= {kind.name: kind.unit for kind in COSTS.values()}
+    for cost, old in before.costs.items():
+        new = None if after is None else after.costs.get(cost)
+        name = cost_words(cost)
+        yield _cost_row(name[:1].upper() + name[1:], old, new, units.get(cost, ""))
+    if before.file_bytes is not None:
+        yield _cost_row("Weights as a file", before.file_bytes, None if after is None else after.file_bytes, "bytes")
+
+
+def _cost_row(name: str, old: float, new: float | None, unit: str) -> Row:
+    if new is None:
+        return name, quantity(old, unit), DASH, DASH
+    return name, quantity(old, unit), quantity(new, unit), change(old, new)
 
 
 def _exports(run: Run) -> Iterator[Row]:
@@ -121,7 +124,7 @@ def limits_table(run: Run) -> Markup:
 
 def _limit(limit: LimitResult) -> tuple[object, ...]:
     full, bound, reached = (quantity(value, limit.unit) for value in (limit.full, limit.bound, limit.reached))
-    name = cost_name(limit.cost)
+    name = cost_words(limit.cost)
     name = name[:1].upper() + name[1:]
     asked = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} fewer"
     shown = _under(reached, signed(percent(limit.reached / limit.full - 1, 2))) if limit.full else reached
@@ -187,7 +190,8 @@ def reproduction(run: Run) -> Markup:
 def _asked(request: Request) -> str:
     if request.max_drop is None:
         return asked(request.limits)
-    drop = f"as few {cost_name(request.shrink)} as a drop of {difference(0.0, request.max_drop, request.metric)} allows"
+    allowed = difference(0.0, request.max_drop, request.metric)
+    drop = f"as few {cost_words(request.shrink or '')} as a drop of {allowed} allows"
     return f"{drop}; {asked(request.limits)}" if request.limits else drop
 
 

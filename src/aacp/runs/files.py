@@ -1,49 +1,48 @@
-"""Records: the small JSON files of a run folder as values, for those who write them and those who read them.
+"""The small JSON files of a run folder as values.
 
-Each class is a file or a part of one, field by field (docs/formats.md). Units live in names, rates mean *removed*, and
-scores are higher where they are better. What a newer version adds to a file is passed over.
+Each class is a file or a part of one, field by field (docs/formats.md). Units are part of the names, rates mean
+*removed*, and a higher score is better. Fields that a newer version added to a file are skipped.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from aacp.cost.budget import TOLERANCE, Limit, amount
-from aacp.runs.serialisation import Record
+from aacp.cost.kinds import COSTS
+from aacp.runs.serialisation import Record, field_place, read_number
 from aacp.structure import Structure
 
-RUN, GRAPH, STRUCTURE, EVALUATION, EXPORT = (
-    f"{name}.json" for name in ("run", "graph", "structure", "evaluation", "export")
-)
-TRAINING, LOG = "training", "log.jsonl"
+RUN = "run.json"
+GRAPH = "graph.json"
+STRUCTURE = "structure.json"
+EVALUATION = "evaluation.json"
+EXPORT = "export.json"
+TRAINING = "training"  # a folder inside the run's
+LOG = "log.jsonl"  # of the training, in its folder
 
 
 # -- run.json ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Target(Record):
-    """A limit as it was asked for: one of the two numbers is given."""
-
-    cost: str
-    pruning_rate: float | None = None  # share to remove
-    at_most: float | None = None  # in the unit of the cost
-    unit: str = ""
-
-
-@dataclass(frozen=True)
 class Request(Record):
-    """run.json: what was asked of a run, and where and with what it began."""
+    """run.json: the request of a run, and the circumstances in which it began.
+
+    A field of the plan that is None was not in the file: the plan's default applies.
+    """
 
     command: str
     model: str
     data: str
-    limits: tuple[Target, ...]
+    limits: tuple[Limit, ...]
     pruning_step: Any  # of SearchSpace: a number, a list, or numbers by name
-    method: str
+    method: str  # a name, or package.module:Class
     evaluations: int
     recipe: dict[str, Any] | None  # Recipe.to_json; None: nothing is trained
     seed: int
@@ -52,24 +51,25 @@ class Request(Record):
     started: str  # ISO 8601, with the offset from UTC
     metric: str = "accuracy"
     weights: str = ""  # fingerprint of the unpruned network's weights
-    from_scratch: bool = False  # trained anew instead of fine-tuned
-    importance: str = "l1"
-    calibration_images: int = 4096
+    from_scratch: bool = False  # trained from new weights instead of fine-tuned
+    importance: str | None = None  # a name, or package.module:function
+    reconstruction: str | None = None  # package.module:function
+    calibration_images: int | None = None
     frozen: tuple[str, ...] = ()
-    scope: str = "all"
-    train_on_holdout: bool = False  # as well, once the structure was chosen
-    export: bool = True  # whether ONNX files were asked for
-    max_drop: float | None = None  # of the score; then `shrink` is cut as far as that allows
-    shrink: str = "macs"
-    probe_epochs: int = 0
+    scope: str | None = None
+    train_on_holdout: bool = False  # whether the final training also uses the hold-out
+    export: bool = True  # whether ONNX files are requested
+    max_drop: float | None = None  # of the score; `shrink` is then reduced as far as that allows
+    shrink: str | None = None
+    probe_epochs: int | None = None
     deployment: dict[str, Any] | None = None  # runtime, device, batch and threads of latencies
     latency_table: str | None = None
-    known_from: tuple[str, ...] = ()  # folders of runs whose evaluations were taken over
+    known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
     weights_file: str = ""
-    data_source: str = ""  # as the command line took it, with its path
-    metric_source: str = ""  # package.module:function, if it was named so
+    data_source: str = ""  # the data as named on the command line, with its path
+    metric_source: str = ""  # package.module:function of the score
     loss: str = "cross_entropy"
-    loss_source: str = ""
+    loss_source: str = ""  # package.module:function of the loss
 
 
 # -- structure.json ---------------------------------------------------------------------------------------------------
@@ -77,19 +77,20 @@ class Request(Record):
 
 @dataclass(frozen=True)
 class LimitResult(Record):
-    """A limit, and what the chosen structure makes of it; values are in the unit of the cost."""
+    """A limit and the cost of the chosen structure, in the unit of the cost."""
 
     cost: str
     unit: str
     pruning_rate: float | None
     at_most: float | None
     full: float  # of the unpruned network
-    bound: float  # the most it may be
-    reached: float
+    bound: float  # the most the structure may cost
+    reached: float  # what it costs
 
     @classmethod
     def of(cls, limit: Limit, structure: Structure) -> LimitResult:
-        value, cost = float(limit.cost(np.asarray(structure))), limit.cost
+        cost = limit.cost
+        value = float(cost(np.asarray(structure)))
         return cls(cost.name, cost.unit, limit.pruning_rate, limit.at_most, float(cost.full), limit.bound, value)
 
     @property
@@ -98,7 +99,7 @@ class LimitResult(Record):
 
     @property
     def slack(self) -> float:
-        """What is left of the bound, as a share of the unpruned cost (of the bound, for an `at_most`): Limit.slack."""
+        """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
         whole = self.full if self.pruning_rate is not None else self.bound
         return (self.bound - self.reached) / whole if whole else 0.0
 
@@ -110,6 +111,11 @@ class ChosenStructure(Record):
     counts: tuple[int, ...]  # one per free group, in the graph's order
     score: float  # estimated, before training
     limits: tuple[LimitResult, ...]
+
+    @cached_property
+    def structure(self) -> Structure:
+        """The counts as a structure."""
+        return Structure(self.counts)
 
     def __str__(self) -> str:
         lines = [
@@ -125,13 +131,13 @@ class ChosenStructure(Record):
 
 @dataclass(frozen=True)
 class Epoch(Record):
-    """What one epoch did: a line of the log."""
+    """One epoch: a line of the log."""
 
     epoch: int  # counted from 1
     lr: float  # of its last step
     loss: float  # mean over its steps
-    accuracy: float | None  # on the batches as they were trained on
-    holdout: float | None  # score on held-out data afterwards, if there is any
+    accuracy: float | None  # on the augmented training batches
+    holdout: float | None  # score on held-out data afterwards, if there are any
     seconds: float  # of training, without scoring
     images_per_second: float
 
@@ -141,17 +147,41 @@ class Epoch(Record):
 
 @dataclass(frozen=True)
 class NetworkMetrics(Record):
-    """What one network scores and costs."""
+    """The scores and the costs of one network; each cost is also an attribute: `metrics.macs`.
+
+    In the file the costs stand beside the other fields, by name.
+    """
 
     test: float | None  # score on test data
     holdout: float | None  # score on held-out data
-    macs: int
-    params: int
-    activation_bytes: int
+    costs: dict[str, float] = field(default_factory=dict)  # by name: the table's but for latency, and the user's
     file_bytes: int | None = None  # of its weights as safetensors
 
+    def __getattr__(self, name: str) -> float:
+        costs = self.__dict__.get("costs", {})
+        if name not in costs:
+            raise AttributeError(f"These metrics have no {name!r}: {', '.join(costs)}.")
+        value: float = costs[name]
+        return value
+
+    def to_json(self) -> dict[str, Any]:
+        return {"test": self.test, "holdout": self.holdout, **self.costs, "file_bytes": self.file_bytes}
+
+    @classmethod
+    def _from_fields(cls, data: Mapping[str, Any], place: str) -> Record:
+        others = {name: value for name, value in data.items() if name not in cls.__dataclass_fields__}
+        costs = {
+            name: read_number(value, field_place(place, name))
+            for name, value in others.items()
+            if name in COSTS or isinstance(value, (int, float))
+        }
+        own = {name: value for name, value in data.items() if name not in others and name != "costs"}
+        found = super()._from_fields(own, place)
+        assert isinstance(found, cls)
+        return replace(found, costs=costs)
+
     def __str__(self) -> str:
-        found = [(name, value) for name, value in asdict(self).items() if value is not None]
+        found = [(name, value) for name, value in self.to_json().items() if value is not None]
         return "\n".join(f"{name}: {value:{',' if isinstance(value, int) else '.4f'}}" for name, value in found)
 
 
@@ -168,7 +198,7 @@ class Evaluation(Record):
 
 @dataclass(frozen=True)
 class Latency(Record):
-    """How long one batch takes: the median, and the quartiles around it."""
+    """The time of one batch: median and quartiles."""
 
     seconds: float
     low_seconds: float
@@ -177,7 +207,7 @@ class Latency(Record):
 
 @dataclass(frozen=True)
 class BeforeAfter(Record):
-    """Both networks timed in the same way, in turn."""
+    """Both networks timed in the same way, in alternation."""
 
     runtime: str  # with its version and threads: "ONNX Runtime 1.20, 1 thread"
     device: str
@@ -188,11 +218,12 @@ class BeforeAfter(Record):
 
     @property
     def is_faster(self) -> bool:
-        """Whether the quartiles of the two do not meet."""
+        """True if the quartiles do not overlap and the pruned network is faster."""
         return self.after.high_seconds < self.before.low_seconds
 
     @property
     def is_slower(self) -> bool:
+        """True if the quartiles do not overlap and the pruned network is slower."""
         return self.after.low_seconds > self.before.high_seconds
 
     def __str__(self) -> str:
@@ -217,7 +248,7 @@ class RuntimeFiles(Record):
 
 @dataclass(frozen=True)
 class OnnxRecord(Record):
-    """export.json: the ONNX files, how far they are from torch, and how fast."""
+    """export.json: the sizes of the ONNX files, their largest difference from torch, and timings."""
 
     opset: int
     largest_difference: float  # of any output from torch's

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from aacp.cost.budget import AnyCost, Budget
+from aacp.cost.budget import Budget
+from aacp.cost.kinds import AnyCost
 from aacp.errors import InvalidOption
 from aacp.structure import Structure
 

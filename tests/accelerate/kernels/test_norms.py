@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aacp.accelerate.norms import QuickBatchNorm2d
+from aacp.accelerate.norms import FastBatchNorm2d
 
 pytestmark = [
     pytest.mark.gpu,
@@ -62,7 +62,7 @@ def run(norm: nn.BatchNorm2d, x: Tensor, dy: Tensor) -> dict[str, Tensor]:
 def compare(shape: tuple[int, ...], device: str, mean: float = 0.0, rounding: float = 2**-8) -> None:
     """Ours within the last rounding to bf16 of what is exact, and in single precision well within a thousandth."""
     x, dy = activations(shape, mean, device), activations(shape, 0.3, device, seed=2)
-    found = run(norm_of(QuickBatchNorm2d, shape[1], device), x, dy)
+    found = run(norm_of(FastBatchNorm2d, shape[1], device), x, dy)
     exact = run(norm_of(nn.BatchNorm2d, shape[1], device).double(), x.double(), dy.double())
     assert found["y"].grad_fn is None
     assert found["y"].dtype == found["dx"].dtype == torch.bfloat16
@@ -86,26 +86,26 @@ def close(found: dict[str, Tensor], exact: dict[str, Tensor], names: Iterable[st
 def compare_repeated(shape: tuple[int, ...], device: str) -> None:
     """The same bits a second time."""
     x, dy = activations(shape, 0.0, device), activations(shape, 0.3, device, seed=2)
-    one, other = (run(norm_of(QuickBatchNorm2d, shape[1], device), x, dy) for _ in range(2))
+    one, other = (run(norm_of(FastBatchNorm2d, shape[1], device), x, dy) for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def compare_gradients_of_any_layout(device: str) -> None:
     """Gradients that come in another order, spread out from a few numbers, or not at all for some."""
     x, dy = activations((5, 6, 4, 4), 0.0, device), activations((5, 6, 4, 4), 0.3, device, seed=2)
-    expected = run(norm_of(QuickBatchNorm2d, 6, device), x, dy)
+    expected = run(norm_of(FastBatchNorm2d, 6, device), x, dy)
     for given in (dy.contiguous(), dy.float(), dy[:, :, :1, :1].expand(5, 6, 4, 4)):
-        found = run(norm_of(QuickBatchNorm2d, 6, device), x, given)
+        found = run(norm_of(FastBatchNorm2d, 6, device), x, given)
         same = given.shape == dy.shape and torch.equal(given.to(dy.dtype), dy)
-        exact = expected if same else run(norm_of(QuickBatchNorm2d, 6, device), x, given.clone())
+        exact = expected if same else run(norm_of(FastBatchNorm2d, 6, device), x, given.clone())
         assert all(torch.equal(found[name], exact[name]) for name in found)
-    frozen = norm_of(QuickBatchNorm2d, 6, device).requires_grad_(False)
+    frozen = norm_of(FastBatchNorm2d, 6, device).requires_grad_(False)
     x.requires_grad_()
     frozen(x).backward(dy)
     assert x.grad is not None
     assert torch.equal(x.grad, expected["dx"])
     assert frozen.weight.grad is None
-    first = norm_of(QuickBatchNorm2d, 6, device)
+    first = norm_of(FastBatchNorm2d, 6, device)
     first(x.detach()).backward(dy)
     assert first.weight.grad is not None
     assert torch.equal(first.weight.grad, expected["dweight"])
@@ -114,7 +114,7 @@ def compare_gradients_of_any_layout(device: str) -> None:
 def compare_second_derivatives(device: str) -> None:
     """The gradient of a gradient, as of a penalty on it."""
     x, found = activations((4, 3, 5, 5), 0.0, device), []
-    for kind in (QuickBatchNorm2d, nn.BatchNorm2d):
+    for kind in (FastBatchNorm2d, nn.BatchNorm2d):
         norm, given = norm_of(kind, 3, device), x.detach().requires_grad_()
         (slope,) = torch.autograd.grad(norm(given).float().pow(3).sum(), given, create_graph=True)
         found.append(torch.autograd.grad(slope.float().square().sum(), [norm.weight, given]))
@@ -142,7 +142,7 @@ def test_gradients_can_be_differentiated() -> None:
 
 
 def test_other_inputs_are_left_to_torch() -> None:
-    norm = norm_of(QuickBatchNorm2d, 6, "cuda")
+    norm = norm_of(FastBatchNorm2d, 6, "cuda")
     x = activations((5, 6, 4, 4), 0.0, "cuda")
     for given in (x.float(), x.contiguous(), x.half()):
         expected = F.batch_norm(given, None, None, norm.weight, norm.bias, True, eps=norm.eps)

@@ -18,7 +18,7 @@ import aacp
 from aacp.accelerate.masked.execution import Masked
 from aacp.data.batches import Batches, call
 from aacp.estimate.execution import Sliced
-from aacp.graph.tracing import followed
+from aacp.graph.unverified import trace_unverified
 from graph.micro_networks import MICRO, Block, Micro, _stir, conv, unit
 from graph.oracles import tensors, traced
 
@@ -33,7 +33,7 @@ def structures(graph: aacp.ChannelGraph, count: int) -> list[list[int]]:
 
 def unverified(model: nn.Module, example: Any) -> aacp.ChannelGraph:
     """The graph of a network that tracing has no reason to doubt: what cannot be cut would not agree here either."""
-    return followed(model, example)[1].graph
+    return trace_unverified(model, example)[1].graph
 
 
 def agree(inheritance: aacp.Inheritance, inputs: Any, tried: Iterable[Any], tolerance: dict[str, float]) -> None:

@@ -42,16 +42,23 @@ def network() -> nn.Module:
 
 
 def test_a_prepared_network_runs_the_batch_that_it_was_given(where: aacp.Deployment) -> None:
-    model = network()
-    states = {name: value.clone() for name, value in model.state_dict().items()}
+    model = network().eval()
     batch = torch.cat([EXAMPLE, EXAMPLE])
+    expected = model(batch).detach()
     call = where.resolved_runtime.prepare(model, batch, device=where.device, threads=1)
     before = where.resolved_runtime.clock()
     result = call()
     assert where.resolved_runtime.clock() > before
     if result is not None:
         found = torch.as_tensor(result[0] if isinstance(result, list) else result)
-        torch.testing.assert_close(found, model.eval()(batch).detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_networks_that_are_timed_are_not_changed(where: aacp.Deployment) -> None:
+    model = network()
+    states = {name: value.clone() for name, value in model.state_dict().items()}
+    aacp.time_networks({"a": model}, EXAMPLE, where, turns=2)
+    assert model.training
     assert all(torch.equal(states[name], value) for name, value in model.state_dict().items())
 
 
@@ -60,7 +67,7 @@ def test_every_piece_of_every_timed_run_takes_a_time(where: aacp.Deployment) -> 
     graph = aacp.trace(model, EXAMPLE)
     structure = aacp.Structure([8, 24])
     pieces = where.resolved_runtime.prepare_pieces(
-        aacp.shrink(model, graph, structure),
+        aacp.shrink(model, graph, structure).eval(),
         EXAMPLE,
         timed_layers(graph, graph.layers, structure),
         device=where.device,

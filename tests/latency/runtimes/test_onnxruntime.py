@@ -44,6 +44,11 @@ def test_branches_that_run_in_another_order_are_identified_by_their_size() -> No
     assert piece_seconds(run, [layer((8, 8), 10), layer((4, 4), 30)]) == pytest.approx([2.0, 1.0])
 
 
+def test_branches_of_one_size_are_identified_by_their_padded_channels() -> None:
+    run = [node("Conv", 0, 1.0, [1, 32, 8, 8]), node("Conv", 1, 2.0, [1, 16, 8, 8])]
+    assert piece_seconds(run, [layer((8, 8), 10), layer((8, 8), 30)]) == pytest.approx([2.0, 1.0])
+
+
 def test_the_runs_of_a_profile_are_separated() -> None:
     events = [{"cat": "Session", "name": "model_loading"}, *[node("Conv", 1, 1.0, [1, 1, 1, 1]), WHOLE] * 3]
     assert [len(run) for run in runs_in(events)] == [1, 1, 1]

@@ -37,33 +37,33 @@ def model() -> nn.Module:
     return aacp.build_model("digits_resnet").eval()
 
 
-def seconds(network: nn.Module) -> float:
-    return SECONDS_PER_BATCH + SECONDS_PER_MAC * count_macs(network, EXAMPLE)
+def seconds(network: nn.Module, batch: int = 1) -> float:
+    return SECONDS_PER_BATCH + SECONDS_PER_MAC * count_macs(network, torch.cat([EXAMPLE] * batch))
 
 
 def test_its_table_predicts_what_its_clock_shows(model: nn.Module) -> None:
     graph = aacp.trace(model, EXAMPLE)
     space = aacp.SearchSpace(graph, 1 / 4)
-    where = aacp.Deployment(Simulator(), "npu", threads=1)
+    where = aacp.Deployment(Simulator(), "npu", batch=2, threads=1)
     table = aacp.measure_latency(model, graph, space, where, example=EXAMPLE)
     assert (table.conditions.runtime, table.conditions.version, table.conditions.device) == ("simulator", "1.0", "npu")
-    assert table.reference == pytest.approx(seconds(model))
+    assert table.reference == pytest.approx(seconds(model, batch=2))
     assert table.noise == pytest.approx(0, abs=1e-9)
     assert table.error.median < 0.03
     generator = np.random.default_rng(5)
     for structure in [space.sample(generator) for _ in range(5)]:
-        true = seconds(aacp.shrink(model, graph, structure, example=EXAMPLE))
+        true = seconds(aacp.shrink(model, graph, structure, example=EXAMPLE), batch=2)
         assert float(table.cost(graph)(np.asarray(structure))) == pytest.approx(true, rel=0.1)
 
 
 def test_a_check_shows_the_ratio_of_its_clock(model: nn.Module) -> None:
     graph = aacp.trace(model, EXAMPLE)
     half = aacp.Structure(max(1, group.width // 2) for group in graph.free)
-    where = aacp.Deployment(Simulator(), "npu", threads=1)
+    where = aacp.Deployment(Simulator(), "npu", batch=3, threads=1)
     (checked,) = aacp.check_latency(model, graph, [half], where, example=EXAMPLE, turns=3)
-    true = seconds(aacp.shrink(model, graph, half, example=EXAMPLE))
+    true = seconds(aacp.shrink(model, graph, half, example=EXAMPLE), batch=3)
     assert checked.seconds.median == pytest.approx(true)
-    assert checked.ratio.upper == pytest.approx(true / seconds(model))
+    assert checked.ratio.upper == pytest.approx(true / seconds(model, batch=3))
     assert checked.is_faster
 
 

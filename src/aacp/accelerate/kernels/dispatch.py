@@ -1,7 +1,7 @@
-"""Kernels: the few computations that masked execution spends its time in, each with its plain torch form.
+"""The computations that masked execution spends its time in, each as a Triton kernel and in plain torch.
 
-On a GPU with Triton, narrow convolutions, channel statistics and what follows a batch norm run as one kernel each
-(cudnn takes six times as long as a copy for a convolution of 16 channels, measured on an H200).
+On a GPU with Triton, narrow convolutions, channel statistics and the operators after a batch norm run as one kernel
+each. For a convolution of 16 channels cuDNN takes six times as long as a copy does, measured on an H200.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch.nn.functional as F
 
 from aacp.accelerate.kernels.loading import load_kernels
 
-NARROW = 16  # channels of the convolution that has a kernel of our own (twice as fast as cudnn's, measured)
+NARROW = 16  # output channels of the convolution kernel in `fused` (twice as fast as cuDNN, measured)
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution that has not been run yet."""
+    """A convolution that has not been computed yet."""
 
     x: torch.Tensor
     weight: torch.Tensor
@@ -33,7 +33,7 @@ class Convolution:
 
     @property
     def narrow(self) -> Convolution | None:
-        """The same in the form that our own kernel takes, if it does: 3x3, to 16 channels from as many or fewer."""
+        """The same convolution as the kernel in `fused` takes it: 3x3, 16 channels, inputs padded to 16; or None."""
         out, inner, *kernel = self.weight.shape
         plain = self.groups == 1 and all(value == (1, 1) for value in (self.stride, self.padding, self.dilation))
         fits = (out, kernel) == (NARROW, [3, 3]) and inner <= NARROW and self.x.shape[-1] % 2 == 0
@@ -45,7 +45,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Pending:
-    """An activation not yet computed: scale x source + shift, a residual added, cut off below 0 and above `top`."""
+    """An activation that has not been computed yet: scale x source + shift + residual, clipped to [0, top]."""
 
     source: torch.Tensor | Convolution
     scale: torch.Tensor
@@ -84,7 +84,7 @@ class Pending:
 
 
 def moments(source: torch.Tensor | Convolution) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A tensor (or what a convolution gives), and mean and population variance of its channels in single precision."""
+    """A tensor (or the result of a convolution), and mean and population variance of its channels."""
     if isinstance(source, Convolution):
         fused = _fused(source.x)
         if fused is not None and (narrow := source.narrow) is not None:
@@ -95,14 +95,14 @@ def moments(source: torch.Tensor | Convolution) -> tuple[torch.Tensor, torch.Ten
     if fused is not None:
         mean, variance = fused.moments(source)
         return source, mean, variance
-    # Low precision must not reach the sums; double precision is kept.
+    # Sums in at least single precision.
     wide = source.float() if source.dtype in (torch.bfloat16, torch.float16) else source
     variance, mean = torch.var_mean(wide, [dim for dim in range(source.dim()) if dim != 1], correction=0)
     return source, mean, variance
 
 
 def _fused(source: torch.Tensor, residual: torch.Tensor | None = None) -> ModuleType | None:
-    """Our kernels, if they can take these tensors: bfloat16 on a GPU, channels last."""
+    """The Triton kernels, if they can take these tensors: bfloat16 on a GPU, channels last."""
     tensors = [source] if residual is None else [source, residual]
     fits = all(
         t.is_cuda and t.dtype == torch.bfloat16 and t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last)

@@ -1,6 +1,6 @@
-"""Fused kernels in Triton, for bfloat16 activations with channels last; sums are taken in single precision.
+"""Fused Triton kernels for bfloat16 activations with channels last; sums are in single precision.
 
-Every sum is taken in a fixed order (partial sums of a fixed grid, then the sum of those): results repeat bit for bit.
+Every sum has a fixed order (partial sums of a fixed grid, then the sum of those), so results repeat bit for bit.
 """
 
 # mypy: ignore-errors
@@ -13,9 +13,9 @@ import triton.language as tl
 from aacp.accelerate.kernels import sums
 from aacp.accelerate.kernels.sums import PROGRAMS, TILE, first_of, mean_and_variance, totals
 
-PAIRS = 128  # pairs of pixels of a convolution that a program handles at once
-CHANNELS = 16  # what the convolution is made for: with four pixels side by side, 64 numbers a row
-NO_TOP = 3.0e38
+PAIRS = 128  # pairs of pixels that a program of the convolution handles at once
+CHANNELS = 16  # of the convolution: four neighbouring pixels are then 64 numbers
+NO_TOP = 3.0e38  # upper bound of a ReLU, which has none
 
 
 @triton.jit(do_not_specialize=["programs"])
@@ -23,7 +23,7 @@ def _finish_kernel(
     partial, x, mean, variance, programs, count,
     SHIFTED: tl.constexpr, CHANNELS: tl.constexpr, REPEATS: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
-    """Mean and variance of 16 channels from partial sums, in which they may be repeated."""
+    """Mean and variance of 16 channels from partial sums, which may hold several sums for each channel."""
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     total, squares = totals(partial, programs, channel, CHANNELS, REPEATS, HEIGHT)
     average, spread = mean_and_variance(total, squares, count)
@@ -37,7 +37,7 @@ def _finish_kernel(
 def _activate_kernel(
     x, scale, shift, residual, y, elements, top, has_residual, clips, CHANNELS: tl.constexpr, TILE: tl.constexpr
 ):
-    """scale x + shift, plus a residual, cut off below 0 and above top."""
+    """scale x + shift + residual, clipped to [0, top]."""
     at = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = at < elements
     channel = (at % CHANNELS).to(tl.int32)
@@ -51,7 +51,7 @@ def _activate_kernel(
 
 @triton.jit
 def _taps(weight, DOWN: tl.constexpr, CHANNELS: tl.constexpr):
-    """One row of a 3x3 kernel as a matrix from four pixels side by side to the two in their middle."""
+    """One row of a 3x3 kernel as a matrix from four neighbouring pixels to the two in the middle."""
     k, n = tl.arange(0, 4 * CHANNELS)[:, None], tl.arange(0, 2 * CHANNELS)[None, :]
     right = k // CHANNELS - n // CHANNELS
     at = weight + ((n % CHANNELS) * 9 + DOWN * 3 + right) * CHANNELS + k % CHANNELS
@@ -63,7 +63,7 @@ def _convolve_kernel(
     x, weight, y, scale, shift, residual, partial, pairs, height, width, top, has_residual, clips,
     SUMS: tl.constexpr, CHANNELS: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """A 3x3 convolution of two pixels at a time, and either its sums or all that follows a batch norm."""
+    """A 3x3 convolution of two pixels at a time, with either its sums or the operators after the batch norm."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     k, n = tl.arange(0, 4 * CHANNELS), tl.arange(0, 2 * CHANNELS)
     taps_0, taps_1, taps_2 = _taps(weight, 0, CHANNELS), _taps(weight, 1, CHANNELS), _taps(weight, 2, CHANNELS)
@@ -110,7 +110,7 @@ def activate(
     residual: torch.Tensor | None,
     top: float | None,
 ) -> torch.Tensor:
-    """scale x + shift, plus a residual, cut off below 0 and above `top`."""
+    """scale x + shift + residual, clipped to [0, top] if `top` is given."""
     y = torch.empty_like(x)
     grid = (triton.cdiv(x.numel(), TILE),)
     given = x if residual is None else residual
@@ -127,7 +127,7 @@ def convolve(
     residual: torch.Tensor | None,
     top: float | None,
 ) -> torch.Tensor:
-    """A 3x3 convolution of 16 channels and what follows its batch norm."""
+    """A 3x3 convolution of 16 channels, its batch norm, residual and activation."""
     y = torch.empty_like(x)
     pairs = x.numel() // (2 * CHANNELS)
     given = x if residual is None else residual
@@ -139,7 +139,7 @@ def convolve(
 
 
 def convolve_with_moments(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A 3x3 convolution of 16 channels, and mean and population variance of what it gives."""
+    """A 3x3 convolution of 16 channels, with mean and population variance of the result."""
     y = torch.empty_like(x)
     pairs = x.numel() // (2 * CHANNELS)
     programs = min(PROGRAMS, triton.cdiv(pairs, PAIRS))
@@ -164,7 +164,7 @@ def self_test() -> None:
 def _finished(
     partial: torch.Tensor, count: int, channels: int, shift: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance from partial sums: of numbers, or of their distances from the first elements of a tensor."""
+    """Mean and variance from partial sums: of values, or of their differences from the first elements of `shift`."""
     mean, variance = torch.empty(2, channels, device=partial.device).unbind()
     repeats = partial[0].numel() // (2 * channels)
     grid = (triton.cdiv(channels, 16),)

@@ -1,8 +1,8 @@
-"""Sums over the pixels of bfloat16 activations with channels last, in single precision, as Triton kernels share them.
+"""Sums over the pixels of bfloat16 activations with channels last, in single precision, shared by the Triton kernels.
 
-Every sum is taken in a fixed order (partial sums of a fixed grid, then the sum of those): results repeat bit for bit.
-Channels are counted in units of up to eight that the compiler knows, so that it loads as many numbers at once and need
-not compile anew for every width.
+Every sum has a fixed order (partial sums of a fixed grid, then the sum of those), so results repeat bit for bit. The
+number of channels is given as a multiple of a unit of up to eight, which the compiler knows: it loads whole units at
+once and does not compile again for every width.
 """
 
 # mypy: ignore-errors
@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-PROGRAMS = 132 * 8  # partial sums: enough to fill a large GPU, few enough to add up quickly
+PROGRAMS = 132 * 8  # most partial sums: enough to fill an H200 (132 multiprocessors), few enough to add up quickly
 TILE = 4096  # elements that a program handles at once
 UNIT = 8  # bfloat16 numbers that one instruction loads
 WIDEST = 128  # channels of a tile
@@ -36,7 +36,7 @@ def elements_at(tile, rows, channel, known, channels, HEIGHT: tl.constexpr):
 
 @triton.jit
 def store_sums(partial, first, second, channel, known, channels):
-    """What a program has summed up: two numbers for each channel."""
+    """Store the two sums of a program for each channel."""
     at = partial + tl.program_id(0) * 2 * channels + channel
     tl.store(at, tl.sum(first, 0), mask=known)
     tl.store(at + channels, tl.sum(second, 0), mask=known)
@@ -59,7 +59,7 @@ def totals(partial, programs, channel, channels, REPEATS: tl.constexpr, HEIGHT: 
 
 @triton.jit
 def mean_and_variance(total, squares, count):
-    """Of numbers whose sum and sum of squares are known."""
+    """Mean and variance of values from their sum and their sum of squares."""
     mean = total / count
     return mean, tl.maximum(squares / count - mean * mean, 0.0)
 
@@ -72,7 +72,7 @@ def first_of(x, channel, known):
 
 @triton.jit(do_not_specialize=["rows", "units"])
 def _moments_kernel(x, partial, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
-    """Sum and sum of squares of each channel's distance from its first element, over every so many-th tile."""
+    """Sum and sum of squares of the differences from each channel's first element, over the tiles of a program."""
     channels = units * UNIT
     channel, known = channels_at(channels, WIDTH)
     first = first_of(x, channel, known)
@@ -88,23 +88,25 @@ def _moments_kernel(x, partial, rows, units, UNIT: tl.constexpr, WIDTH: tl.const
 
 
 def sizes(x: torch.Tensor, elements: int = TILE) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """What a kernel must know of activations (rows, units, unit, width and height of a tile), and a tile's grid."""
+    """The sizes that a kernel needs (rows, units, unit, width and height of a tile), and the grid of tiles."""
     channels = x.shape[1]
-    rows, unit = x.numel() // channels, math.gcd(channels, UNIT)
+    rows = x.numel() // channels
+    unit = math.gcd(channels, UNIT)
     width = min(WIDEST, triton.next_power_of_2(channels))
     height = elements // width
     return (rows, channels // unit, unit, width, height), (triton.cdiv(rows, height), triton.cdiv(channels, width))
 
 
 def room_for_sums(x: torch.Tensor, tiles: int) -> torch.Tensor:
-    """Where programs leave two sums for each channel: as many programs as there are tiles, within a limit."""
+    """An empty tensor for two sums per channel of each program: one program per tile, at most PROGRAMS."""
     return torch.empty(min(PROGRAMS, tiles), 2, x.shape[1], device=x.device)
 
 
 def moments(x: torch.Tensor) -> torch.Tensor:
     """Partial sums and sums of squares of each channel: [programs, 2, channels].
 
-    Of distances from its first element: of numbers far from 0, the sums would leave little of the variance.
+    The sums are of differences from the first element of the channel, because for values far from 0 the variance would
+    be lost in rounding.
     """
     known, (tiles, columns) = sizes(x)
     partial = room_for_sums(x, tiles)

@@ -1,7 +1,7 @@
-"""Masked execution: the full-width network run as if channels were absent, in shapes that never change.
+"""Masked execution: the network runs at full width as if channels were absent, in shapes that never change.
 
-One structure differs from another only in which weights are zero, so that on a GPU every pass is one replay of a CUDA
-graph, captured once. `Sliced` gives the same numbers with the channels really gone.
+Structures differ only in which weights are zero, so on a GPU every pass is one replay of a CUDA graph that was captured
+once. `aacp.estimate.execution.Sliced` gives the same numbers with networks that are really cut.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aacp.torch_internals import pytree
 
 
 class Masked(nn.Module):
-    """The network masked to a structure; called like the network itself, after `network(structure)`."""
+    """The network masked to a structure; after `network(structure)` it is called like the network itself."""
 
     def __init__(self, inheritance: Inheritance) -> None:
         super().__init__()
@@ -43,25 +43,25 @@ class Masked(nn.Module):
         """The network with this structure, inherited and recalibrated; valid until the next call."""
         self._weights.keep(self._inheritance.units(structure))
         if self._has_norms:
-            self._run(self._calibration, settle=True)
+            self._run(self._calibration, recalibrates=True)
         return self
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         inputs: Any = named or (arguments if len(arguments) > 1 else arguments[0])
-        return self._run(inputs, settle=False)
+        return self._run(inputs, recalibrates=False)
 
-    def _run(self, inputs: Any, settle: bool) -> Any:
+    def _run(self, inputs: Any, recalibrates: bool) -> Any:
         arguments = positional(self._model, inputs)
         tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
         with torch.no_grad(), self._precision():
-            if (settle, shapes) not in self._passes:
+            if (recalibrates, shapes) not in self._passes:
                 if shapes not in self._programs:  # exporting takes seconds, and both kinds of pass run the same program
                     self._programs[shapes] = StaticProgram(self._model, self._inheritance.graph, arguments)
                 kind = CapturedPass if self._device.type == "cuda" else Pass
                 program = self._programs[shapes]
-                self._passes[settle, shapes] = kind(program, self._weights, self._statistics, settle)
-            return self._passes[settle, shapes](tensors)
+                self._passes[recalibrates, shapes] = kind(program, self._weights, self._statistics, recalibrates)
+            return self._passes[recalibrates, shapes](tensors)
 
     @contextmanager
     def _precision(self) -> Iterator[None]:
@@ -73,24 +73,39 @@ class Masked(nn.Module):
 
 
 class Pass:
-    """One pass of a static program over tensors of its shape; it settles the batch norms, or uses what they know."""
+    """One pass of a static program over tensors of its shape.
 
-    def __init__(self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, settle: bool) -> None:
-        self._program, self._weights, self._statistics, self._settle = program, weights, statistics, settle
+    Args:
+        program: the program.
+        weights: the weights, masked to a structure.
+        statistics: the statistics of the batch norms.
+        recalibrates: whether the pass sets the statistics from its inputs; otherwise it normalises by them.
+    """
+
+    def __init__(
+        self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, recalibrates: bool
+    ) -> None:
+        self._program = program
+        self._weights = weights
+        self._statistics = statistics
+        self._recalibrates = recalibrates
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
-        return self._program.packed(self._compute([tensor.clone() for tensor in tensors]))  # it may write into them
+        copies = [tensor.clone() for tensor in tensors]  # the program may write into its inputs
+        return self._program.packed(self._compute(copies))
 
     def _compute(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        run = StaticRun(self._program, self._weights, self._statistics, self._settle)
+        run = StaticRun(self._program, self._weights, self._statistics, self._recalibrates)
         return [_single(value) for value in run(self._weights.model, tensors)]
 
 
 class CapturedPass(Pass):
-    """The same as a CUDA graph: captured at the first call, replayed at every other."""
+    """A pass as a CUDA graph: captured in the first call, replayed in all others."""
 
-    def __init__(self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, settle: bool) -> None:
-        super().__init__(program, weights, statistics, settle)
+    def __init__(
+        self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, recalibrates: bool
+    ) -> None:
+        super().__init__(program, weights, statistics, recalibrates)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[torch.Tensor] = []
         self._outputs: list[torch.Tensor] = []
@@ -109,7 +124,7 @@ class CapturedPass(Pass):
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._compute(self._inputs)  # compiles kernels and lets libraries set themselves up
+            self._compute(self._inputs)  # before the capture: kernels are compiled and libraries initialised
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -118,7 +133,7 @@ class CapturedPass(Pass):
 
 
 def _whole(batches: Batches) -> Any:
-    """All inputs as one batch: only then are statistics exact."""
+    """The inputs of all images as one batch, so that statistics are exact."""
     joined = list(Batches.of(batches, batch_size=batches.images, device=batches.device).inputs())
     if len(joined) > 1:
         raise InvalidData(
@@ -129,7 +144,7 @@ def _whole(batches: Batches) -> Any:
 
 
 def _arranged(tensor: torch.Tensor) -> torch.Tensor:
-    """A buffer of our own for an input: images channels last and in low precision, everything else as it is."""
+    """A buffer for an input: channels last and in low precision for images, otherwise a copy."""
     if tensor.dim() != 4 or not tensor.is_floating_point():
         return tensor.clone()
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else tensor.dtype
@@ -137,5 +152,5 @@ def _arranged(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _single(value: torch.Tensor) -> torch.Tensor:
-    """An output in single precision: what the score sees does not depend on how it was computed."""
+    """An output in single precision, so that the score does not depend on the precision of the execution."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

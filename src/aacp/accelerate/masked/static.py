@@ -1,7 +1,8 @@
-"""A program whose shapes never change: masks and masked weights are tensors, and only what they hold differs.
+"""A program whose shapes never change: structures differ only in the values of masks and masked weights.
 
-It follows `MaskedRun`, the reference of what absence means, but takes no decision that depends on data, and puts off
-batch norms and what follows them until all of it can be computed at once.
+It computes what `MaskedRun`, the reference for absent channels, computes. But it takes no decision that depends on
+data, so that it can be captured as a CUDA graph, and it delays batch norms and the operators after them until one
+kernel can compute them together.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from aacp.estimate.moments import Moments
 from aacp.estimate.recalibration import running_norms
 from aacp.graph.labels import core, ids_of, varying
 from aacp.graph.masking import MaskedRun
-from aacp.graph.program import Call, export
+from aacp.graph.program import Call, to_program
 from aacp.graph.propagation import Propagation
-from aacp.graph.unverified import follow
+from aacp.graph.unverified import analyse
 from aacp.modules import copy_module
 from aacp.torch_internals import is_mutable, pytree
 
@@ -35,7 +36,7 @@ Affine = tuple[torch.Tensor, torch.Tensor]  # scale and shift of each channel
 
 
 class Statistics:
-    """What the batch norms of a network make of their inputs: scale and shift, once they are settled."""
+    """The scale and shift that each batch norm of a network applies, from the statistics of its inputs."""
 
     def __init__(self, model: nn.Module) -> None:
         self._norms = {f"{name}.running_mean".removeprefix("."): norm for name, norm in running_norms(model).items()}
@@ -45,12 +46,22 @@ class Statistics:
     def __contains__(self, name: str | None) -> bool:
         return name in self._norms
 
-    def begin(self) -> None:
-        """A new pass over all calibration images begins."""
+    def reset(self) -> None:
+        """Forget what was seen, before a new pass over all calibration images."""
         self._seen.clear()
 
-    def settle(self, name: str, count: int, mean: torch.Tensor, variance: torch.Tensor) -> Affine:
-        """Take in what a batch norm sees; what is returned normalises just that, `affine` all it saw in this pass."""
+    def set_statistics(self, name: str, count: int, mean: torch.Tensor, variance: torch.Tensor) -> Affine:
+        """Set the statistics of a batch norm to those of its input; `affine` then holds those of all calls of the pass.
+
+        Args:
+            name: the name of its running mean.
+            count: values per channel.
+            mean: of each channel.
+            variance: population variance of each channel.
+
+        Returns:
+            Scale and shift that normalise the input of this call.
+        """
         now = Moments(count, mean, variance)
         now.require_spread(name.removesuffix("running_mean").removesuffix("."))
         affine = self.affine[name] = self._scaled(name, now)
@@ -62,7 +73,7 @@ class Statistics:
 
     def _scaled(self, name: str, seen: Moments) -> Affine:
         norm = self._norms[name]
-        # Absent channels are zero throughout; without an eps they would become infinite, and reach what is there.
+        # Absent channels are constantly zero. Without an eps their scale would be infinite and NaN would spread.
         variance = seen.variance + norm.eps if norm.eps else seen.variance.clamp(min=TINY)
         scale = torch.rsqrt(variance)
         scale = scale if norm.weight is None else scale * norm.weight
@@ -71,35 +82,35 @@ class Statistics:
 
 
 class StaticProgram:
-    """The program of a network on inputs of one shape, and the units that each element of its tensors belongs to."""
+    """The exported program of a network for inputs of one shape, with the unit of every element of its tensors."""
 
     def __init__(self, model: nn.Module, graph: ChannelGraph, arguments: tuple[Any, ...]) -> None:
         device = next(model.parameters()).device
-        program = export(copy_module(model).eval(), arguments)
+        program = to_program(copy_module(model).eval(), arguments)
         self.uses = Counter(call["running_mean"] for call in program.calls() if call.operator == "batch_norm")
-        self.propagation, _ = follow(program, None, model, graph.form)
+        self.propagation, _ = analyse(program, None, model, graph.form)
         self._units = torch.from_numpy(_units_of_ids(self.propagation, graph))
         self._masks: dict[fx.Node, list[torch.Tensor]] = {}
         self._device = device
 
     def packed(self, values: list[torch.Tensor]) -> Any:
-        """Results as the network would wrap them up."""
+        """The results in the nested tuples, lists or dictionaries that the network returns."""
         program = self.propagation.program
         found = iter(values)
         leaves = [next(found) if isinstance(leaf, fx.Node) else leaf for leaf in program.result_leaves]
         return pytree.tree_unflatten(leaves, program.output_spec)
 
     def mask(self, node: fx.Node, present: torch.Tensor) -> torch.Tensor | None:
-        """Which elements of a tensor are there, in a shape that broadcasts to its own; None if all always are."""
+        """Which elements of a tensor are present, in a shape that broadcasts to its own; None if no unit is in it."""
         if node not in self._masks:
             units = [self._units[core(label)] for label in self.propagation.labels_of(node)]
             self._masks[node] = [unit.to(self._device) for unit in units if bool((unit >= 0).any())]
-        masks = [present[unit] for unit in self._masks[node]]  # -1 picks the last: always there
+        masks = [present[unit] for unit in self._masks[node]]  # -1 selects the last entry: always present
         return reduce(torch.logical_and, masks) if masks else None
 
 
 def _units_of_ids(p: Propagation, graph: ChannelGraph) -> NDArray[np.int64]:
-    """The unit of every channel id, told by the weights that graph and program both know; -1: always there."""
+    """The unit of every channel id, found through the weights that graph and program share; -1: always present."""
     roots = p.ties.roots()
     unit_of_root = np.full(len(roots) + 1, -1, dtype=np.int64)
     for tensor in graph.tensors:
@@ -112,14 +123,25 @@ def _units_of_ids(p: Propagation, graph: ChannelGraph) -> NDArray[np.int64]:
 
 
 class StaticRun(MaskedRun):
-    """One run of a static program; it settles the batch norms, or uses what they know."""
+    """One run of a static program.
 
-    def __init__(self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, settle: bool) -> None:
-        self._p, self._program = program.propagation, program
-        self._weights, self._statistics, self._settle = weights, statistics, settle
-        self._values, self._readers = {}, {}
-        if settle:
-            statistics.begin()
+    Args:
+        program: the program.
+        weights: the weights, masked to a structure.
+        statistics: the statistics of the batch norms.
+        recalibrates: whether this run sets the statistics from its inputs; otherwise it normalises by them.
+    """
+
+    def __init__(
+        self, program: StaticProgram, weights: MaskedWeights, statistics: Statistics, recalibrates: bool
+    ) -> None:
+        super().__init__(program.propagation, np.zeros(0, dtype=bool))  # `mask` reads the masks of the weights instead
+        self._program = program
+        self._weights = weights
+        self._statistics = statistics
+        self._recalibrates = recalibrates
+        if recalibrates:
+            statistics.reset()
 
     def __call__(self, model: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         super().__call__(model, inputs)
@@ -129,10 +151,10 @@ class StaticRun(MaskedRun):
         return self._program.mask(node, self._weights.present)
 
     def _call(self, call: Call) -> Any:
-        own_way = FUSED_OPERATORS.get(call.operator)
-        result = own_way(self, call) if own_way is not None else None
+        fused = FUSED_OPERATORS.get(call.operator)
+        result = fused(self, call) if fused is not None else None
         if result is None:
-            if _is_in_place(call):  # what waits may still need the old values
+            if _is_in_place(call):  # delayed values may still need the old contents
                 for node in list(self._values):
                     self._computed(node)
             for node in call.node.all_input_nodes:
@@ -143,16 +165,17 @@ class StaticRun(MaskedRun):
         return result
 
     def filled(self, node: fx.Node, fill: float) -> Any:
-        """Weights as they stand in the network are masked already."""
+        """A tensor with `fill` where its channels are absent; parameters are masked with zeros already."""
         name = self._p.program.tensors.get(node.name)
         masked = self._weights.tensors.get(name) if name is not None and fill == 0.0 else None
         return super().filled(node, fill) if masked is None else masked
 
     def masked_weight(self, call: Call) -> torch.Tensor | None:
-        """The masked form of a product's weight, if it is a parameter as it stands."""
+        """The masked weight of a product, if the weight is a parameter itself and not computed from parameters."""
         return self._weights.tensors.get(self._p.program.tensors.get(call["weight"].name, ""))
 
     def _computed(self, node: fx.Node) -> Any:
+        """The value of a node, computed now if it was delayed."""
         value = self._values[node]
         if isinstance(value, Convolution):
             value = value.run()
@@ -162,16 +185,16 @@ class StaticRun(MaskedRun):
         return value
 
     def view(self, call: Call) -> torch.Tensor | None:
-        """A view; a copy where channels lie last, which the network could not know."""
+        """A reshaped tensor: a copy where channels lie last in memory, which the network's `view` does not allow."""
         value = self._computed(call["self"])
         return value.reshape(call["size"]) if all(isinstance(size, int) for size in call["size"]) else None
 
-    # -- what is put off -----------------------------------------------------------------------------------------------
+    # -- delayed operators ---------------------------------------------------------------------------------------------
 
     def convolution(self, call: Call) -> Convolution | None:
-        """A convolution that only a batch norm reads waits for it; its bias would cancel in what is normalised.
+        """A convolution that only a batch norm reads, delayed and without its bias, which normalising would cancel.
 
-        Not if the batch norm has other uses: what they have in common depends on the biases.
+        None if the batch norm has other uses, because its common statistics depend on the biases.
         """
         weight = self.masked_weight(call)
         users = [Call(user) for user in call.node.users]
@@ -180,29 +203,33 @@ class StaticRun(MaskedRun):
         if self._program.uses[users[0]["running_mean"]] > 1:
             return None
         x = self._computed(call["input"])
-        stride, padding, dilation = (_pair(call[name]) for name in ("stride", "padding", "dilation"))
+        stride = _pair(call["stride"])
+        padding = _pair(call["padding"])
+        dilation = _pair(call["dilation"])
         return Convolution(x.to(weight.dtype), weight, stride, padding, dilation, call["groups"])
 
     def batch_norm(self, call: Call) -> Pending | None:
+        """A batch norm with running statistics, delayed."""
         name = self._norm(call)
         if name is None:
             return None
         source = self._values[call["input"]]
         source = source.computed() if isinstance(source, Pending) else source
-        if self._settle:
+        if self._recalibrates:
             source, mean, variance = moments(source)
             count = source.numel() // source.size(1)
-            return Pending(source, *self._statistics.settle(name, count, mean, variance))
+            return Pending(source, *self._statistics.set_statistics(name, count, mean, variance))
         return Pending(source, *self._statistics.affine[name])
 
     def _norm(self, call: Call) -> str | None:
-        """The name of the statistics that a batch norm in evaluation mode uses, if they are to be settled."""
+        """The name of the running mean of a batch norm in evaluation mode; None if it is not recalibrated."""
         if call.operator != "batch_norm" or call["training"] or call["running_mean"] is None:
             return None
         name = self._p.program.tensors.get(call["running_mean"].name)
         return name if name in self._statistics else None
 
     def clip(self, call: Call) -> Pending | None:
+        """ReLU or ReLU6 of a delayed value."""
         top = math.inf if call.operator == "relu" else 6.0
         bounds = (call.get("min_val"), call.get("max_val"))
         value = self._values[call.node.all_input_nodes[0]]
@@ -215,11 +242,12 @@ class StaticRun(MaskedRun):
         return value.clipped(top)
 
     def add(self, call: Call) -> Pending | None:
+        """The sum of a delayed value and another tensor of the same shape."""
         nodes = [call["self"], call["other"]]
         if call.get("alpha") != 1 or not all(isinstance(node, fx.Node) for node in nodes) or nodes[0] is nodes[1]:
             return None
         if _is_in_place(call) and not isinstance(self._values[nodes[0]], Pending):
-            return None  # views of what it writes into would not see it
+            return None  # views of the tensor that it writes into would miss the result
         for one, other in (nodes, nodes[::-1]):
             value = self._values[one]
             if isinstance(value, Pending) and value.top is None and value.residual is None:

@@ -1,4 +1,4 @@
-"""MaskedWeights: every weight of a product in one buffer, zero wherever a channel that it makes or reads is absent."""
+"""MaskedWeights: the weights of all layers in one buffer, zero where a channel that they produce or read is absent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MaskedWeights:
 
 
 def _weights_of_layers(graph: ChannelGraph) -> list[Tensor]:
-    """The parameters that layers multiply by, each once, whose channels lie in the first two dimensions."""
+    """The weights of convolutions and linear layers, each once, if their channels lie in the first two dimensions."""
     names = {f"{layer.name}.weight".removeprefix(".") for layer in graph.layers}
     return [
         tensor
@@ -49,8 +49,9 @@ def _weights_of_layers(graph: ChannelGraph) -> list[Tensor]:
 
 
 def _units_of_elements(graph: ChannelGraph, tensor: Tensor, dim: int) -> torch.Tensor:
-    """For each element the unit that its index along `dim` belongs to; where there is none, the last entry's."""
-    lane, always = tensor.lanes[dim], len(graph.unit_groups)
+    """The unit that each element's index along `dim` belongs to; the number of units where there is none."""
+    lane = tensor.lanes[dim]
+    always = len(graph.unit_groups)
     units = np.full(tensor.shape[dim], -1) if lane is None else graph.lanes[lane]
     shape = [-1 if position == dim else 1 for position in range(len(tensor.shape))]
     indices = torch.from_numpy(np.where(units < 0, always, units).astype(np.int32))
@@ -58,10 +59,10 @@ def _units_of_elements(graph: ChannelGraph, tensor: Tensor, dim: int) -> torch.T
 
 
 def _channels_last(weight: torch.Tensor) -> torch.Tensor:
-    """A weight in the order that convolutions of channels-last images read it in."""
+    """A weight in the order in which convolutions of channels-last images read it."""
     return weight.movedim(1, -1)
 
 
 def _shaped(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The opposite of `_channels_last`, for a flat part."""
+    """A flat part of the buffer in the shape of its weight; the inverse of `_channels_last`."""
     return part.reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)

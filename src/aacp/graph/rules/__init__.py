@@ -1,4 +1,4 @@
-"""What each operator does to labels: one function per kind of operator, one table of all."""
+"""Rules: what each operator does to channel labels. One module per kind of operator, and one table of all rules."""
 
 from __future__ import annotations
 

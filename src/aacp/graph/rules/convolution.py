@@ -1,4 +1,4 @@
-"""Rules for convolutions of one, two and three dimensions, transposed ones, grouped and depthwise ones."""
+"""Rules for convolutions of one to three dimensions: plain, transposed, grouped and depthwise."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from aacp.graph.propagation import Propagation, Rule, TracedLayer
 
 def convolution(p: Propagation, call: Call) -> Labels:
     """conv1d, conv2d, conv3d: weight [out, in / groups, kernel...]."""
-    source, weight = call["input"], call["weight"]
-    channel_dim = _enter(p, call)
+    source = call["input"]
+    weight = call["weight"]
+    channel_dim = _check_input(p, call)
     groups = call["groups"] or 1
     inputs = p.lane(source, channel_dim, call.where)
-    outputs, taken = p.lane(weight, 0, call.where), p.lane(weight, 1, call.where)
+    outputs = p.lane(weight, 0, call.where)
+    taken = p.lane(weight, 1, call.where)  # the input channels that one group of the weight reads
     per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]
     if groups == 1:
         p.tie_lanes(inputs, taken, call.where)
@@ -33,16 +35,18 @@ def convolution(p: Propagation, call: Call) -> Labels:
         if outputs is not None:
             p.tie_slots(outputs, groups, call.where)
     _record(p, call, inputs, outputs, (outputs, taken), math.prod(call.shape[channel_dim + 1 :]))
-    return _leave(p, call, outputs, channel_dim)
+    return _output_labels(p, call, outputs, channel_dim)
 
 
 def transposed_convolution(p: Propagation, call: Call) -> Labels:
     """conv_transpose1d, 2d, 3d: weight [in, out / groups, kernel...]."""
-    source, weight = call["input"], call["weight"]
-    channel_dim = _enter(p, call)
+    source = call["input"]
+    weight = call["weight"]
+    channel_dim = _check_input(p, call)
     groups = call["groups"] or 1
     inputs = p.lane(source, channel_dim, call.where)
-    taken, outputs = p.lane(weight, 0, call.where), p.lane(weight, 1, call.where)
+    taken = p.lane(weight, 0, call.where)
+    outputs = p.lane(weight, 1, call.where)  # of one group
     macs_lanes = (taken, outputs)
     p.tie_lanes(inputs, taken, call.where)
     per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]
@@ -55,28 +59,30 @@ def transposed_convolution(p: Propagation, call: Call) -> Labels:
             p.tie_slots(taken, groups, call.where)
         outputs = None if outputs is None else np.tile(outputs, groups)
     _record(p, call, inputs, outputs, macs_lanes, math.prod(shape_of(source)[channel_dim + 1 :]))
-    return _leave(p, call, outputs, channel_dim)
+    return _output_labels(p, call, outputs, channel_dim)
 
 
-def _enter(p: Propagation, call: Call) -> int:
-    """Check what comes in: channels may lie along the channel dimension only; returns that dimension."""
-    source, weight = call["input"], call["weight"]
+def _check_input(p: Propagation, call: Call) -> int:
+    """Freeze channels that do not lie along the channel dimension of the input; returns that dimension."""
+    source = call["input"]
+    weight = call["weight"]
     channel_dim = len(shape_of(source)) - (len(shape_of(weight)) - 2) - 1
     for label in p.labels_of(source):
         if channel_dim not in varying(label):
-            p.refuse(ids_of(label), f"{call.where} slides over channels")
+            p.freeze_ids(ids_of(label), f"{call.where} slides a window over channels")
     for label in p.labels_of(weight):
         if not set(varying(label)) & {0, 1}:
-            p.ties.fix(ids_of(label), "kernel size")
+            p.ties.fix(ids_of(label), f"{call.where} has a fixed kernel size")
     return channel_dim
 
 
 def _whole_groups(p: Propagation, call: Call, groups: int, inputs: Ids | None, outputs: Ids | None) -> Ids | None:
-    """Depthwise and the like: a group goes as a whole, with everything it reads and writes."""
+    """Depthwise and similar convolutions: a group is removed as a whole, with everything that it reads and writes."""
     if inputs is None or outputs is None:
         p.tie_lanes(inputs, outputs, call.where)
         return outputs
-    reads, writes = inputs.reshape(groups, -1), outputs.reshape(groups, -1)
+    reads = inputs.reshape(groups, -1)
+    writes = outputs.reshape(groups, -1)
     p.ties.tie(np.repeat(reads[:, 0], reads.shape[1]), reads, call.where)
     p.ties.tie(np.repeat(reads[:, 0], writes.shape[1]), writes, call.where)
     p.use_size(call, ("groups", None), groups, np.ascontiguousarray(writes[:, 0]))
@@ -84,7 +90,7 @@ def _whole_groups(p: Propagation, call: Call, groups: int, inputs: Ids | None, o
 
 
 def layer_name(call: Call, weight: fx.Node, p: Propagation) -> str:
-    """The path of the module that makes the call, or of the one below it that holds the weight."""
+    """The path of the module that makes the call, or of the module inside it that holds the weight."""
     holder = p.program.tensors.get(weight.name, "").rpartition(".")[0]
     return holder if holder.startswith(f"{call.module}.") or not call.module else call.module
 
@@ -92,6 +98,16 @@ def layer_name(call: Call, weight: fx.Node, p: Propagation) -> str:
 def _record(
     p: Propagation, call: Call, inputs: Ids | None, outputs: Ids | None, lanes: tuple[Ids | None, ...], positions: int
 ) -> None:
+    """Record a convolution as a layer.
+
+    Args:
+        p: the propagation.
+        call: the convolution.
+        inputs: the ids of its input channels.
+        outputs: the ids of its output channels.
+        lanes: the ids along the first two dimensions of its weight.
+        positions: the number of positions at which the kernel is applied, per image.
+    """
     weight = shape_of(call["weight"])
     batch = call.shape[0] if len(call.shape) == len(weight) else 1
     fixed = math.prod(size for size, lane in zip(weight[:2], lanes, strict=True) if lane is None)
@@ -109,7 +125,8 @@ def _record(
     )
 
 
-def _leave(p: Propagation, call: Call, outputs: Ids | None, channel_dim: int) -> Labels:
+def _output_labels(p: Propagation, call: Call, outputs: Ids | None, channel_dim: int) -> Labels:
+    """Tie the bias to the output channels; returns the labels of the result."""
     if call["bias"] is not None:
         p.tie_lanes(outputs, p.lane(call["bias"], 0, call.where), call.where)
     return () if outputs is None else (along(outputs, channel_dim, call.shape),)

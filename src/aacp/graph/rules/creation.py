@@ -1,4 +1,4 @@
-"""Rules for operators that make tensors from nothing: their dimensions are free until they meet one that is not."""
+"""Rules for operators that create tensors: their dimensions are free until they are tied to one that is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aacp.graph.propagation import Propagation, Rule
 
 
 def filled(p: Propagation, call: Call) -> Labels:
-    """zeros, ones, full, empty and their `new_` forms: one value everywhere."""
+    """zeros, ones, full, empty and their `new_` forms: all elements are equal, so any size will do."""
     labels = []
     for dim, size in enumerate(call.shape):
         if size > 1:
@@ -19,12 +19,12 @@ def filled(p: Propagation, call: Call) -> Labels:
 
 
 def filled_like(p: Propagation, call: Call) -> Labels:
-    """zeros_like and relatives: as large as another tensor."""
+    """zeros_like, ones_like, ...: the result has the shape, and so the channels, of another tensor."""
     return p.labels_of(call.tensors[0])
 
 
 def numbered(p: Propagation, call: Call) -> Labels:
-    """arange, eye, linspace: every element differs, so the size is fixed."""
+    """arange, eye, linspace: the elements differ, so the size is fixed."""
     return ()
 
 

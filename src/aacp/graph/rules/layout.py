@@ -1,4 +1,4 @@
-"""Rules for operators that move elements about: they are run on the labels as they are."""
+"""Rules for operators that move elements: the operators themselves are run on the labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aacp.graph.rules.pointwise import combine
 
 
 def moved(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Permutations of elements that stay right whatever is removed."""
+    """Operators that move whole channels or positions, such as permute: any channel can be removed."""
     source = call.tensors[0]
     results: list[list[torch.Tensor]] = [[] for _ in call.outputs]
     for label in p.labels_of(source):
@@ -29,7 +29,7 @@ def moved(p: Propagation, call: Call) -> Labels | list[Labels]:
 
 
 def apply(call: Call, values: dict[fx.Node, torch.Tensor]) -> Any:
-    """The call itself, on other tensors."""
+    """Run the operator of a call on other tensors."""
 
     def value(node: fx.Node) -> Any:
         if node not in values:
@@ -41,9 +41,11 @@ def apply(call: Call, values: dict[fx.Node, torch.Tensor]) -> Any:
 
 
 def repeated(p: Propagation, call: Call) -> Labels:
-    """repeat and tile: whole copies; a dimension of one element becomes a dimension of its own."""
-    source, name = call["self"], "repeats" if "repeats" in call.arguments else "dims"
-    shape, result = call.shape, list(moved(p, call)[0])
+    """repeat and tile: copies of whole dimensions; a dimension of size 1 becomes a new dimension."""
+    source = call["self"]
+    name = "repeats" if "repeats" in call.arguments else "dims"
+    shape = call.shape
+    result = list(moved(p, call)[0])
     missing = len(shape) - len(shape_of(source))
     for dim, size in enumerate(shape):
         if size > 1 and (dim < missing or shape_of(source)[dim - missing] == 1):
@@ -55,8 +57,9 @@ def repeated(p: Propagation, call: Call) -> Labels:
 
 
 def expand(p: Propagation, call: Call) -> Labels:
-    """A dimension of one element becomes a dimension of its own."""
-    source, shape = call["self"], call.shape
+    """expand and expand_as: a dimension of size 1 becomes a new dimension."""
+    source = call["self"]
+    shape = call.shape
     result = [label.expand(shape) for label in p.labels_of(source)]
     missing = len(shape) - len(shape_of(source))
     for dim, size in enumerate(shape):
@@ -69,17 +72,17 @@ def expand(p: Propagation, call: Call) -> Labels:
 
 
 def like_other(p: Propagation, call: Call, labels: Labels) -> Labels:
-    """Labels of a tensor that takes its shape from the second argument: the two shrink together."""
+    """Labels of a result that takes its shape from the argument `other`: the two are tied."""
     for dim in range(len(call.shape)):
         mine = next((label for label in labels if dim in varying(label)), None)
         theirs = p.lane(call["other"], dim, call.where)
-        lane = None if mine is None else p.levelled(mine, dim, call.where)
+        lane = None if mine is None else p.level(mine, dim, call.where)
         p.tie_lanes(lane, theirs, call.where)
     return labels
 
 
 def cat(p: Propagation, call: Call) -> Labels:
-    """Tensors one after the other: along that dimension labels follow each other, along others they go together."""
+    """Concatenation: labels are concatenated along its dimension and tied along the others."""
     operands: list[fx.Node] = [node for node in call["tensors"] if math.prod(shape_of(node))]
     shape = call.shape
     dim = call["dim"] % len(shape)
@@ -99,16 +102,17 @@ def cat(p: Propagation, call: Call) -> Labels:
 
 
 def _join(p: Propagation, call: Call, operands: Sequence[fx.Node], dims: tuple[int, ...], first: torch.Tensor) -> None:
+    """Tie the labels that vary along `dims`; an operand without such a label has a fixed size."""
     for node in operands:
         label = next((label for label in p.labels_of(node) if varying(label) == dims), None)
         if label is None:
-            p.ties.fix(ids_of(first), f"{call.where} meets a tensor whose size is fixed")
+            p.ties.fix(ids_of(first), f"{call.where} combines them with a tensor of fixed size")
         else:
             p.ties.tie(ids_of(first), ids_of(label), call.where)
 
 
 def stack(p: Propagation, call: Call) -> Labels:
-    """Tensors side by side in a new dimension, equal places together."""
+    """Stacking in a new dimension: elements at the same place are tied."""
     operands = list(call["tensors"])
     labels = combine(p, call, operands, shape_of(operands[0]))
     dim = call["dim"] % len(call.shape)
@@ -116,8 +120,10 @@ def stack(p: Propagation, call: Call) -> Labels:
 
 
 def pad(p: Propagation, call: Call) -> Labels:
-    """Zeros around: along a channel dimension they are channels of their own, which may go."""
-    source, amounts, shape = call["self"], list(call["pad"]), call.shape
+    """Padding: along a channel dimension, the padding forms channels of its own that may be removed."""
+    source = call["self"]
+    amounts = list(call["pad"])
+    shape = call.shape
     result = []
     for label in p.labels_of(source):
         dims = varying(label)
@@ -127,14 +133,14 @@ def pad(p: Propagation, call: Call) -> Labels:
             result.append(_respread(label, dims, shape))
             continue
         if len(dims) > 1 or call.get("mode") not in (None, "constant") or min(amounts) < 0:
-            p.ties.fix(ids_of(label), f"{call.where} pads channels")
+            p.ties.fix(ids_of(label), f"{call.where} pads channels in a way that is not supported")
             continue
         result.append(along(_padded(p, call, ids_of(label), dims[0], amounts), dims[0], shape))
     return tuple(result)
 
 
 def _respread(label: torch.Tensor, dims: tuple[int, ...], shape: tuple[int, ...]) -> torch.Tensor:
-    """A label on another shape that differs only along dimensions without change."""
+    """A label for another shape, which differs only in dimensions along which the label does not vary."""
     for dim in range(label.dim()):
         if dim not in dims:
             label = label.narrow(dim, 0, 1)
@@ -142,15 +148,17 @@ def _respread(label: torch.Tensor, dims: tuple[int, ...], shape: tuple[int, ...]
 
 
 def _padded(p: Propagation, call: Call, lane: Ids, dim: int, amounts: list[int]) -> Ids:
+    """The ids along a padded dimension, with new ids for the padding before and after."""
     position = 2 * (len(call.shape) - 1 - dim)
-    before, after = p.ties.fresh(amounts[position]), p.ties.fresh(amounts[position + 1])
+    before = p.ties.fresh(amounts[position])
+    after = p.ties.fresh(amounts[position + 1])
     p.use_size(call, ("pad", position), len(before), before)
     p.use_size(call, ("pad", position + 1), len(after), after)
     return np.concatenate([before, lane, after])
 
 
 def shuffle_channels(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Channels dealt out over groups: the groups shrink alike."""
+    """channel_shuffle: the groups lose the same channels."""
     lane = p.lane(call["self"], 1, call.where)
     if lane is not None:
         p.tie_slots(lane, call["groups"], call.where)
@@ -158,8 +166,9 @@ def shuffle_channels(p: Propagation, call: Call) -> Labels | list[Labels]:
 
 
 def shuffle_pixels(p: Propagation, call: Call) -> Labels:
-    """Blocks of channels become one channel of more pixels, or the other way round."""
-    source, shape = call["self"], call.shape
+    """pixel_shuffle and its inverse: a block of channels becomes one channel with more pixels."""
+    source = call["self"]
+    shape = call.shape
     dim = len(shape) - 3
     for label in p.labels_of(source):
         if varying(label) != (dim,):

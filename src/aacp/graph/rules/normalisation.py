@@ -1,4 +1,4 @@
-"""Rules for normalisation layers: removed channels are absent from the statistics."""
+"""Rules for normalisation layers: removed channels do not count in the statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aacp.graph.propagation import Propagation, Rule
 
 
 def per_channel(p: Propagation, call: Call) -> Labels:
-    """batch_norm, instance_norm: scale, shift and running statistics follow the channels (dimension 1)."""
+    """batch_norm, instance_norm: weight, bias and running statistics are tied to the channels (dimension 1)."""
     lane = p.lane(call["input"], 1, call.where)
     for name in ("weight", "bias", "running_mean", "running_var"):
         if call.get(name) is not None:
@@ -17,7 +17,7 @@ def per_channel(p: Propagation, call: Call) -> Labels:
 
 
 def over_last_dimensions(p: Propagation, call: Call) -> Labels:
-    """layer_norm, rms_norm: the last dimensions are normalised together."""
+    """layer_norm, rms_norm: weight and bias are tied to the last dimensions."""
     shape = list(call["normalized_shape"])
     first = len(call.shape) - len(shape)
     for position, size in enumerate(shape):
@@ -30,8 +30,9 @@ def over_last_dimensions(p: Propagation, call: Call) -> Labels:
 
 
 def over_groups(p: Propagation, call: Call) -> Labels:
-    """group_norm: the groups shrink alike; groups of one channel go one by one."""
-    lane, groups = p.lane(call["input"], 1, call.where), call["num_groups"]
+    """group_norm: the groups lose the same channels; groups of one channel are removed one by one."""
+    lane = p.lane(call["input"], 1, call.where)
+    groups = call["num_groups"]
     if lane is not None and groups > 1:
         if groups == shape_of(call["input"])[1]:
             p.use_size(call, ("num_groups", None), groups, lane)
@@ -45,13 +46,15 @@ def over_groups(p: Propagation, call: Call) -> Labels:
 
 def weight_norm(p: Propagation, call: Call) -> Labels:
     """_weight_norm: direction v times length g, one length per index of `dim`."""
-    direction, length, dim = call["v"], call["g"], call["dim"]
+    direction = call["v"]
+    length = call["g"]
+    dim = call["dim"]
     for axis in range(len(shape_of(direction))):
         lane = p.lane(direction, axis, call.where)
         if axis == dim:
             p.tie_lanes(lane, p.lane(length, axis, call.where), call.where)
         elif lane is not None:
-            p.ties.fix(lane, f"{call.where} measures a length over these channels")
+            p.ties.fix(lane, f"{call.where} computes a norm over these channels")
     return p.labels_of(direction)
 
 

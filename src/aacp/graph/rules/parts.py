@@ -1,4 +1,4 @@
-"""Rules for operators that take parts of a tensor: stretches, halves, single indices, windows."""
+"""Rules for operators that take parts of a tensor: slices, splits, single indices, windows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from aacp.graph.rules.layout import apply, moved
 
 
 def slice_(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """A stretch of a dimension, or every n-th index of it."""
-    source, dim = call["self"], call["dim"] or 0
+    """slice: a range of a dimension, or every n-th index of it."""
+    source = call["self"]
+    dim = call["dim"] or 0
     lane = p.lane(source, dim, call.where)
     if lane is None:
         return moved(p, call)
-    step, size = call["step"] or 1, len(lane)
+    step = call["step"] or 1
+    size = len(lane)
     for name in ("start", "end"):
         bound = call[name]
         if bound is None or bound >= size or bound == 0 or -bound >= size:
@@ -36,18 +38,20 @@ def slice_(p: Propagation, call: Call) -> Labels | list[Labels]:
 
 
 def narrow(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """A stretch of a dimension, by its start and length."""
+    """narrow: a range of a dimension, given by its start and length."""
     lane = p.lane(call["self"], call["dim"], call.where)
     if lane is not None:
-        start, length = call.number("start"), call.number("length")
+        start = call.number("start")
+        length = call.number("length")
         p.use_size(call, ("start", None), start, lane[:start], whole=lane)
         p.use_size(call, ("length", None), length, lane[start:][:length], whole=lane)
     return moved(p, call)
 
 
 def split(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Stretches of a dimension: of equal length they shrink alike, of listed lengths each by itself."""
-    source, dim = call["self"], call["dim"] or 0
+    """split and chunk: parts of equal size lose the same channels; parts of listed sizes are independent."""
+    source = call["self"]
+    dim = call["dim"] or 0
     lane = p.lane(source, dim, call.where)
     if lane is None:
         return moved(p, call)
@@ -64,7 +68,7 @@ def split(p: Propagation, call: Call) -> Labels | list[Labels]:
         if listed is not None:
             p.use_size(call, ("split_size", None), listed, part)
     else:
-        p.ties.fix(lane, f"{call.where} splits {len(lane)} channels unevenly")
+        p.ties.fix(lane, f"{call.where} splits {len(lane)} channels into unequal parts")
     return moved(p, call)
 
 
@@ -79,14 +83,14 @@ def gate(p: Propagation, call: Call) -> Labels:
 
 
 def index(p: Propagation, call: Call) -> Labels:
-    """Indexing with tensors: the indexed dimensions keep their size, the others go along."""
+    """Indexing with tensors: channels along indexed dimensions are frozen, the others keep their labels."""
     source = call["self"]
     rank = len(shape_of(source))
     indices = call["indices"] if "indices" in call.arguments else [*[None] * (call["dim"] % rank), call["index"]]
     result = []
     for label in p.labels_of(source):
         if any(node is not None and dim in varying(label) for dim, node in enumerate(indices)):
-            p.ties.fix(ids_of(label), f"{call.where} picks channels by number")
+            p.ties.fix(ids_of(label), f"{call.where} selects channels by index")
         else:
             zeros = {node: torch.zeros(shape_of(node), dtype=torch.int64) for node in indices if node is not None}
             result.append(apply(call, {source: label, **zeros}))
@@ -94,13 +98,13 @@ def index(p: Propagation, call: Call) -> Labels:
 
 
 def unfold(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Overlapping windows along a dimension, which must keep its size."""
+    """unfold: overlapping windows along a dimension, whose channels are frozen."""
     fix_dimension(p, call, call["self"], call["dimension"])
     return moved(p, call)
 
 
 def fixed_along(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Operators that count positions along a dimension: it must keep its size."""
+    """select, roll, ...: positions along a dimension matter, so its channels are frozen."""
     dims = call.get("dims") if call.get("dims") is not None else call.get("dim")
     for dim in dims if isinstance(dims, (list, tuple)) else [dims]:
         fix_dimension(p, call, call.tensors[0], 0 if dim is None else dim)
@@ -108,10 +112,11 @@ def fixed_along(p: Propagation, call: Call) -> Labels | list[Labels]:
 
 
 def fix_dimension(p: Propagation, call: Call, node: fx.Node, dim: int) -> None:
+    """Freeze the channels along one dimension."""
     rank = len(shape_of(node))
     for label in p.labels_of(node):
         if dim % rank in varying(label):
-            p.refuse(ids_of(label), f"{call.where} counts positions")
+            p.freeze_ids(ids_of(label), f"{call.where} depends on the positions of channels")
 
 
 RULES: dict[str, Rule] = dict.fromkeys(("roll", "select", "unbind", "rot90"), fixed_along)

@@ -1,4 +1,4 @@
-"""Rules for operators that work element by element: what they combine goes together."""
+"""Rules for element-wise operators: the channels that they combine are tied."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ SUMS = {"add", "sub", "rsub", "__iadd__"}
 
 
 def pointwise(p: Propagation, call: Call) -> Labels:
-    """Broadcast every operand to the result's shape and let equal places go together."""
+    """Broadcast every operand to the shape of the result and tie channels at the same place."""
     return combine(p, call, call.tensors, call.shape)
 
 
 def combine(p: Propagation, call: Call, operands: list[fx.Node], shape: tuple[int, ...]) -> Labels:
+    """Tie the labels of operands that are broadcast to one shape; returns the labels of the result.
+
+    Args:
+        p: the propagation.
+        call: the call, for messages.
+        operands: the tensors that are combined.
+        shape: the shape that they are broadcast to.
+    """
     result: dict[tuple[int, ...], torch.Tensor] = {}
     for node in operands:
         for label in p.labels_of(node):
@@ -31,32 +39,32 @@ def combine(p: Propagation, call: Call, operands: list[fx.Node], shape: tuple[in
 
 
 def _spans(node: fx.Node, dims: tuple[int, ...], rank: int) -> bool:
-    """Whether a (to be broadcast) tensor has more than one index along any of these dimensions."""
+    """Whether a tensor that is broadcast to this rank has a size above 1 in any of these dimensions."""
     shape = shape_of(node)
     missing = rank - len(shape)
     return any(dim >= missing and shape[dim - missing] > 1 for dim in dims)
 
 
 def _meet(p: Propagation, call: Call, label: torch.Tensor, node: fx.Node, other: fx.Node) -> None:
+    """Tie a label of one operand to that of another; freeze it if the other has none along its dimensions."""
     dims = varying(label)
     for candidate in p.labels_of(other):
         wide = candidate.expand(label.shape)
         if varying(wide) == dims:
-            first, second = ids_of(label), ids_of(wide)
-            p.ties.tie(first, second, call.where)
+            p.ties.tie(ids_of(label), ids_of(wide), call.where)
             if call.operator in SUMS and p.is_activation(node) and p.is_activation(other):
-                p.streams.append(first)
+                p.streams.append(ids_of(label))
             return
-    p.ties.fix(core(label).reshape(-1).numpy(), f"{call.where} meets a tensor whose size is fixed")
+    p.ties.fix(core(label).reshape(-1).numpy(), f"{call.where} combines them with a tensor of fixed size")
 
 
 def only_input(p: Propagation, call: Call) -> Labels:
-    """Operators that take a second tensor for its type alone."""
+    """to and type_as: a second tensor only gives the type."""
     return p.labels_of(call.tensors[0])
 
 
 def prelu(p: Propagation, call: Call) -> Labels:
-    """One slope per channel, or one for all."""
+    """prelu: one slope per channel, or one for all."""
     slope: Ids | None = p.lane(call["weight"], 0, call.where)
     if slope is not None:
         p.tie_lanes(p.lane(call["self"], 1, call.where), slope, call.where)
@@ -66,14 +74,14 @@ def prelu(p: Propagation, call: Call) -> Labels:
 
 
 def pick(p: Propagation, call: Call) -> Labels:
-    """One of several results."""
+    """getitem: one of several results of a call."""
     source, position = call.node.args
     results = p.labels.get(source, [])  # type: ignore[arg-type]
     return results[position] if position < len(results) else ()  # type: ignore[operator,index]
 
 
 def nothing(p: Propagation, call: Call) -> Labels:
-    """Operators that only check something."""
+    """Operators that only check something and return no channels."""
     return ()
 
 

@@ -1,7 +1,7 @@
 """Rules for products: linear layers, matrix products, einsum, attention.
 
-All of them are one contraction: dimensions are named by letters, operands that share a letter shrink together along
-it, and the result carries the letters it keeps.
+All of them are contractions: dimensions are named by letters, dimensions with the same letter are tied, and the result
+has the dimensions whose letters it keeps.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from torch import fx
 
 from aacp.graph.labels import Ids, Labels, along
-from aacp.graph.program import Call, shape_of
+from aacp.graph.program import Call, UnsupportedUse, shape_of
 from aacp.graph.propagation import UNCOUNTED, Propagation, Rule, TracedLayer
 from aacp.graph.rules.convolution import layer_name
 from aacp.graph.rules.pointwise import combine
 
 
 def contract(p: Propagation, call: Call, operands: Sequence[tuple[fx.Node, str]]) -> dict[str, Ids | None]:
-    """Tie lanes that share a letter; returns the lane of each letter. A dimension of one index binds nothing."""
+    """Tie lanes with the same letter; returns the lane of each letter. Dimensions of size 1 are broadcast, not tied."""
     lanes: dict[str, Ids | None] = {}
     for node, letters in operands:
         for dim, letter in enumerate(letters):
@@ -34,11 +34,13 @@ def contract(p: Propagation, call: Call, operands: Sequence[tuple[fx.Node, str]]
 
 
 def _labels(lanes: dict[str, Ids | None], result: str, shape: Sequence[int]) -> Labels:
+    """The labels of a result whose dimensions have these letters."""
     found = [(dim, lanes.get(letter)) for dim, letter in enumerate(result)]
     return tuple(along(lane, dim, shape) for dim, lane in found if lane is not None)
 
 
 def _sizes(operands: Sequence[tuple[fx.Node, str]]) -> dict[str, int]:
+    """The size of the dimension of each letter."""
     sizes: dict[str, int] = {}
     for node, letters in operands:
         for size, letter in zip(shape_of(node), letters, strict=True):
@@ -49,17 +51,29 @@ def _sizes(operands: Sequence[tuple[fx.Node, str]]) -> dict[str, int]:
 def _record(
     p: Propagation, call: Call, name: str, kind: str, lanes: dict[str, Ids | None], sizes: dict[str, int], io: str = ""
 ) -> None:
-    """A layer that costs one multiplication per combination of all its letters."""
+    """Record a layer that costs one multiplication per combination of indices of all its letters.
+
+    Args:
+        p: the propagation.
+        call: the product.
+        name: of the layer.
+        kind: of the layer.
+        lanes: the lane of each letter.
+        sizes: the size of each letter.
+        io: the letters of the input and output channels, if the layer has weights.
+    """
     labelled = [lane for letter, lane in lanes.items() if letter in sizes and lane is not None]
     fixed = math.prod(size for letter, size in sizes.items() if lanes.get(letter) is None)
-    entering, leaving = (lanes.get(io[0]), lanes.get(io[1])) if io else (None, None)
+    inputs = lanes.get(io[0]) if io else None
+    outputs = lanes.get(io[1]) if io else None
     size = call.shape[:-1] if io else call.shape
-    p.layers.append(TracedLayer(name, kind, (), size, entering, leaving, fixed, tuple(labelled)))
+    p.layers.append(TracedLayer(name, kind, (), size, inputs, outputs, fixed, tuple(labelled)))
 
 
 def linear(p: Propagation, call: Call) -> Labels:
     """linear: input [..., i], weight [o, i], bias [o]."""
-    source, weight = call["input"], call["weight"]
+    source = call["input"]
+    weight = call["weight"]
     batch = string.ascii_uppercase[: len(shape_of(source)) - 1]
     operands = [(source, batch + "i"), (weight, "oi")]
     lanes = contract(p, call, operands)
@@ -76,6 +90,7 @@ def matmul(p: Propagation, call: Call) -> Labels:
 
 
 def _matmul(p: Propagation, call: Call, first: fx.Node, second: fx.Node) -> Labels:
+    """The product of two tensors; torch treats a vector as a row on the left and a column on the right."""
     ranks = len(shape_of(first)), len(shape_of(second))
     batch = string.ascii_uppercase[: max(*ranks, 2) - 2]
     left = (batch + "mk")[-ranks[0] :] if ranks[0] > 1 else "k"
@@ -83,28 +98,27 @@ def _matmul(p: Propagation, call: Call, first: fx.Node, second: fx.Node) -> Labe
     result = batch + ("m" if ranks[0] > 1 else "") + ("n" if ranks[1] > 1 else "")
     operands = [(first, left), (second, right)]
     lanes = contract(p, call, operands)
-    if ranks[1] > 1:  # torch's counter, our yardstick, does not count products with a vector on the right
+    if ranks[1] > 1:  # torch's counter, which ours must equal, ignores products with a vector on the right
         _record(p, call, call.module, "matmul", lanes, _sizes(operands))
     return _labels(lanes, result, call.shape)
 
 
 def add_matmul(p: Propagation, call: Call) -> Labels:
     """addmm, baddbmm: a bias plus a product."""
-    first, second = (call["mat1"], call["mat2"]) if "mat1" in call.arguments else (call["batch1"], call["batch2"])
-    p.labels[call.node] = [_matmul(p, call, first, second)]
+    names = ("mat1", "mat2") if "mat1" in call.arguments else ("batch1", "batch2")
+    p.labels[call.node] = [_matmul(p, call, call[names[0]], call[names[1]])]
     return combine(p, call, [call.node, call["self"]], call.shape)
 
 
 def einsum(p: Propagation, call: Call) -> Labels:
-    """einsum of one or two tensors with plain letters; anything else is not followed."""
-    equation, nodes = call["equation"].replace(" ", ""), list(call["tensors"])
+    """einsum of one or two tensors with plain letters; other equations are not supported."""
+    equation = call["equation"].replace(" ", "")
+    nodes = list(call["tensors"])
     left, _, result = equation.partition("->")
     parts = left.split(",")
     plain = "->" in equation and "." not in equation and all(len(set(part)) == len(part) for part in parts)
     if not plain or len(nodes) > 2:
-        for node in nodes:
-            p.freeze(node, f"einsum {equation!r} in {call.module or 'the network'} is not followed")
-        return ()
+        raise UnsupportedUse(f"the equation {equation!r} is not of the form ab,bc->ac with at most two operands")
     operands = list(zip(nodes, parts, strict=True))
     lanes = contract(p, call, operands)
     if len(nodes) == 2 and any(letter not in result for letter in left.replace(",", "")):
@@ -114,16 +128,19 @@ def einsum(p: Propagation, call: Call) -> Labels:
 
 def attention(p: Propagation, call: Call) -> Labels:
     """scaled_dot_product_attention: query [..., l, e], key [..., s, e], value [..., s, v], mask [..., l, s]."""
-    query, key, value, mask = call["query"], call["key"], call["value"], call["attn_mask"]
+    query = call["query"]
+    key = call["key"]
+    value = call["value"]
+    mask = call["attn_mask"]
     batch = string.ascii_uppercase[: len(shape_of(query)) - 2]
     products = [(query, batch + "le"), (key, batch + "se")]
     operands = [*products, (value, batch + "sv")]
     masks = [] if mask is None else [(mask, (batch + "ls")[-len(shape_of(mask)) :])]
     lanes = contract(p, call, [*operands, *masks])
     for letter in "ls":
-        _forbid(p, lanes, letter, f"{call.where} takes a softmax over channels")
+        _forbid(p, lanes, letter, f"{call.where} computes a softmax over channels")
     if call["scale"] is None:
-        # The default scale follows the head's width: cutting it would change what the kept channels compute.
+        # The default scale depends on the width of a head: cutting it would change what the kept channels compute.
         _forbid(p, lanes, "e", f"{call.where} scales by the width of a head")
     kind = UNCOUNTED if p.next_attention_is_fused() else "attention"
     if kind == UNCOUNTED and shape_of(key)[-1] == shape_of(value)[-1]:
@@ -134,8 +151,8 @@ def attention(p: Propagation, call: Call) -> Labels:
 
 
 def _keep_fused(p: Propagation, call: Call, lanes: dict[str, Ids | None]) -> None:
-    """The fused kernel, fast and passed over by torch's counter, is taken only while values are as wide as keys."""
-    reason = f"{call.where} is fused only while values are as wide as keys"
+    """Keep values as wide as keys: torch uses its fused kernel, which is fast and not counted, only then."""
+    reason = f"{call.where} is fused only if values are as wide as keys"
     if call["scale"] is None or lanes.get("e") is None:
         _forbid(p, lanes, "v", reason)
     else:
@@ -143,9 +160,10 @@ def _keep_fused(p: Propagation, call: Call, lanes: dict[str, Ids | None]) -> Non
 
 
 def _forbid(p: Propagation, lanes: dict[str, Ids | None], letter: str, reason: str) -> None:
+    """Freeze the channels of a letter, if it has any."""
     lane = lanes.get(letter)
     if lane is not None:
-        p.refuse(lane, reason)
+        p.freeze_ids(lane, reason)
 
 
 RULES: dict[str, Rule] = {"linear": linear, "einsum": einsum, "scaled_dot_product_attention": attention}

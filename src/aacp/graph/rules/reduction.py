@@ -1,4 +1,4 @@
-"""Rules for operators that summarise: sums and means over dimensions, pooling, resizing."""
+"""Rules for reductions (sums, means, extrema), pooling, resizing and softmax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aacp.graph.rules.pointwise import pointwise
 
 
 def reduce(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Sums, means, norms, extrema: reduced dimensions go, the labels along the others stay."""
+    """Sums, means, norms, extrema: labels along reduced dimensions disappear, the others stay."""
     if "other" in call.arguments:
         return pointwise(p, call)  # torch.max(a, b)
     source = call.tensors[0]
@@ -22,27 +22,28 @@ def reduce(p: Propagation, call: Call) -> Labels | list[Labels]:
     for label in p.labels_of(source):
         inside = set(varying(label)) & dims
         if inside and _gives_positions(call):
-            p.refuse(ids_of(label), f"{call.where} gives channel numbers")
+            p.freeze_ids(ids_of(label), f"{call.where} returns positions of channels")
         elif inside and inside != set(varying(label)):
-            p.ties.fix(ids_of(label), f"{call.where} reduces a part of the channels")
+            p.ties.fix(ids_of(label), f"{call.where} reduces only some of the dimensions that these channels lie along")
         elif not inside:
             result.append(_without(label, dims, bool(call.get("keepdim"))))
     return [tuple(result) for _ in call.outputs]
 
 
 def _gives_positions(call: Call) -> bool:
-    """Whether the network uses the positions that max and min return beside the values."""
+    """Whether the network uses the positions that max and min return with the values."""
     return call.operator in ("max", "min") and any(user.args[1:] == (1,) and user.users for user in call.node.users)
 
 
 def _without(label: torch.Tensor, dims: set[int], keep: bool) -> torch.Tensor:
+    """A label without some dimensions along which it does not vary, or with size 1 there."""
     for dim in sorted(dims, reverse=True):
         label = label.narrow(dim, 0, 1) if keep else label.select(dim, 0)
     return label
 
 
 def pool(p: Propagation, call: Call) -> Labels | list[Labels]:
-    """Pooling and resizing: the last dimensions change, and may hold no channels."""
+    """Pooling and resizing: the last dimensions change their size; channels along them are frozen."""
     source = call.tensors[0]
     results: list[Labels] = []
     for value in call.outputs:
@@ -50,25 +51,25 @@ def pool(p: Propagation, call: Call) -> Labels | list[Labels]:
         for label in p.labels_of(source):
             channel = next((dim for dim in varying(label)), 0)
             if value is None or label.dim() - channel <= _spatial(call):
-                p.refuse(ids_of(label), f"{call.where} slides over channels")
+                p.freeze_ids(ids_of(label), f"{call.where} slides a window over channels")
                 continue
-            labels.append(along(p.levelled(label, channel, call.where), channel, tuple(value.shape)))
+            labels.append(along(p.level(label, channel, call.where), channel, tuple(value.shape)))
         results.append(tuple(labels))
     return results
 
 
 def _spatial(call: Call) -> int:
-    """How many of the last dimensions an operator such as max_pool2d works on."""
+    """The number of last dimensions that an operator such as max_pool2d works on."""
     return next(int(digit) for digit in call.operator if digit.isdigit())
 
 
 def softmax(p: Propagation, call: Call) -> Labels:
-    """Probabilities along a dimension: over channels, the kept ones would change their meaning."""
+    """softmax: channels along its dimension are frozen, because removing some would change the others."""
     source = call.tensors[0]
     dim = call["dim"] % len(shape_of(source))
     for label in p.labels_of(source):
         if dim in varying(label):
-            p.refuse(ids_of(label), f"{call.where} goes over channels")
+            p.freeze_ids(ids_of(label), f"{call.where} is computed over channels")
     return p.labels_of(source)
 
 
@@ -76,7 +77,7 @@ def unfold_windows(p: Propagation, call: Call) -> Labels:
     """im2col: [n, c, h, w] to [n, c * kernel, positions]."""
     for label in p.labels_of(call["self"]):
         if varying(label) != (1,):
-            p.ties.fix(ids_of(label), f"{call.where} slides over channels")
+            p.ties.fix(ids_of(label), f"{call.where} slides a window over channels")
     lane = p.lane(call["self"], 1, call.where)
     if lane is None or len(call.shape) != 3:
         return ()

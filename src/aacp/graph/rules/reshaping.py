@@ -1,4 +1,4 @@
-"""Rules for operators that give the same elements another shape."""
+"""Rules for operators that change the shape of a tensor, not the order of its elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aacp.graph.rules.layout import like_other
 
 
 def reshape(p: Propagation, call: Call) -> Labels:
-    """view, reshape, flatten, unflatten: merged dimensions repeat ids, a split one is cut along one of its factors."""
+    """view, reshape, flatten, unflatten: a merged dimension repeats ids; a split one is cut along one new dimension."""
     result = []
     for label in p.labels_of(call.tensors[0]):
         if label.numel() != math.prod(call.shape):
@@ -30,20 +30,21 @@ def reshape(p: Propagation, call: Call) -> Labels:
 
 
 def _split(p: Propagation, call: Call, label: torch.Tensor) -> torch.Tensor:
-    """Choose the factor of a split dimension that may shrink, unless what is tied already leaves but one choice."""
+    """Choose the new dimension along which a split dimension is cut, unless ties leave only one choice."""
     known = compact(torch.from_numpy(p.ties.roots())[label.clamp(min=0)].where(label >= 0, label))
     dims = varying(known)
     if len(dims) < 2:
         return known
-    allowed = [dim for dim in dims if dim not in p.avoided.get(call.node.name, set())] or list(dims)
-    # The count of heads, groups or sub-pixels is usually the smaller factor, and part of the design: keep it.
+    allowed = [dim for dim in dims if dim not in p.excluded_splits.get(call.node.name, set())] or list(dims)
+    # The number of heads, groups or sub-pixels is usually the smaller dimension, and part of the design: keep it.
     chosen = max(allowed, key=lambda dim: (label.size(dim), dim))
-    lane = p.levelled(known, chosen, call.where)
+    lane = p.level(known, chosen, call.where)
     p.splits[call.node.name] = (chosen, lane)
     return along(lane, chosen, call.shape)
 
 
 def _remember_sizes(p: Propagation, call: Call, labels: Sequence[torch.Tensor]) -> None:
+    """Record which numbers of the new shape are sizes of dimensions with channels."""
     name = next((key for key in ("size", "shape", "sizes") if key in call.arguments), None)
     if name is None:
         return  # flatten takes no sizes
@@ -57,6 +58,7 @@ def _remember_sizes(p: Propagation, call: Call, labels: Sequence[torch.Tensor]) 
 
 
 def _lane(label: torch.Tensor, dim: int) -> Ids:
+    """The ids of a label along one dimension, at the first index of all others."""
     index = [0] * label.dim()
     return label[tuple(slice(None) if d == dim else i for d, i in enumerate(index))].contiguous().numpy()
 

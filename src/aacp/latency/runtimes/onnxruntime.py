@@ -25,7 +25,7 @@ from torch import nn
 from aacp.artefact.onnx import OPSET, OnnxFile, export_onnx
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.errors import AACPError, UntraceableModel, first_line
-from aacp.graph.flat import FlatNetwork, tensors_in
+from aacp.graph.examples import FlatNetwork, tensors_in
 from aacp.latency.runtimes.runtime import Runtime, TimedLayer
 from aacp.modules import copy_module, positional
 from aacp.zoo.imports import require_package

@@ -91,7 +91,8 @@ class Runtime(ABC):
         """Return a call that runs one batch and returns when the batch is finished.
 
         Args:
-            network: a module, which must not be changed, or a file that `export` wrote.
+            network: a module on the CPU in evaluation mode, which is a copy that may be changed, or a file that
+                `export` wrote.
             example: one batch of inputs on the CPU: a tensor, a tuple of them, or a dictionary by name.
             device: one of `devices`, perhaps with an index: "cuda:1".
             threads: how many CPU threads the call may use.
@@ -106,8 +107,8 @@ class Runtime(ABC):
         in proportion to their MACs. The table is then less accurate, which `LatencyTable.error` shows.
 
         Args:
-            network: a module, which must not be changed.
-            example: one batch of inputs on the CPU.
+            network: a module, as in `prepare`.
+            example: as in `prepare`.
             layers: the layers that begin a piece.
             device: as in `prepare`.
             threads: as in `prepare`.
@@ -116,7 +117,7 @@ class Runtime(ABC):
         return PiecesByMacs(call, [layer.macs for layer in layers], self.clock)
 
     def export(self, network: nn.Module, path: Path, example: Any) -> RuntimeFile:
-        """Write a network to a file of this runtime, compared with torch; only called if there is a `suffix`."""
+        """Write a module, as in `prepare`, to a file of this runtime; only called if there is a `suffix`."""
         raise InvalidOption(f"{self.title or self.name} has no file format. Deliver the network for another runtime.")
 
     def clock(self) -> float:

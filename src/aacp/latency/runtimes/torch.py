@@ -58,10 +58,10 @@ def _required_module(network: nn.Module | Path) -> nn.Module:
 
 
 class _TorchNetwork:
-    """A copy of a module in evaluation mode on a device, with its inputs."""
+    """A module on a device, with its inputs."""
 
     def __init__(self, network: nn.Module, example: Any, device: str) -> None:
-        self.network = copy_module(network).eval().to(device)
+        self.network = network.to(device)
         self.arguments = positional(network, on_device(example, device))
         self._device = device
 
@@ -98,7 +98,7 @@ class TorchPieces:
     of the first. The pieces of a run add up to the run.
 
     Args:
-        network: a module, which is copied.
+        network: a module in evaluation mode, which is moved to the device.
         example: one batch of inputs.
         begins_piece: whether a torch function, given by name, begins a piece.
         device: where to run.
@@ -168,6 +168,11 @@ def seconds_between(stamps: Sequence[float]) -> list[float]:
     begins = [stamps[0], *stamps[2:-1]]
     ends = [*begins[1:], stamps[-1]]
     return [end - begin for begin, end in zip(begins, ends, strict=True)]
+
+
+def timed_copy(network: nn.Module) -> nn.Module:
+    """Return a copy of a module as runtimes expect it: in evaluation mode on the CPU."""
+    return copy_module(network).eval().cpu()
 
 
 def on_device(example: Any, device: str) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import aacp
-from aacp.graph.signature import batch_of, from_plain, to_plain, with_batch
+from aacp.graph.examples import batch_of, from_plain, to_plain, with_batch
 
 EXAMPLE = (
     {"views": [torch.randn(2, 3, 4), torch.randn(2, 1)], "mask": torch.ones(2, 5, dtype=torch.bool)},

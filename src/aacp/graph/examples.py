@@ -1,0 +1,139 @@
+"""Examples: what a network is called with, as plain data, at another batch size, or as a flat list of tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from aacp.errors import InvalidExample, InvalidOption, first_line
+from aacp.torch_internals import pytree
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def tensors_in(value: Any) -> tuple[Tensor, ...]:
+    """The tensors of a nested value, in order."""
+    return tuple(leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
+
+
+# -- plain data -------------------------------------------------------------------------------------------------------
+
+
+def to_plain(example: Any) -> Any:
+    """An example as values that JSON can hold: the shapes and types of its tensors, not their values."""
+    if isinstance(example, Tensor):
+        return {"tensor": list(example.shape), "dtype": str(example.dtype).removeprefix("torch.")}
+    if isinstance(example, tuple):
+        return {"tuple": [to_plain(item) for item in example]}
+    if isinstance(example, list):
+        return [to_plain(item) for item in example]
+    if isinstance(example, dict) and all(isinstance(key, str) for key in example):
+        return {"dictionary": {key: to_plain(item) for key, item in example.items()}}
+    if example is None or isinstance(example, (bool, int, float, str)):
+        return example
+    raise InvalidOption(
+        f"An example holds a {type(example).__name__}, which a file cannot describe. "
+        "Use tensors, plain values, tuples, lists, and dictionaries with text as keys."
+    )
+
+
+def from_plain(plain: Any) -> Any:
+    """An example from what `to_plain` returned: the same random numbers each time, zeros in integer tensors."""
+    return _build(plain, torch.Generator().manual_seed(0))
+
+
+def _build(plain: Any, generator: torch.Generator) -> Any:
+    if isinstance(plain, list):
+        return [_build(item, generator) for item in plain]
+    if not isinstance(plain, Mapping):
+        return plain
+    if "tuple" in plain:
+        return tuple(_build(item, generator) for item in plain["tuple"])
+    if "dictionary" in plain:
+        return {key: _build(item, generator) for key, item in plain["dictionary"].items()}
+    dtype = getattr(torch, plain["dtype"])
+    if dtype.is_floating_point:
+        return torch.randn(plain["tensor"], generator=generator).to(dtype)
+    return torch.zeros(plain["tensor"], dtype=dtype)  # zero is a valid index into every table
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def batch_of(example: Any) -> int:
+    """The batch size of an example: the first dimension of its first tensor."""
+    sizes = [tensor.shape[0] for tensor in tensors_in(example) if tensor.dim()]
+    if not sizes:
+        raise InvalidOption("The example holds no tensor with a batch dimension. Give a batch of real inputs.")
+    return int(sizes[0])
+
+
+def with_batch(example: Any, batch: int) -> Any:
+    """The example at another batch size: rows are repeated or dropped in each tensor that begins with the batch."""
+    size = batch_of(example)
+
+    def resized(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.dim() or leaf.shape[0] != size:
+            return leaf
+        return leaf.detach()[torch.arange(batch, device=leaf.device) % size]
+
+    return pytree.tree_map(resized, example)
+
+
+# -- flat lists of tensors --------------------------------------------------------------------------------------------
+
+
+class FlatNetwork(nn.Module):
+    """A network that takes and returns a flat list of tensors, as exchange formats need it, around another network.
+
+    Arguments that are not tensors are constants, with the values that they have in the example.
+    """
+
+    def __init__(self, network: nn.Module, arguments: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.network = network
+        leaves, self.spec = pytree.tree_flatten(arguments)
+        self.constants = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
+        names: list[str] = []
+        for root, argument in zip(_argument_names(network, len(arguments)), arguments, strict=True):
+            names += _tensor_names(root, argument)
+        self.inputs = tuple(names)
+        self.outputs = tuple(_tensor_names("output", self._run_once(arguments)))
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given = iter(tensors)
+        leaves = [next(given) if constant is None else constant[0] for constant in self.constants]
+        return tensors_in(self.network(*pytree.tree_unflatten(leaves, self.spec)))
+
+    @torch.no_grad()
+    def _run_once(self, arguments: tuple[Any, ...]) -> Any:
+        try:
+            return self.network(*arguments)
+        except Exception as error:  # whatever the network's own code raises
+            raise InvalidExample(
+                f"{type(self.network).__name__} does not run on the example: {first_line(error)}. Give an example "
+                "that the network accepts; one that accepts a single batch size only needs dynamic_batch=False."
+            ) from error
+
+
+def _argument_names(network: nn.Module, count: int) -> list[str]:
+    """The names of the first arguments of the network's forward."""
+    entries = inspect.signature(network.forward).parameters.values()
+    names = [entry.name for entry in entries if entry.kind in POSITIONAL][:count]
+    return names + [f"input_{position}" for position in range(len(names), count)]
+
+
+def _tensor_names(root: str, value: Any) -> list[str]:
+    """A name for each tensor in a nested value: "batch.views.0"."""
+    leaves, _ = pytree.tree_flatten_with_path(value)
+    paths = [keys for keys, leaf in leaves if isinstance(leaf, Tensor)]
+    return [".".join([root, *map(_step, keys)]) for keys in paths]
+
+
+def _step(key: Any) -> str:
+    """One step into a nested value: a key, an index or a field."""
+    return str(next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)))

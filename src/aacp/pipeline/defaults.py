@@ -1,0 +1,12 @@
+"""The defaults of a plan, apart from it, so that the command line can show them without importing torch."""
+
+from __future__ import annotations
+
+PRUNING_STEP = 1 / 8  # of each width, as in the paper
+METHOD = "default"
+EVALUATIONS = 200
+IMPORTANCE = "l1"
+CALIBRATION_IMAGES = 4096
+SCOPE = "all"
+SHRINK = "macs"
+SEED = 0

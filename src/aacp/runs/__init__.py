@@ -1,0 +1,1 @@
+"""Files of a run: the folder, the JSON files in it, and where a measurement was made."""
