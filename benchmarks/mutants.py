@@ -266,9 +266,8 @@ def main() -> None:
 def write(verdicts: Sequence[Verdict], seed: int, out: Path | None) -> None:
     """Print the rates, and write them with every verdict."""
     sys.path.insert(0, str(ROOT / "src"))
-    from mutants_equivalent import EQUIVALENT
-
     from aacp.runs.provenance import Provenance
+    from mutants_equivalent import EQUIVALENT
 
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     result |= {"seed": seed}
