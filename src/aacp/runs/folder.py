@@ -26,7 +26,8 @@ class RunFolder:
         except (FileExistsError, NotADirectoryError):
             file = next(place for place in (self.path, *self.path.parents) if os.path.lexists(place))
             raise InvalidOption(
-                f"A run cannot be kept in {self.path}, since {file} is a file. Name a folder that exists or can be created."
+                f"A run cannot be kept in {self.path}, since {file} is a file. "
+                "Name a folder that exists or can be created."
             ) from None
         self._is_locked = False
 
