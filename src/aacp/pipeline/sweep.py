@@ -200,7 +200,7 @@ class SweepRun:
             budget = run.budget.on(graph)
             better = better_known(known, budget, SearchSpace(graph, run.latency_stage(graph).find_steps()), best)
             if better is not None:
-                self.task.require_equal(graph, better.structure)
+                self.task.require_equal(run.shared.inheritance(graph), better.structure)
                 run.folder.write_json(STRUCTURE, choice_of(better, budget).to_json())
 
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
