@@ -239,7 +239,7 @@ def folder_name(budget: Budget) -> str:
 
 
 def _amount(limit: Limit) -> str:
-    return f"{limit.pruning_rate:g}" if limit.at_most is None else f"max-{limit.at_most:g}"
+    return f"{limit.pruning_rate:.10g}" if limit.at_most is None else f"max-{limit.at_most:.10g}"
 
 
 def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> str:
