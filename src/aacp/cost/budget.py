@@ -66,6 +66,11 @@ def amount(value: float, unit: str = "") -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.6g}"
 
 
+def is_within(values: ArrayLike, bound: float) -> NDArray[np.bool_]:
+    """Whether costs are at most a bound, up to rounding; not-a-number is not."""
+    return np.asarray(np.asarray(values) <= bound + TOLERANCE * abs(bound))
+
+
 @dataclass(frozen=True, init=False)
 class Limit(Record):
     """A bound on one cost: the share of the unpruned cost to remove, or the most to keep.
@@ -197,7 +202,7 @@ class Limit(Record):
 
     def holds(self, values: ArrayLike) -> NDArray[np.bool_]:
         """Whether costs are within the bound; not-a-number is not."""
-        return np.asarray(np.asarray(values) <= self.bound + TOLERANCE * abs(self.bound))
+        return is_within(values, self.bound)
 
     def slack(self, structures: ArrayLike) -> NDArray[np.float64]:
         """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
