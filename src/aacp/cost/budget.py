@@ -16,7 +16,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost
-from aacp.cost.kinds import COSTS, LATENCY, AnyCost, Builder, CostKind, CostTable, cost_kind, is_cost, kind_of_builder
+from aacp.cost.kinds import (
+    COSTS,
+    LATENCY,
+    AnyCost,
+    Builder,
+    CostKind,
+    CostTable,
+    cost_kind,
+    is_cost,
+    kind_of_builder,
+    require_cost_name,
+)
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.runs.serialisation import Record
 from aacp.space import SearchSpace
@@ -53,6 +64,11 @@ def amount(value: float, unit: str = "") -> str:
     if unit == "s":
         return f"{1e3 * value:.3g} ms"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.6g}"
+
+
+def is_within(values: ArrayLike, bound: float) -> NDArray[np.bool_]:
+    """Whether costs are at most a bound, up to rounding; not-a-number is not."""
+    return np.asarray(np.asarray(values) <= bound + TOLERANCE * abs(bound))
 
 
 @dataclass(frozen=True, init=False)
@@ -186,7 +202,7 @@ class Limit(Record):
 
     def holds(self, values: ArrayLike) -> NDArray[np.bool_]:
         """Whether costs are within the bound; not-a-number is not."""
-        return np.asarray(np.asarray(values) <= self.bound + TOLERANCE * abs(self.bound))
+        return is_within(values, self.bound)
 
     def slack(self, structures: ArrayLike) -> NDArray[np.float64]:
         """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
@@ -212,15 +228,28 @@ def _cost(given: Any) -> AnyCost:
     """The cost of a limit, whichever way it was given."""
     if isinstance(given, str):
         return cost_kind(given)
-    if isinstance(given, CostKind) or is_cost(given):
+    if isinstance(given, CostKind):
+        return _kind(given)
+    if is_cost(given):
         cost: AnyCost = given
+        require_cost_name(cost.name)
         return cost
     if callable(given):
-        return kind_of_builder(given)
+        return _kind(kind_of_builder(given))
     raise InvalidOption(
         f"{given!r} is not a cost. Give a name such as 'macs', a CostKind, or a cost made with cost_of(function, "
         "space, name)."
     )
+
+
+def _kind(given: CostKind) -> CostKind:
+    """A kind as given, or that of the table; files and reports would take another of the same name for the table's."""
+    known = COSTS.get(given.name)
+    if known is not None and given.build is not known.build:
+        raise InvalidOption(
+            f"Your cost is named {given.name!r}, which is the name of a built-in cost. Choose another name."
+        )
+    return known or given
 
 
 @dataclass(frozen=True, init=False)

@@ -200,7 +200,7 @@ class SweepRun:
             budget = run.budget.on(graph)
             better = better_known(known, budget, SearchSpace(graph, run.latency_stage(graph).find_steps()), best)
             if better is not None:
-                self.task.require_equal(graph, better.structure)
+                self.task.require_equal(run.shared.inheritance(graph), better.structure)
                 run.folder.write_json(STRUCTURE, choice_of(better, budget).to_json())
 
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
@@ -239,7 +239,7 @@ def folder_name(budget: Budget) -> str:
 
 
 def _amount(limit: Limit) -> str:
-    return f"{limit.pruning_rate:g}" if limit.at_most is None else f"max-{limit.at_most:g}"
+    return f"{limit.pruning_rate:.10g}" if limit.at_most is None else f"max-{limit.at_most:.10g}"
 
 
 def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aacp.cost.budget import TOLERANCE, Limit, amount
+from aacp.cost.budget import Limit, amount, is_within
 from aacp.cost.kinds import COSTS
 from aacp.runs.serialisation import Record, field_place, read_number
 from aacp.structure import Structure
@@ -75,6 +75,12 @@ class Request(Record):
 # -- structure.json ---------------------------------------------------------------------------------------------------
 
 
+def cost_change(name: str, before: float, after: float, unit: str = "") -> str:
+    """A cost before and after pruning, for people: "macs: 1,000 -> 500 (-50.0%)"."""
+    share = f" ({after / before - 1:+.1%})" if before else ""
+    return f"{name}: {amount(before, unit)} -> {amount(after, unit)}{share}"
+
+
 @dataclass(frozen=True)
 class LimitResult(Record):
     """A limit and the cost of the chosen structure, in the unit of the cost."""
@@ -95,13 +101,18 @@ class LimitResult(Record):
 
     @property
     def holds(self) -> bool:
-        return self.reached <= self.bound + TOLERANCE * abs(self.bound)
+        """True if the structure costs no more than the bound."""
+        return bool(is_within(self.reached, self.bound))
 
     @property
     def slack(self) -> float:
         """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
         whole = self.full if self.pruning_rate is not None else self.bound
         return (self.bound - self.reached) / whole if whole else 0.0
+
+    def __str__(self) -> str:
+        most = f"at most {amount(self.bound, self.unit)}"
+        return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}"
 
 
 @dataclass(frozen=True)
@@ -118,12 +129,8 @@ class ChosenStructure(Record):
         return Structure(self.counts)
 
     def __str__(self) -> str:
-        lines = [
-            f"{limit.cost}: {amount(limit.full, limit.unit)} -> {amount(limit.reached, limit.unit)} "
-            f"({limit.reached / limit.full - 1:+.1%}), at most {amount(limit.bound, limit.unit)}"
-            for limit in self.limits
-        ]
-        return "\n".join([*lines, f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"])
+        lines = [*map(str, self.limits), f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"]
+        return "\n".join(lines)
 
 
 # -- training/log.jsonl -----------------------------------------------------------------------------------------------
