@@ -51,7 +51,7 @@ def _later_option(command: str, name: str) -> str:
 READS = "glue/test_who_reads_what.py::"
 FINETUNED = f"{READS}test_fine_tuning_sees_training_data_and_the_search_the_hold_out"
 EVERY_READ = f"{READS}test_every_read_of_every_stage_is_known"
-PLANNED_NUMBER = f"{READS}test_as_many_pictures_are_read_as_were_planned"
+PLANNED_NUMBER = f"{READS}test_as_many_images_are_read_as_were_planned"
 ON_HOLDOUT = f"{READS}test_the_hold_out_is_trained_on_after_the_search_if_that_was_planned"
 SCRATCH = f"{READS}test_training_from_scratch_has_no_teacher_and_sees_training_data"
 UNTAUGHT = f"{READS}test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_weights_stay"
@@ -62,7 +62,7 @@ PROBES_COMPARED = f"{READS}test_probes_are_compared_with_the_unpruned_score_on_t
 DELIVERY = "glue/test_delivery.py::"
 BY_SCALES = f"{DELIVERY}test_the_channels_with_the_largest_scales_are_delivered"
 RANDOM_CHANNELS = f"{DELIVERY}test_channels_drawn_at_random_follow_the_seed_of_the_plan"
-STATISTICS = f"{DELIVERY}test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_pictures"
+STATISTICS = f"{DELIVERY}test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_images"
 PLANNED_SEARCH = f"{DELIVERY}test_the_search_is_the_one_that_was_planned"
 FROZEN = f"{DELIVERY}test_what_is_frozen_or_out_of_scope_is_delivered_whole"
 
@@ -179,7 +179,7 @@ DATA = [
     _mutant("fine-tuning keeps no checkpoints", "pipeline/pruning.py",
             "folder=folder, device=task.device,\n                verbose=self.verbose,\n            )  # fmt: skip\n"
             "        return", "device=task.device,\n                verbose=self.verbose,\n            )\n        return",
-            "commands/test_finish.py::test_a_search_stops_at_its_structure_and_finetune_goes_on"),
+            "commands/test_finish.py::test_a_search_stops_at_its_structure_and_finetune_continues"),
     _mutant("from_scratch is reversed", "pipeline/pruning.py",
             "if self.plan.from_scratch:", "if not self.plan.from_scratch:", SCRATCH),
 ]  # fmt: skip
@@ -261,7 +261,7 @@ SEARCH = [
             "if self.plan.latency_table is not None:", "if False:", _option("sweep", "latency_table")),
     _mutant("limits out of reach are found after measuring", "pipeline/latency_stage.py",
             "self._require_within_reach(budget, space)", "pass",
-            f"{LATENCY}test_limits_out_of_reach_are_refused_before_a_table_is_measured"),
+            f"{LATENCY}test_limits_out_of_reach_are_rejected_before_a_table_is_measured"),
     _mutant("the table is corrected by medians", "pipeline/searching.py",
             "measured_seconds(limit, checked, self.table).upper for", "measured_seconds(limit, checked, self.table).median for",
             HALF_OF_THE_TIME),
@@ -295,7 +295,7 @@ SEARCH = [
     _mutant("known scores are estimated again", "pipeline/shared_estimate.py",
             "self._estimate.scores.update(", "dict(", "glue/test_reuse.py"),
     _mutant("a budget that is already met is accepted", "pipeline/pruning.py",
-            "if not self.accepts_met_budget:", "if False:", f"{PRUNING}test_limits_that_ask_for_nothing_are_refused"),
+            "if not self.accepts_met_budget:", "if False:", f"{PRUNING}test_limits_that_remove_nothing_are_rejected"),
     _mutant("the trial step of training is left out", "pipeline/pruning.py",
             "check_training_step(self.task, self.plan, graph)", "pass", FINETUNED),
     _mutant("the first scores are left out", "pipeline/pruning.py", "{check_scoring(self.task)}", "", FINETUNED),
@@ -329,7 +329,7 @@ REPEATED = [
             "*(str(earlier.path) for earlier in folders[:number])", "", SWEEP[:-2]),
     _mutant("a sweep finds an impossible budget late", "pipeline/sweep.py",
             "budget.on(graph, latency.table_for(budget)).check(space)", "pass",
-            f"{SWEEP}test_a_budget_out_of_reach_is_refused_before_anything_is_searched"),
+            f"{SWEEP}test_a_budget_out_of_reach_is_rejected_before_anything_is_searched"),
     _mutant("a sweep trains unasked", "pipeline/sweep.py", "for run in runs if self.trains else ():",
             "for run in runs:", f"{SWEEP}test_a_plan_to_train_by_may_be_searched_with"),
     _mutant("a sweep that searches requests training", "pipeline/sweep.py",
@@ -348,12 +348,12 @@ REPEATED = [
 REQUESTS = [
     _mutant("another request resumes a run", "pipeline/request.py",
             'require_same(folder, before, request, names, "Repeat', 'print(folder, before, request, names, "Repeat',
-            f"{PRUNING}test_a_folder_of_another_question_is_refused_by_name"),
+            f"{PRUNING}test_a_folder_of_another_request_is_rejected_by_name"),
     _mutant("another seed resumes a run", "pipeline/request.py", "skipped = {*CIRCUMSTANCES}",
-            'skipped = {*CIRCUMSTANCES, "seed"}', f"{PRUNING}test_a_folder_of_another_question_is_refused_by_name"),
+            'skipped = {*CIRCUMSTANCES, "seed"}', f"{PRUNING}test_a_folder_of_another_request_is_rejected_by_name"),
     _mutant("a request that came to nothing binds", "pipeline/request.py",
             "if known is None or _holds_only_reusable_files(folder):", "if known is None:",
-            f"{PRUNING}test_a_question_that_came_to_nothing_does_not_bind"),
+            f"{PRUNING}test_a_request_without_results_can_be_replaced"),
     _mutant("a search cannot be trained later", "pipeline/request.py",
             "if before.recipe is None and not (folder.path / ARTEFACT).exists():", "if False:",
             _later_option("finetune", "lr")),
@@ -386,7 +386,7 @@ REQUESTS = [
             "self.train, verbose", _option("sweep", "known_from")),
     _mutant("a table that no limit needs is accepted", "pipeline/job.py",
             "self.plan.check_budgets([self.budget])", "pass",
-            "commands/test_options.py::test_what_the_library_refuses_is_an_error_in_one_line"),
+            "commands/test_options.py::test_what_the_library_rejects_is_an_error_in_one_line"),
     _mutant("finetune forgets the earlier runs", "pipeline/job.py",
             "known_from=self.request.known_from, ", "",
             f"{COMMANDS}test_a_search_that_took_over_evaluations_can_be_finished"),
@@ -454,7 +454,7 @@ COMMAND_LINE = [
             "FINETUNE if recipe.mixing and loss is not None else recipe", "recipe", "commands/test_recipes.py"),
     _mutant("finetune ignores the recipe of the run", "commands/finish.py",
             "recipe = job.recipe if is_default and not from_scratch else None", "recipe = None",
-            "commands/test_finish.py::test_a_search_stops_at_its_structure_and_finetune_goes_on"),
+            "commands/test_finish.py::test_a_search_stops_at_its_structure_and_finetune_continues"),
     _mutant("scratch fine-tunes", "commands/finish.py", "overrides, True, not", "overrides, False, not",
             _later_option("scratch", "lr")),
     _mutant("trace ignores --frozen", "cli.py", "frozen=frozen, scope=scope", "scope=scope", "test_cli.py"),

@@ -47,12 +47,12 @@ def proportional(cin: int, cout: int) -> float:
 
 
 class FakeBench:
-    """Pieces take what a kernel says, wholes a little less and a constant more; others disturb it all alike."""
+    """Pieces have the times of a kernel model; a whole takes a little less plus a constant; noise affects all alike."""
 
     def __init__(self, graph: ChannelGraph, kernel: Kernel, noise: float = 0.0, seed: int = 0) -> None:
         self.graph, self.kernel, self.noise = graph, kernel, noise
         self.pieces: tuple[Piece, ...] = pieces_of_graph(graph, list(graph.layers), [""] * len(graph.layers))
-        self.generator, self.asked = np.random.default_rng(seed), []
+        self.generator, self.measured = np.random.default_rng(seed), []
 
     def pieces_seconds(self, structure: Structure) -> np.ndarray:
         sizes = self.graph.lane_sizes(np.asarray(structure))
@@ -62,7 +62,7 @@ class FakeBench:
         return 0.8 * float(self.pieces_seconds(structure).sum()) + 5e-6
 
     def __call__(self, structure: Structure) -> TimedStructure:
-        self.asked.append(structure)
+        self.measured.append(structure)
         busy = 1 + self.generator.random()  # the machine, for all that is measured in these turns
         shaken = busy * np.exp(self.noise * self.generator.standard_normal(len(self.pieces)))
         full = self.graph.full

@@ -27,7 +27,7 @@ def test_a_graph_survives_json_and_disk(graph: ChannelGraph, tmp_path) -> None: 
     assert ChannelGraph.load(tmp_path / "graph.json") == graph
 
 
-def test_a_graph_of_another_format_is_refused(graph: ChannelGraph) -> None:
+def test_a_graph_of_another_format_is_rejected(graph: ChannelGraph) -> None:
     with pytest.raises(aacp.GraphMismatch, match="Trace the network again"):
         ChannelGraph.from_json({**graph.to_json(), "format": 99})
 
@@ -53,7 +53,7 @@ def test_lane_sizes_count_what_the_masks_keep(graph: ChannelGraph) -> None:
         ({"4": 3}, "frozen: network output"),
     ],
 )
-def test_what_cannot_be_kept_is_refused(graph: ChannelGraph, kept: object, message: str) -> None:
+def test_what_cannot_be_kept_is_rejected(graph: ChannelGraph, kept: object, message: str) -> None:
     with pytest.raises(aacp.InvalidStructure, match=message):
         graph.kept_units(kept)  # type: ignore[arg-type]
 

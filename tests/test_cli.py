@@ -86,7 +86,9 @@ def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exported: list[object] = []
-    monkeypatch.setattr(pruning, "export_both", lambda *asked: exported.append(asked))  # tests/pipeline sees to that
+    monkeypatch.setattr(
+        pruning, "export_both", lambda *arguments: exported.append(arguments)
+    )  # tests/pipeline sees to that
     command = ["prune", "digits_resnet", "--data", "digits", "--prune-macs", "0.5", "--evaluations", "12", "--json"]
     command += ["--epochs", "1", "--calibration", "64", "--run", str(tmp_path), "--device", "cpu"]
     (code, out, err), (_, again, _) = run(*command), run(*command)
@@ -94,7 +96,7 @@ def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(
     found = json.loads(out)
     assert found["after"]["macs"] <= 0.5 * found["before"]["macs"]
     assert json.loads(again) == found
-    assert len(exported) == 2  # unless told otherwise
+    assert len(exported) == 2  # the export is on by default
     code, _, err = run(*command, "--seed", "1")
     assert code == 1
     assert "RunMismatch" in err

@@ -72,6 +72,6 @@ def test_a_constant_list_has_no_order(correlation) -> None:
     [([1, 2], [1, 2, 3]), ([1], [1]), ([], []), ([[1, 2]], [[1, 2]]), ([1, math.nan, 3], [1, 2, 3])],
     ids=["lengths", "one", "none", "matrix", "nan"],
 )
-def test_what_cannot_be_ranked_is_refused(correlation, first, second) -> None:
+def test_what_cannot_be_ranked_is_rejected(correlation, first, second) -> None:
     with pytest.raises(aacp.InvalidOption):
         correlation(first, second)

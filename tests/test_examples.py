@@ -1,4 +1,4 @@
-"""What examples/ shows, runs: each with few epochs and evaluations, and one of them by name from the command line."""
+"""Every file of examples/ runs, with few epochs and evaluations, and one of them also from the command line."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_an_example_runs_by_its_names_too(tmp_path: Path, monkeypatch: pytest.Mo
     options = [*names, "--prune-macs", "0.5", "--evaluations", "2", "--calibration", "32", "--run", str(tmp_path)]
     found = CliRunner().invoke(main, ["search", *options], catch_exceptions=False)
     assert found.exit_code == 0, found.output
-    asked = aacp.RunFolder(tmp_path).read_json("run.json")
-    assert (asked["model"], asked["metric"], asked["metric_source"]) == (
+    recorded = aacp.RunFolder(tmp_path).read_json("run.json")
+    assert (recorded["model"], recorded["metric"], recorded["metric_source"]) == (
         "segmentation:UNet",
         "mean_iou",
         "segmentation:mean_iou",

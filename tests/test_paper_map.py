@@ -1,4 +1,4 @@
-"""The map of the paper names things that exist, and names all it should."""
+"""docs/paper_map.md names objects that exist, and lists every `# Paper:` comment."""
 
 import importlib
 import re

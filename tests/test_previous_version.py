@@ -41,7 +41,7 @@ def finished(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def searched(finished: Path) -> Path:
-    """The folder as it was between the two commands."""
+    """The folder in its state between the two commands."""
     for name in AFTER_SEARCH:
         place = finished / name
         shutil.rmtree(place) if place.is_dir() else place.unlink()

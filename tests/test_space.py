@@ -42,7 +42,7 @@ def test_steps_can_be_given_per_group() -> None:
 
 
 @pytest.mark.parametrize("step", [0, -1, 1.0, 0.0, float("nan"), "8", [1], {"group0": 1}, {"x": 1, "group0": 1}])
-def test_steps_that_are_none_are_refused(step: object) -> None:
+def test_steps_that_are_none_are_rejected(step: object) -> None:
     with pytest.raises(InvalidOption):
         SearchSpace.from_widths([8, 9], step)  # type: ignore[arg-type]
 
@@ -62,7 +62,7 @@ def test_snap_rounds_down_into_the_space() -> None:
         space.snap([1.0])
 
 
-def test_a_count_between_the_steps_is_refused_with_the_choices() -> None:
+def test_a_count_between_the_steps_is_rejected_with_the_choices() -> None:
     with pytest.raises(InvalidStructure, match="Choose from 8, 16"):
         SearchSpace.from_widths([16], 8).require(Structure([9]))
 

@@ -17,6 +17,6 @@ def test_a_structure_is_a_value() -> None:
 
 
 @pytest.mark.parametrize("counts", [[0], [-1], [1.5], [True]])
-def test_counts_that_are_no_widths_are_refused(counts: list[int]) -> None:
+def test_counts_that_are_no_widths_are_rejected(counts: list[int]) -> None:
     with pytest.raises(InvalidStructure, match="whole numbers of at least 1"):
         Structure(counts)

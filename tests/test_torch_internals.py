@@ -1,4 +1,4 @@
-"""Private names of torch appear in one module, and that module says of torch what is true."""
+"""Private names of torch are used in one module only, and what that module assumes about torch is true."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
-from train.small_data import network, pictures, weights
+from train.small_data import network, small_images, weights
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
 TAUGHT = replace(RECIPE, distillation=0.6, temperature=2.0)
@@ -38,7 +38,7 @@ def test_captured_steps_give_what_plain_ones_give(average: float) -> None:
     found = []
     for accelerate in (False, True):
         fabric, model = make_fabric("32-true"), network().cuda()
-        source = batches_of(pictures(), recipe, fabric)
+        source = batches_of(small_images(), recipe, fabric)
         session = Session(model, source, recipe, fabric, network(5), accelerate=accelerate)
         epochs = [session.run_epoch(number) for number in range(2)]
         if accelerate:
@@ -62,7 +62,7 @@ def test_a_network_that_waits_for_the_device_trains_without_a_graph(capsys: pyte
             return super().forward(x)
 
     model = Waiting(*network(dropout=0.2))
-    trained = fit(model, pictures(), replace(RECIPE, epochs=4), device="cuda")
+    trained = fit(model, small_images(), replace(RECIPE, epochs=4), device="cuda")
     assert trained.last.loss < trained.epochs[0].loss
     assert next(model.parameters()).device.type == "cpu"
     said = capsys.readouterr().err
@@ -72,7 +72,7 @@ def test_a_network_that_waits_for_the_device_trains_without_a_graph(capsys: pyte
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_loaders_with_ragged_batches_and_dropout_are_captured_too() -> None:
-    images = pictures(100, padding=0)
+    images = small_images(100, padding=0)
     loader = DataLoader(
         TensorDataset(images.normalised(images.pixels), images.labels), 16, num_workers=1, pin_memory=True
     )
@@ -98,7 +98,7 @@ def test_captured_steps_with_fast_norms_and_half_weights_learn_what_they_learn_w
         fabric, model = make_fabric("bf16-mixed", "cuda"), network()
         with fast_norms(model, fabric) if is_fast else nullcontext():
             assert type(model[1]) is (FastBatchNorm2d if is_fast else torch.nn.BatchNorm2d)  # type: ignore[index]
-            session = Session(model, batches_of(pictures(), RECIPE, fabric), RECIPE, fabric)
+            session = Session(model, batches_of(small_images(), RECIPE, fabric), RECIPE, fabric)
             assert isinstance(session.update, CapturedUpdate)
             assert isinstance(session.update.update, ConcurrentUpdate)
             assert session.update.update.half_weights is not None
@@ -118,7 +118,7 @@ def test_a_captured_run_resumes_after_a_kill(tmp_path: Path, monkeypatch: pytest
     def run(folder: Path) -> dict[str, torch.Tensor]:
         model = network()
         recipe = replace(TAUGHT, epochs=4, average=0.9, mixing=0.5, label_smoothing=0.1, precision="32-true")
-        fit(model, pictures(), recipe, teacher=network(5), folder=folder, device="cuda")
+        fit(model, small_images(), recipe, teacher=network(5), folder=folder, device="cuda")
         return weights(model)
 
     original = Checkpoint.write

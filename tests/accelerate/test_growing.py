@@ -77,14 +77,14 @@ def test_a_grown_network_computes_and_learns_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOTICED)
-def test_a_network_that_notices_new_channels_is_told_apart(name: str) -> None:
+def test_a_network_that_reacts_to_new_channels_is_detected(name: str) -> None:
     model, example, growth = micro_and_growth(name)
     found = difference(model, growth, example)
     assert found is not None
     assert NOTICED[name] in found
 
 
-def test_a_largest_of_channels_that_never_passes_zero_by_itself_is_told_apart_too() -> None:
+def test_a_maximum_of_channels_that_never_passes_zero_by_itself_is_detected_too() -> None:
     class Largest(nn.Module):
         def __init__(self) -> None:
             super().__init__()

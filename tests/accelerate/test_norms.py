@@ -17,7 +17,7 @@ from aacp.accelerate.norms import FastBatchNorm2d, fast_norms, is_supported_inpu
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
-from train.small_data import network, pictures, same, weights
+from train.small_data import network, same, small_images, weights
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1, precision="bf16-mixed")
 GPU = SimpleNamespace(type="cuda")
@@ -191,7 +191,7 @@ def test_a_run_trains_fast_norms_and_gives_the_network_back_as_it_was(
     for is_quick in (False, True):
         monkeypatch.setattr(norms, "is_supported_run", lambda model, fabric, answer=is_quick: answer)
         model = network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        fit(model, pictures(), RECIPE, device="cpu")
+        fit(model, small_images(), RECIPE, device="cpu")
         assert type(model[1]) is nn.BatchNorm2d
         assert bool(written.backward) is is_quick
         found.append(weights(model))

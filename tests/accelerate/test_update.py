@@ -18,14 +18,14 @@ from aacp.train.recipe import Precision, Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
 from aacp.train.update import PlainUpdate
-from train.small_data import network, pictures, same, weights
+from train.small_data import network, same, small_images, weights
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1, average=0.9, distillation=0.5)
 
 
 def session_on_cpu(model: nn.Module, precision: Precision = "32-true") -> Session:
     fabric = make_fabric(precision, "cpu")
-    return Session(model, batches_of(pictures(), RECIPE, fabric), RECIPE, fabric, network(5))
+    return Session(model, batches_of(small_images(), RECIPE, fabric), RECIPE, fabric, network(5))
 
 
 def plain_update(model: nn.Module, precision: Precision = "32-true") -> PlainUpdate:

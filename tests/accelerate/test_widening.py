@@ -25,7 +25,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
 from aacp.train.update import PlainUpdate, sgd
-from train.small_data import digits, farthest, in_double, network, odd_resnet, pictures, same, weights
+from train.small_data import digits, farthest, in_double, network, odd_resnet, same, small_images, weights
 
 pytestmark = pytest.mark.slow
 
@@ -211,11 +211,11 @@ def test_a_network_that_would_notice_is_trained_as_it_is_and_says_so_if_verbose(
 ) -> None:
     one, other = layer_norm_network(), layer_norm_network()
     widening_pays(True)
-    fit(one, pictures(), RECIPE, device="cpu")
+    fit(one, small_images(), RECIPE, device="cpu")
     assert capsys.readouterr().err == ""
-    fit(other, pictures(), RECIPE, accelerate=False, device="cpu")
+    fit(other, small_images(), RECIPE, accelerate=False, device="cpu")
     assert same(weights(one), weights(other))
-    fit(other, pictures(), replace(RECIPE, epochs=1), device="cpu", verbose=True)
+    fit(other, small_images(), replace(RECIPE, epochs=1), device="cpu", verbose=True)
     assert capsys.readouterr().err.startswith("The network is trained in its own widths: outputs differ by")
 
 
@@ -227,21 +227,21 @@ def test_the_network_itself_is_trained_if_others_may_refer_to_it_or_nothing_is_l
     widening_pays(True)
     monkeypatch.setattr(widening, "growth_for", lambda model, inputs, multiple: tried.append(model) or "as a test")
     recipe = replace(RECIPE, epochs=1)
-    fit(network(), pictures(), recipe, folder=tmp_path, device="cpu")
+    fit(network(), small_images(), recipe, folder=tmp_path, device="cpu")
     assert len(tried) == 1
     if reason == "own loss":
-        fit(network(), pictures(), recipe, loss=nn.CrossEntropyLoss(), device="cpu")
+        fit(network(), small_images(), recipe, loss=nn.CrossEntropyLoss(), device="cpu")
     elif reason == "own score":
-        fit(network(), pictures(), recipe, score=lambda model, batches: 0.0, device="cpu")
+        fit(network(), small_images(), recipe, score=lambda model, batches: 0.0, device="cpu")
     elif reason == "accelerate":
-        fit(network(), pictures(), recipe, accelerate=False, device="cpu")
+        fit(network(), small_images(), recipe, accelerate=False, device="cpu")
     else:
-        fit(network(), pictures(), recipe, folder=tmp_path, device="cpu")
+        fit(network(), small_images(), recipe, folder=tmp_path, device="cpu")
     assert len(tried) == 1
 
 
 def test_networks_that_others_know_are_left_alone() -> None:
-    inputs = shown(pictures())
+    inputs = shown(small_images())
     assert isinstance(growth_for(network(), inputs, 8), Growth)
     assert growth_for(network(), inputs, 3) == "they are multiples of 3"
     hooked, watched, compiled = network(), network(), network()
@@ -258,13 +258,13 @@ def test_dropout_draws_other_masks_and_trains_as_well(widening_pays: Decide) -> 
     found = []
     for pays in (False, True):
         widening_pays(pays)
-        found.append(fit(network(dropout=0.2), pictures(), replace(RECIPE, epochs=4), device="cpu").last)
+        found.append(fit(network(dropout=0.2), small_images(), replace(RECIPE, epochs=4), device="cpu").last)
     assert found[0].loss != found[1].loss
     assert found[0].loss == pytest.approx(found[1].loss, rel=0.3)
 
 
 def test_any_source_shows_its_first_examples_and_leaves_torchs_generator_alone() -> None:
-    images = pictures()
+    images = small_images()
     tensors = TensorDataset(images.normalised(images.pixels), images.labels)
     model, before = network(), torch.get_rng_state()
     for data in (images, tensors, DataLoader(tensors, 16, shuffle=True)):

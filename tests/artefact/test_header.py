@@ -85,7 +85,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("kind", SPOILT)
-def test_a_bad_file_is_refused_and_the_network_is_as_before(kind: str, saved: tuple[Path, nn.Module]) -> None:
+def test_a_bad_file_is_rejected_and_the_network_is_as_before(kind: str, saved: tuple[Path, nn.Module]) -> None:
     spoil, message = SPOILT[kind]
     spoil(saved[0])
     original = chain()
@@ -96,7 +96,7 @@ def test_a_bad_file_is_refused_and_the_network_is_as_before(kind: str, saved: tu
     assert all(torch.equal(value, before[name]) for name, value in original.state_dict().items())
 
 
-def test_another_network_is_refused_by_its_class_or_by_a_tensor(saved: tuple[Path, nn.Module]) -> None:
+def test_another_network_is_rejected_by_its_class_or_by_a_tensor(saved: tuple[Path, nn.Module]) -> None:
     path, network = saved
     with pytest.raises(aacp.BrokenArtefact, match="holds a pruned Sequential, but a ResNet was given"):
         aacp.load(path, into="resnet20")

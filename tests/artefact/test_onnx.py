@@ -133,7 +133,7 @@ def test_a_package_that_is_missing_is_named_with_what_to_install(
         aacp.export_onnx(Plain(), tmp_path / "a.onnx", torch.randn(1, 3, 8, 8))
 
 
-def test_mistakes_are_told_before_the_exporter_is_asked(tmp_path: Path) -> None:
+def test_mistakes_are_rejected_before_the_exporter_runs(tmp_path: Path) -> None:
     with pytest.raises(aacp.InvalidOption, match=r"Opset 9 cannot be written here. Choose one from 18 to"):
         aacp.export_onnx(Plain(), tmp_path / "a.onnx", torch.randn(1, 3, 8, 8), opset=9)
     with pytest.raises(aacp.InvalidExample, match="Plain does not run on the example"):
@@ -158,7 +158,7 @@ def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -
     in_torch = time_networks({"before": model, "after": network}, x, replace(of_two, runtime="torch"), turns=3)
     assert aacp.speedup(in_torch["before"], in_torch["after"]).median > 0
     assert torch.get_num_threads() == threads
-    with pytest.raises(aacp.InvalidOption, match="4x1x8x8 is a batch of 4, but one of 2 was asked for"):
+    with pytest.raises(aacp.InvalidOption, match="4x1x8x8 is a batch of 4, but the batch size is 2"):
         export_artefact(tmp_path, batch=2, shape=(4, 1, 8, 8))
     with pytest.raises(aacp.InvalidOption, match="takes 1 inputs"):
         time_networks({"onnx": after.path}, (x, x), of_two)

@@ -25,7 +25,7 @@ everything_is_eight attention_by_hand frozen_parameters""".split()
 
 
 def stir(network: nn.Module) -> nn.Module:
-    """Training leaves nothing as it was: every number changes, counters of batches too."""
+    """Change every number of a network, as training does, including the counters of batches."""
     with torch.no_grad():
         for value in network.state_dict().values():
             value.add_(3 if not value.is_floating_point() else 0.1 * torch.rand_like(value))
@@ -77,8 +77,8 @@ def test_constructs_of_every_kind_come_back_bit_for_bit(name: str, tmp_path: Pat
     micro = BY_NAME[name]
     network, graph, kept = pruned(micro.build(), micro.example())
     expected = tensors(network(*micro.example()))
-    for told in (kept, None):  # without it the counts are read off the shapes
-        aacp.save(network, graph, tmp_path / "a", kept=told)
+    for given in (kept, None):  # without it the counts are read off the shapes
+        aacp.save(network, graph, tmp_path / "a", kept=given)
         loaded = aacp.load(tmp_path / "a", into=stir(micro.build()))
         assert all(torch.equal(a, b) for a, b in zip(expected, tensors(loaded(*micro.example())), strict=True))
         assert len(list(loaded.parameters())) == len(list(network.parameters()))  # shared weights are still shared
@@ -230,8 +230,8 @@ def test_an_exported_graph_is_made_anew_from_the_shapes_of_its_example(tmp_path:
     network = stir(aacp.shrink(model, graph, kept, example=example))
     with pytest.raises(aacp.InvalidOption, match="cannot be loaded without its example"):
         aacp.save(network, graph, tmp_path / "a", kept=kept)
-    for told in (kept, None):
-        aacp.save(network, graph, tmp_path / "a", kept=told, example=example)
+    for given in (kept, None):
+        aacp.save(network, graph, tmp_path / "a", kept=given, example=example)
         loaded = aacp.load(tmp_path / "a", into=stir(micro.build()))
         assert torch.equal(loaded(*example), network(*example))
 

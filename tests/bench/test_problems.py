@@ -84,7 +84,7 @@ def test_noise_is_that_of_a_finite_set_and_the_same_at_every_look() -> None:
     assert z.std() == pytest.approx(1, abs=0.15)
 
 
-def test_unknown_families_and_networks_are_refused() -> None:
+def test_unknown_families_and_networks_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="additive, neighbour, random"):
         pruning_problem("sideways")
     with pytest.raises(InvalidOption, match="vgg16"):

@@ -1,4 +1,4 @@
-"""Search methods of other papers: each follows its published rule."""
+"""Bees, tournament, sensitivity, random and uniform search: each follows its rule."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def test_sensitivity_keeps_wide_what_hurts() -> None:
 
 
 def test_random_search_does_not_learn(problem: Problem) -> None:
-    """Its tenth batch is no better, in truth, than its first: told opposite scores, it asks for the same."""
+    """Its tenth batch is not better than its first: with opposite scores, it proposes the same structures."""
     histories = []
     for sign in (1, -1):
         search = RandomSearch(problem.space, problem.budget, seed=3)
@@ -104,7 +104,7 @@ def test_random_search_does_not_learn(problem: Problem) -> None:
     assert histories[0] == histories[1]
 
 
-def test_settings_that_leave_nobody_to_compete_with_are_refused() -> None:
+def test_settings_that_leave_nobody_to_compete_with_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="1 food sources"):
         BeeColonySettings(sources=1)
     with pytest.raises(InvalidOption, match="population of 0"):

@@ -38,7 +38,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_search_stops_at_its_structure_and_finetune_goes_on(weights: Path, tmp_path: Path) -> None:
+def test_a_search_stops_at_its_structure_and_finetune_continues(weights: Path, tmp_path: Path) -> None:
     code, out, _ = run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path, "--json")
     choice = json.loads(out)
     assert code == 0
@@ -70,7 +70,7 @@ def test_a_search_stops_at_its_structure_and_finetune_goes_on(weights: Path, tmp
     assert "RunMismatch" in err
 
 
-def test_prune_goes_on_from_a_search_with_the_same_options(weights: Path, tmp_path: Path) -> None:
+def test_prune_continues_from_a_search_with_the_same_options(weights: Path, tmp_path: Path) -> None:
     arguments = ["digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path, "--json"]
     choice = json.loads(run("search", *arguments)[1])
     history = (tmp_path / "history.jsonl").read_bytes()
@@ -86,13 +86,13 @@ def test_scratch_trains_the_structure_from_new_weights(weights: Path, tmp_path: 
     assert code == 0
     assert "test score" in out
     assert "holdout score" not in out
-    asked = json.loads((tmp_path / "run.json").read_text())
-    assert asked["export"] is False
-    assert asked["from_scratch"] is asked["train_on_holdout"] is True
+    recorded = json.loads((tmp_path / "run.json").read_text())
+    assert recorded["export"] is False
+    assert recorded["from_scratch"] is recorded["train_on_holdout"] is True
     log = (tmp_path / "training" / "log.jsonl").read_text()
     assert json.loads(log)["holdout"] is None
     assert json.loads(run("evaluate", tmp_path, "--json")[1])["holdout"] is None
-    assert asked["recipe"]["epochs"] == 1
+    assert recorded["recipe"]["epochs"] == 1
 
 
 def test_a_network_by_its_name_is_evaluated_with_its_weights(weights: Path) -> None:
@@ -120,9 +120,9 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
     arguments += ["--no-export"]
     sizes = ["--evaluations", "2", "--calibration", "64", "--device", "cpu", "--shrink", "size", "--run", tmp_path]
     code, _, _ = run("prune", *arguments, *sizes)
-    asked = json.loads((tmp_path / "run.json").read_text())
+    recorded = json.loads((tmp_path / "run.json").read_text())
     assert code == 0
-    assert (asked["max_drop"], asked["shrink"], asked["export"]) == (0.99, "weight_bytes", False)
+    assert (recorded["max_drop"], recorded["shrink"], recorded["export"]) == (0.99, "weight_bytes", False)
 
 
 @pytest.mark.parametrize(

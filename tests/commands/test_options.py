@@ -64,7 +64,7 @@ def test_several_are_named_in_one_go(tmp_path: Path) -> None:
         ("prune", ("--max-drop", "1", "--no-training", "--probe-epochs", "1"), "recipe of None"),
     ],
 )
-def test_what_the_library_refuses_is_an_error_in_one_line(command, given, words: str, tmp_path: Path) -> None:
+def test_what_the_library_rejects_is_an_error_in_one_line(command, given, words: str, tmp_path: Path) -> None:
     code, err = run(command, *ASKED, *given, "--run", tmp_path / "run")
     assert (code, err.count("\n"), err.startswith("InvalidOption: ")) == (1, 1, True)
     assert words in err
@@ -80,11 +80,11 @@ def test_what_the_library_refuses_is_an_error_in_one_line(command, given, words:
         ("prune", ("--max-drop", "1", "--shrink", "params", "--probe-epochs", "2", "--scratch")),
         ("prune", ("--max-drop", "1", "--shrink", "latency", *TABLE)),
         ("prune", ("--max-latency", "3ms", *TABLE)),
-        ("search", ("--loss", "a:b", "--threads", "1")),  # for aacp finetune, which goes on from the folder
+        ("search", ("--loss", "a:b", "--threads", "1")),  # for aacp finetune, which continues from the folder
         ("sweep", ("--loss", "a:b", "--no-export")),
         ("sweep", ("--train", "--epochs", "1", "--train-on-holdout")),
     ],
 )
-def test_what_has_a_use_now_or_later_is_not_refused(command: str, given: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_has_a_use_now_or_later_is_not_rejected(command: str, given: tuple[str, ...], tmp_path: Path) -> None:
     code, err = run(command, *ASKED, *given, "--run", tmp_path / "run")
     assert (code, "Interrupted" in err) == (130, True)  # it got as far as loading the data

@@ -47,7 +47,7 @@ def test_not_a_number_is_not_within_a_limit() -> None:
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
-def test_a_rate_outside_its_range_is_refused(rate: float) -> None:
+def test_a_rate_outside_its_range_is_rejected(rate: float) -> None:
     with pytest.raises(InvalidOption, match=r"channels: a pruning rate lies in \[0, 1\)"):
         Limit(total(), pruning_rate=rate)
 
@@ -58,14 +58,14 @@ def test_an_absolute_limit_is_a_positive_number(most: float) -> None:
         Limit(total(), at_most=most)
 
 
-def test_both_or_neither_is_refused() -> None:
+def test_both_or_neither_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="both were given"):
         Limit(total(), pruning_rate=0.5, at_most=12)
     with pytest.raises(InvalidOption, match="neither was given"):
         Limit(total())
 
 
-def test_a_share_of_nothing_is_refused() -> None:
+def test_a_share_of_nothing_is_rejected() -> None:
     free = Cost("gift", "", 0.0, lambda counts: counts.sum(axis=1) * 0)
     with pytest.raises(InvalidOption, match="Use at_most"):
         Limit(free, pruning_rate=0.5)
@@ -91,7 +91,7 @@ def test_a_feasible_budget_passes_in_silence() -> None:
     Budget(Limit(total(), at_most=3)).check(SPACE)
 
 
-def test_a_plain_function_becomes_a_cost_and_is_asked_once_for_each_structure() -> None:
+def test_a_plain_function_becomes_a_cost_and_is_called_once_for_each_structure() -> None:
     calls = []
 
     def function(structure) -> float:

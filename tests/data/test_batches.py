@@ -52,7 +52,7 @@ def test_images_are_normalised_on_the_way() -> None:
     assert targets.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_no_more_images_than_asked_for_are_read() -> None:
+def test_no_more_images_than_requested_are_read() -> None:
     read = []
 
     def loader():
@@ -101,12 +101,12 @@ def test_batches_of_several_shapes_stay_as_they_are() -> None:
         (["a", "b"], "without a tensor of inputs"),
     ],
 )
-def test_what_is_no_data_is_refused(source, words) -> None:
+def test_what_is_no_data_is_rejected(source, words) -> None:
     with pytest.raises(InvalidData, match=words):
         Batches.of(source)
 
 
-def test_a_whole_training_set_is_refused_before_memory_runs_out(monkeypatch) -> None:
+def test_a_whole_training_set_is_rejected_before_memory_runs_out(monkeypatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 100)
     with pytest.raises(InvalidData, match="Give fewer images"):
         Batches.of(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2))

@@ -38,7 +38,7 @@ def have_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(("device", "message"), MISSING)
-def test_calls_refuse_a_device_that_is_not_here(
+def test_calls_reject_a_device_that_is_not_here(
     call: str, device: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     have_gpus(monkeypatch, 0)
@@ -63,7 +63,7 @@ def test_commands_say_so_in_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_gpu_beyond_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_beyond_the_last_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     have_gpus(monkeypatch, 2)
     assert [str(device_of(name)) for name in (None, "cuda", "cuda:1", "cpu")] == ["cuda", "cuda", "cuda:1", "cpu"]
     with pytest.raises(aacp.InvalidOption, match=r"3 GPUs are needed, but this machine has 2\. Use"):

@@ -37,6 +37,6 @@ def test_a_subset_keeps_order_and_settings() -> None:
         (PIXELS, LABELS, (0.5,), "3 channels"),
     ],
 )
-def test_what_is_no_set_of_images_is_refused(pixels, labels, mean, words) -> None:
+def test_what_is_no_set_of_images_is_rejected(pixels, labels, mean, words) -> None:
     with pytest.raises(InvalidData, match=words):
         Images(pixels, labels, mean, (0.5, 0.5, 0.5))

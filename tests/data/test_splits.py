@@ -35,7 +35,7 @@ def test_every_image_of_a_label_is_drawn_equally_often() -> None:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
-def test_a_share_outside_its_range_is_refused(share: float) -> None:
+def test_a_share_outside_its_range_is_rejected(share: float) -> None:
     with pytest.raises(InvalidOption, match="hold-out"):
         split(torch.zeros(4), share)
 

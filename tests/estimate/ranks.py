@@ -35,7 +35,7 @@ class Ending:
 
 
 def launch(job: Callable[..., Any], *arguments: Any, size: int = 2) -> list[Ending]:
-    """`job(fabric, *arguments)` on so many ranks."""
+    """Run `job(fabric, *arguments)` on a number of ranks."""
     port = free_port()
     pipes = [CONTEXT.Pipe(duplex=False) for _ in range(size)]
     ranks = [

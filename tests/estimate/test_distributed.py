@@ -69,7 +69,7 @@ def test_fabric_launches_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_interrupted_on_two_processes_one_goes_on_as_if_nothing_had_been(rank: int, tmp_path: Path) -> None:
+def test_a_search_interrupted_on_two_processes_is_resumed_on_one(rank: int, tmp_path: Path) -> None:
     expected = alone("ide+", 40)
     for ending in launch(broken, "ide+", rank, 7, KeyboardInterrupt(), 40, tmp_path):
         assert ending.returned.stopped == "interrupted"
@@ -77,7 +77,7 @@ def test_interrupted_on_two_processes_one_goes_on_as_if_nothing_had_been(rank: i
     assert alone("ide+", 40, tmp_path) == expected
 
 
-def test_interrupted_on_one_process_two_go_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_a_search_interrupted_on_one_process_is_resumed_on_two(tmp_path: Path) -> None:
     alone("default", 11, tmp_path)
     expected = alone("default", 30)
     assert [ending.returned for ending in launch(search, "default", 30, tmp_path)] == [expected, expected]
@@ -137,18 +137,18 @@ def test_a_killed_rank_ends_the_others_soon_and_costs_a_few_scores(rank: int, tm
     assert alone("ide+", 40, tmp_path) == alone("ide+", 40)
 
 
-def test_ranks_that_search_for_different_things_are_told_so() -> None:
+def test_ranks_that_search_for_different_things_are_rejected() -> None:
     for ending in launch(search_with_other_seeds):
         assert type(ending.raised) is aacp.RunMismatch
         assert "seed" in str(ending.raised)
 
 
-def test_a_folder_in_use_is_refused_on_every_rank(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_rejected_on_every_rank(tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock():
         endings = launch(search, "ide+", 20, tmp_path)
     assert [type(ending.raised) for ending in endings] == [aacp.RunLocked] * 2
 
 
-def test_a_fabric_that_was_not_launched_is_refused() -> None:
+def test_a_fabric_that_was_not_launched_is_rejected() -> None:
     with pytest.raises(aacp.errors.InvalidOption, match="`launch` before"):
         search(Fabric(accelerator="cpu", devices=2), "ide+", 20)

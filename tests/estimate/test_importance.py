@@ -190,18 +190,18 @@ def test_a_function_of_the_users_gives_scores_by_group(residual, convert: Callab
     ],
     ids=["missing", "short", "nan", "matrix", "words", "list", "none"],
 )
-def test_a_function_that_does_not_score_every_channel_is_refused(residual, given: Any, words: str) -> None:
+def test_a_function_that_does_not_score_every_channel_is_rejected(residual, given: Any, words: str) -> None:
     model, graph = residual
     with pytest.raises(aacp.InvalidOption, match=words):
         unit_importance(model, graph, lambda *_: given)
 
 
-def test_an_unknown_criterion_is_refused(residual) -> None:
+def test_an_unknown_criterion_is_rejected(residual) -> None:
     with pytest.raises(aacp.InvalidOption, match="'l3', but must be one of"):
         unit_importance(*residual, "l3")
 
 
-def test_the_graph_of_another_network_is_refused(residual) -> None:
+def test_the_graph_of_another_network_is_rejected(residual) -> None:
     _, graph = residual
     other = Residual()
     other.inner, other.outer = conv(6, 5), conv(5, 6)

@@ -149,12 +149,12 @@ def test_the_model_is_not_touched_and_shares_nothing(model, graph) -> None:
 
 
 @pytest.mark.parametrize("structure", [[3], [3, 0], [7, 4], [3, 4, 1]])
-def test_structures_that_the_graph_does_not_allow_are_refused(model, graph, structure: list[int]) -> None:
+def test_structures_that_the_graph_does_not_allow_are_rejected(model, graph, structure: list[int]) -> None:
     with pytest.raises(aacp.InvalidStructure):
         Inheritance(model, graph, IMAGES).network(structure)
 
 
 @pytest.mark.parametrize("structure", [[2.7, 4], [True, 4], ["a", 4], [float("nan"), 4]])
-def test_counts_that_are_no_whole_numbers_are_refused(model, graph, structure: list[float]) -> None:
+def test_counts_that_are_no_whole_numbers_are_rejected(model, graph, structure: list[float]) -> None:
     with pytest.raises(aacp.InvalidStructure):
         Inheritance(model, graph, IMAGES).network(structure)

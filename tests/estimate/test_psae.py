@@ -36,7 +36,7 @@ def model() -> nn.Sequential:
 
 @pytest.fixture
 def psae(model, graph) -> Callable[..., aacp.PSAE]:
-    """An estimate with what a test wants to be different."""
+    """An estimate with some arguments replaced."""
 
     def make(**options: Any) -> aacp.PSAE:
         given = {"model": model, "graph": graph, "calibration": CALIBRATION, "holdout": (IMAGES, LABELS), **options}
@@ -222,7 +222,7 @@ def test_the_model_is_not_touched_and_its_later_changes_do_not_show(psae, model,
     "structure",
     [[5], [5, 3, 1], [0, 3], [9, 3], [-1, 3], [5.5, 3], [True, 3], ["a", 3], [math.nan, 3], None, 5, "53", []],
 )
-def test_what_is_no_structure_of_the_graph_is_refused(psae, structure: Any) -> None:
+def test_what_is_no_structure_of_the_graph_is_rejected(psae, structure: Any) -> None:
     estimate = psae()
     with pytest.raises(aacp.InvalidStructure):
         estimate(structure)
@@ -244,14 +244,14 @@ def test_what_is_no_structure_of_the_graph_is_refused(psae, structure: Any) -> N
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_wrong_options_and_data_are_refused_before_anything_is_scored(psae, model, options, words: str) -> None:
+def test_wrong_options_and_data_are_rejected_before_anything_is_scored(psae, model, options, words: str) -> None:
     before = state(model)
     with pytest.raises(aacp.AACPError, match=words):
         psae(**options)
     assert same(before, state(model))
 
 
-def test_the_graph_of_another_network_is_refused(psae) -> None:
+def test_the_graph_of_another_network_is_rejected(psae) -> None:
     with pytest.raises(aacp.GraphMismatch):
         psae(model=nn.Sequential(conv(3, 9), conv(9, 5)))
 
@@ -276,7 +276,7 @@ def test_the_graph_of_another_network_is_refused(psae) -> None:
 def test_what_cannot_be_scored_is_a_clear_error_each_time(psae, model, execution, options, error, words) -> None:
     before = state(model)
     estimate = psae(execution=execution, **options)
-    for _ in range(2):  # nothing is remembered of a failure
+    for _ in range(2):  # a failure leaves no score behind
         with pytest.raises(error, match=words):
             estimate(STRUCTURE)
     assert same(before, state(model))
@@ -386,7 +386,7 @@ def limited(most: int, score: Any = negative_loss) -> tuple[Any, list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
-def test_out_of_memory_halves_the_batch_goes_on_and_is_noted(psae, execution: str) -> None:
+def test_out_of_memory_halves_the_batch_continues_and_is_noted(psae, execution: str) -> None:
     score, tried = limited(16)
     estimate = psae(execution=execution, score=score)
     assert estimate(STRUCTURE) == pytest.approx(psae(score=negative_loss)(STRUCTURE), rel=1e-4)

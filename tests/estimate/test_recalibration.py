@@ -139,7 +139,7 @@ def test_norm_by_norm_in_small_batches_equals_one_batch(expected: Statistics, mo
     close(statistics(model), expected)
 
 
-def test_only_as_many_images_as_asked_for_count() -> None:
+def test_only_the_requested_number_of_images_counts() -> None:
     model = small()
     expected = exact(model, IMAGES[:7])
     assert aacp.recalibrate(model, IMAGES, images=7).images == 7
@@ -270,7 +270,7 @@ def test_a_network_without_batch_norm_says_so() -> None:
     assert "no batch norm with running statistics" in str(done)
 
 
-def test_batch_norms_that_are_operators_are_told_to_stay_as_they_are() -> None:
+def test_batch_norms_that_are_operators_are_reported_as_unchanged() -> None:
     model = chain(conv(3, 4), nn.BatchNorm2d(4), conv(4, 5), nn.BatchNorm2d(5)).eval()
     graph = aacp.trace(model, IMAGES[:2], form="exported")
     cut = aacp.shrink(model, graph, graph.full, example=IMAGES[:2])
@@ -336,7 +336,7 @@ def test_a_failure_in_the_last_batch_leaves_everything_as_it_was(memory: str, re
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_batches_that_take_different_ways_are_refused_and_their_threads_ended() -> None:
+def test_batches_that_take_different_ways_are_rejected_and_their_threads_ended() -> None:
     def run(m: Any, x: Tensor) -> Tensor:
         return m.a(x) if len(x) == 5 else m.b(x)
 
@@ -420,7 +420,7 @@ def test_one_image_is_enough_where_it_has_several_pixels() -> None:
         (lambda: chain(nn.BatchNorm2d(3, track_running_stats=False), nn.BatchNorm2d(3)), "without running statistics"),
     ],
 )
-def test_what_cannot_be_exact_in_small_batches_is_refused(model, words: str) -> None:
+def test_what_cannot_be_exact_in_small_batches_is_rejected(model, words: str) -> None:
     with pytest.raises(aacp.InvalidData, match=words):
         aacp.recalibrate(model(), IMAGES)
 
@@ -441,7 +441,7 @@ def small_memory(model: nn.Module, most: int) -> list[int]:
     return tried
 
 
-def test_out_of_memory_halves_the_batch_and_goes_on() -> None:
+def test_out_of_memory_halves_the_batch_and_continues() -> None:
     model = small()
     expected = exact(model, IMAGES)
     tried = small_memory(model, most=6)

@@ -1,7 +1,7 @@
 """Recorder: who reads which part of the data in a run, seen from outside of it.
 
 Nothing of the library is replaced. A stage is known by the files that the run folder holds so far; a read, by the data
-set that is read; a pass through a network, by torch's global hooks and by the watermarks of the pictures.
+set that is read; a pass through a network, by torch's global hooks and by the watermarks of the images.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STAGES = {
     "evaluation": "evaluation.json",
 }
 LAST = "export"
-EXAMPLE = "example"  # the first two pictures of the hold-out, which networks are traced, compared and timed with
+EXAMPLE = "example"  # the first two images of the hold-out, which networks are traced, compared and timed with
 Passes = dict[str, dict[str, set[str]]]
 
 
@@ -80,7 +80,7 @@ class Recorder:
         return dict(self._reads)
 
     def passes(self) -> Passes:
-        """For each stage, and for each kind of pass in it, the parts whose pictures went through a network.
+        """For each stage, and for each kind of pass in it, the parts whose images went through a network.
 
         The example is left out: every stage may use it.
         """
@@ -91,7 +91,7 @@ class Recorder:
         return {stage: dict(kinds) for stage, kinds in found.items()}
 
     def positions(self, stage: str, kind: str, part: str) -> set[int]:
-        """Which pictures of a part went through a network in passes of one kind."""
+        """Which images of a part went through a network in passes of one kind."""
         seen = self._passes.get((stage, kind), set()) - _examples(kind)
         return {position for name, position in seen if name == part}
 
@@ -116,7 +116,7 @@ class Recorder:
 
 
 def _examples(kind: str) -> set[tuple[str, int]]:
-    """The pictures of a pass that are an example and nothing else; to score or to train on them is never that."""
+    """The images of a pass that only serve as an example, not for scoring or training."""
     return {("holdout", 0), ("holdout", 1)} if kind.startswith("run") else set()
 
 

@@ -1,7 +1,7 @@
 """A tiny network and watermarked digits; the command line finds them by name, as it finds a user's own functions.
 
-Every picture carries a watermark in two of its pixels: the part of the data that it belongs to, and its position in
-that part. A recorder of what a network reads can therefore tell where each picture comes from.
+Every image carries a watermark in two of its pixels: the part of the data that it belongs to, and its position in
+that part. A recorder of what a network reads can therefore tell where each image comes from.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Stopping(Tiny):
 
 
 class Watermarked(Dataset[tuple[Tensor, int]]):
-    """Pictures that carry their part and position; `on_read`, if given, is called with both at every read."""
+    """Images that carry their part and position; `on_read`, if given, is called with both at every read."""
 
     def __init__(self, part: str, inputs: Tensor, labels: Tensor, on_read: Any = None) -> None:
         self.part = part
@@ -77,7 +77,7 @@ class Watermarked(Dataset[tuple[Tensor, int]]):
 
 
 def watermarks(inputs: Tensor) -> set[tuple[str, int]]:
-    """The part and position of every picture of a batch; of pictures without a watermark, nothing."""
+    """The part and position of every image of a batch that has a watermark."""
     found = set()
     for code, place in zip(inputs[:, 0, 0, 0].tolist(), inputs[:, 0, 0, 1].tolist(), strict=True):
         position = place * POSITIONS
@@ -137,7 +137,7 @@ def stopping_too() -> nn.Module:
     return Stopping()
 
 
-judged_by: list[set[tuple[str, int]]] = []  # the pictures of every call of `metric`
+judged_by: list[set[tuple[str, int]]] = []  # the images of every call of `metric`
 
 
 def metric(network: nn.Module, batches: aacp.Batches) -> float:

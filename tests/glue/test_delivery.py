@@ -79,7 +79,7 @@ def test_an_importance_function_decides_what_is_delivered(pruned_with: Prune, mo
     assert pruned.evaluation.after.holdout == pruned.choice.score
 
 
-def test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_pictures(by_scales: aacp.Pruned) -> None:
+def test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_images(by_scales: aacp.Pruned) -> None:
     require_statistics(by_scales.network, data().train.inputs[:CALIBRATION])
 
 

@@ -154,7 +154,7 @@ def test_a_structure_that_is_fast_enough_only_half_of_the_time_is_not_delivered(
 def test_a_structure_whose_upper_quartile_keeps_to_the_limit_is_delivered_at_once(
     model, graph, file, machine, tmp_path: Path
 ) -> None:
-    """Another limit asks for more, so that the latency is met with room for the upper quartile."""
+    """Another limit is tighter, so that the latency is met even by the upper quartile."""
     found = pruned(model, file, tmp_path, 0.05, macs=0.7)
     assert UPPER * machine.median(found.choice.counts) <= 0.95 * machine.median(graph.full)
     assert not list(tmp_path.glob("corrected-*"))

@@ -19,7 +19,7 @@ import aacp
 from glue.recorder import Recorder
 from glue.subjects import SIZES, Tiny, data, inherited, watermarks
 
-CALIBRATION = 64  # of the 120 training pictures
+CALIBRATION = 64  # of the 120 training images
 BUDGET = {"macs": 0.5}
 TORCH = aacp.Deployment("torch", threads=1)
 Run = Callable[..., Recorder]
@@ -83,7 +83,7 @@ def test_every_read_of_every_stage_is_known(finetuned: Recorder) -> None:
     }
 
 
-def test_as_many_pictures_are_read_as_were_planned(finetuned: Recorder) -> None:
+def test_as_many_images_are_read_as_were_planned(finetuned: Recorder) -> None:
     assert finetuned.positions("search", "run pruned", "train") == set(range(CALIBRATION))
     assert finetuned.positions("search", "score pruned", "holdout") == set(range(SIZES["holdout"]))
     assert len(finetuned.positions("delivery", "train pruned", "train")) == SIZES["train"] // 16 * 16
@@ -143,7 +143,7 @@ def test_a_teacher_that_was_given_teaches_instead_of_the_unpruned_network(run: R
 
 
 class Listening(Tiny):
-    """A teacher that counts how often it, or a copy of it, is asked; it has a weight more than the network."""
+    """A teacher that counts the calls of itself and of its copies; it has one weight more than the network."""
 
     answers = 0
 

@@ -903,7 +903,7 @@ def stack_then_reduce() -> nn.Module:
 
 @micro("stem.0 body.a.0 body.b.0")
 def weighted_fusion() -> nn.Module:
-    """BiFPN: learnt weights of the branches, normalised, are no channels although there are several of them."""
+    """BiFPN: learnt weights of the branches, normalised, are not channels, although there are several of them."""
 
     def run(m: Any, x: Tensor) -> Tensor:
         share = F.softplus(m.fusion)
@@ -1668,7 +1668,7 @@ def tied_autoencoder() -> nn.Module:
 
 @micro("stem.0 body.choices.1.0")
 def chosen_by_attribute() -> nn.Module:
-    """Only one of a list of modules runs, by an integer that is no size although it may equal one."""
+    """Only one of a list of modules runs, by an integer that is not a size, although it may equal one."""
     choices = nn.ModuleList((unit(10, 1, 1), unit(10, 13), unit(10, 16)))
     return around(10, Block(lambda m, x: m.choices[m.choice](x), choices=choices, choice=1), 13)
 

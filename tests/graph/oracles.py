@@ -19,7 +19,7 @@ from graph.micro_networks import Micro
 
 @cache
 def traced(micro: Micro) -> ChannelGraph:
-    """The graph of a micro network, traced once in a process; tracing leaves the network as it was."""
+    """The graph of a micro network, traced once in a process; tracing does not change the network."""
     with torch.random.fork_rng(devices=[]):
         model = micro.build()
         before = copy.deepcopy(model.state_dict())

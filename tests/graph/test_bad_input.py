@@ -101,7 +101,7 @@ def test_everything_frozen_by_hand_is_an_error_that_says_so() -> None:
 
 
 @pytest.mark.parametrize("options", [{"scope": "outer"}, {"form": "onnx"}, {"frozen": ("nonsense.*",)}])
-def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> None:
+def test_options_that_mean_nothing_are_rejected(options: dict[str, object]) -> None:
     with pytest.raises(aacp.InvalidOption):
         aacp.trace(net(), IMAGE, **options)  # type: ignore[arg-type]
 
@@ -110,14 +110,14 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, object]) -> No
 @pytest.mark.parametrize(
     "kept", [[9], [0], [2, 2], {"0": []}, {"0": [7, 8]}, {"2": 1}, 5, "ab", None, [1.5], [True], [None], [[[0, 1]]]]
 )
-def test_structures_that_the_graph_does_not_allow_are_refused(kept: object) -> None:
+def test_structures_that_the_graph_does_not_allow_are_rejected(kept: object) -> None:
     model = net()
     graph = aacp.trace(model, IMAGE)
     with pytest.raises(aacp.InvalidStructure):
         aacp.shrink(model, graph, kept)  # type: ignore[arg-type]
 
 
-def test_a_graph_of_another_network_is_refused_by_name() -> None:
+def test_a_graph_of_another_network_is_rejected_by_name() -> None:
     graph = aacp.trace(net(), IMAGE)
     other = nn.Sequential(nn.Conv2d(3, 9, 3), nn.ReLU(), nn.Conv2d(9, 4, 3))
     with pytest.raises(aacp.GraphMismatch, match=r"0\.weight has shape \(9, 3, 3, 3\)"):
@@ -131,7 +131,7 @@ def test_counts_that_no_network_has_cost_nothing_we_know(counts: object) -> None
         aacp.macs(graph)(counts)
 
 
-def test_a_file_that_holds_no_graph_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_that_holds_no_graph_is_rejected(tmp_path) -> None:  # type: ignore[no-untyped-def]
     for name, text in {"torn": '{"format": 1', "list": "[]", "other": '{"format": 1}'}.items():
         (tmp_path / name).write_text(text)
     for name in ("torn", "list", "other", "missing"):

@@ -41,7 +41,7 @@ def test_another_batch_size_repeats_the_rows_of_what_has_a_batch() -> None:
     assert torch.equal(with_batch(EXAMPLE, 1)[0]["views"][0], EXAMPLE[0]["views"][0][:1])
 
 
-def test_what_a_file_cannot_describe_is_refused() -> None:
+def test_what_a_file_cannot_describe_is_rejected() -> None:
     with pytest.raises(aacp.InvalidOption, match="holds a Generator"):
         to_plain([torch.Generator()])
     with pytest.raises(aacp.InvalidOption, match="no tensor with a batch dimension"):

@@ -55,7 +55,7 @@ def test_an_id_tied_to_nothing_must_stay_and_so_must_its_partners() -> None:
     assert [reasons.get(int(root)) for root in roots] == ["tied to channels that must stay: an image"] * 4
 
 
-def test_the_first_reason_is_the_one_that_is_told() -> None:
+def test_the_first_reason_is_the_one_that_is_reported() -> None:
     ties = Ties()
     ids = ties.fresh(2)
     ties.tie(ids[:1], ids[1:], "")

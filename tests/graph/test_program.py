@@ -41,7 +41,7 @@ def test_shared_weights_have_one_name() -> None:
     assert sorted(set(program.tensors.values())) == ["0.bias", "0.weight", "1.bias"]
 
 
-def test_a_copy_keeps_sharing_and_takes_tensors_that_deepcopy_refuses() -> None:
+def test_a_copy_keeps_sharing_and_takes_tensors_that_deepcopy_rejects() -> None:
     model = nn.Sequential(nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1))
     model[1].weight = model[0].weight
     model[0].seen = model[0].weight * 2  # not a leaf: copy.deepcopy raises on it

@@ -43,7 +43,7 @@ def test_an_uncut_network_keeps_everything() -> None:
     assert structure_of(model, graph) == graph.full
 
 
-def test_a_network_of_another_graph_is_refused_with_the_tensor_and_both_shapes() -> None:
+def test_a_network_of_another_graph_is_rejected_with_the_tensor_and_both_shapes() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 6, 1), nn.Conv2d(6, 2, 1))
     graph = aacp.trace(model, torch.randn(1, 3, 4, 4))
     broken = aacp.shrink(model, graph, [4, 3])

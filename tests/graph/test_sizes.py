@@ -27,7 +27,7 @@ def test_a_tracked_number_counts_like_any_other_and_knows_how_to_be_computed_ane
     assert list(range(b)) == [0, 1, 2, 3]
 
 
-def test_sizes_read_off_tensors_are_told_from_numbers_in_modules_and_literals() -> None:
+def test_sizes_read_off_tensors_differ_from_numbers_in_modules_and_literals() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -41,7 +41,7 @@ def test_verify_freezes_what_a_graph_of_another_width_would_break() -> None:
     assert [group.name for group in aacp.verify(model, loose, x).free] == ["first"]
 
 
-def test_verify_refuses_the_graph_of_another_network() -> None:
+def test_verify_rejects_the_graph_of_another_network() -> None:
     x = torch.randn(1, 3, 9, 9)
     other = aacp.trace(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)), x)
     with pytest.raises(aacp.GraphMismatch, match="Trace the network again"):

@@ -23,7 +23,7 @@ import aacp
         ({"runtime": "onnxruntime", "device": "cuda"}, "onnxruntime has no device 'cuda'. Use cpu"),
     ],
 )
-def test_what_cannot_be_measured_here_is_refused(options: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_measured_here_is_rejected(options: dict[str, Any], words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         aacp.conditions_here(nn.Conv2d(1, 1, 1), replace(aacp.Deployment("torch"), **options))
 

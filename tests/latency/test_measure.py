@@ -21,14 +21,14 @@ PLAN = spread_structures(SPACE, 8, 0), spread_structures(SPACE, 4, 1, ends=False
 
 
 class Stops(FakeBench):
-    """A bench that is interrupted after so many structures."""
+    """A bench that is interrupted after a given number of structures."""
 
     def __init__(self, after: int) -> None:
         super().__init__(GRAPH, blocked)
         self.after = after
 
     def __call__(self, structure):
-        if len(self.asked) == self.after:
+        if len(self.measured) == self.after:
             raise KeyboardInterrupt
         return super().__call__(structure)
 
@@ -53,13 +53,13 @@ def test_an_interrupted_measurement_loses_the_structure_in_hand_and_no_more(tmp_
         log.write('{"structure": [16')  # torn by a crash
     second = FakeBench(GRAPH, blocked)
     table = measure_table(second, GRAPH, SPACE, SETTING, PLAN, file)
-    assert first.asked + second.asked == [*PLAN[0], *PLAN[1]]
+    assert first.measured + second.measured == [*PLAN[0], *PLAN[1]]
     assert [run.structure for run in table.measured] == list(map(tuple, PLAN[0]))
     assert [run.structure for run in table.held_out] == list(map(tuple, PLAN[1]))
-    table.corrected(GRAPH, [SPACE.full], [1e-3]).save(file)  # as a run does; taken up again, it begins from what it was
+    table.corrected(GRAPH, [SPACE.full], [1e-3]).save(file)  # as a run does; a resumed measurement starts from the log
     third = FakeBench(GRAPH, blocked)
     again = measure_table(third, GRAPH, SPACE, SETTING, PLAN, file)
-    assert third.asked == []
+    assert third.measured == []
     assert again.to_json() == table.to_json()
     assert json.loads(json.dumps(again.to_json())) == json.loads(file.read_text())
 
@@ -71,7 +71,7 @@ def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
         "from latency.test_measure import *\n"
         "class Killed(FakeBench):\n"
         "    def __call__(self, structure):\n"
-        "        if len(self.asked) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        if len(self.measured) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return super().__call__(structure)\n"
         f"measure_table(Killed(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, Path({str(tmp_path / 'table.json')!r}))"
     )
@@ -79,10 +79,10 @@ def test_a_killed_process_is_resumed(tmp_path: Path) -> None:
     assert ended.returncode == -signal.SIGKILL
     bench = FakeBench(GRAPH, blocked)
     measure_table(bench, GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
-    assert len(bench.asked) == 12 - 3
+    assert len(bench.measured) == 12 - 3
 
 
-def test_a_log_of_another_question_is_refused(tmp_path: Path) -> None:
+def test_a_log_of_another_measurement_is_rejected(tmp_path: Path) -> None:
     measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, tmp_path / "table.json")
     other = spread_structures(SPACE, 8, 3), PLAN[1]
     with pytest.raises(aacp.RunMismatch, match=r"table.json.log holds measurements of another"):

@@ -78,8 +78,8 @@ def test_it_is_a_cost_like_any_other_and_rescale_uses_its_limit_up(table: Latenc
         assert not budget.feasible(SPACE.counts(more))
 
 
-def test_a_limit_below_what_can_be_reached_is_refused_with_both_numbers(table: LatencyTable) -> None:
-    with pytest.raises(aacp.InfeasibleBudget, match="latency: at most 1e-06 ms was asked for, but the smallest"):
+def test_a_limit_below_what_can_be_reached_is_rejected_with_both_numbers(table: LatencyTable) -> None:
+    with pytest.raises(aacp.InfeasibleBudget, match="latency: at most 1e-06 ms cannot be met, since the smallest"):
         aacp.Budget(aacp.Limit(table.cost(GRAPH), at_most=1e-9)).check(SPACE)
 
 
@@ -93,7 +93,7 @@ def test_a_corrected_table_believes_later_measurements_most_where_they_were_made
     assert before["near"] < before["far"] * 1e9  # both are there
     rise_near, rise_far = float(after(near)) / before["near"], float(after(far)) / before["far"]
     assert 1 < rise_far < rise_near < 1.3
-    assert float(table.cost(GRAPH)(here)) == before["here"]  # the old one is as it was
+    assert float(table.cost(GRAPH)(here)) == before["here"]  # the first table is unchanged
     with pytest.raises(aacp.InvalidOption, match="1 structures were given with the seconds"):
         table.corrected(GRAPH, [here], [float("nan")])
 
@@ -108,7 +108,7 @@ def test_it_comes_back_from_its_file_as_it_was(table: LatencyTable, tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}'])
-def test_a_file_without_a_table_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_table_is_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / "table.json").write_text(text)
     with pytest.raises(aacp.GraphMismatch, match="does not hold a latency table"):
         LatencyTable.load(tmp_path / "table.json")
@@ -116,21 +116,21 @@ def test_a_file_without_a_table_is_refused(tmp_path: Path, text: str) -> None:
         LatencyTable.load(tmp_path / "nowhere.json")
 
 
-def test_a_table_of_another_setting_is_refused_with_both_values(table: LatencyTable, tmp_path: Path) -> None:
+def test_a_table_of_another_setting_is_rejected_with_both_values(table: LatencyTable, tmp_path: Path) -> None:
     table.save(tmp_path / "table.json")
     for field, value in {"runtime": "onnxruntime", "threads": 8, "batch": 4, "device": "NVIDIA H200"}.items():
         with pytest.raises(aacp.DeviceMismatch, match=f"{field} .*{getattr(SETTING, field)}.* {field} .*{value}"):
             LatencyTable.load(tmp_path / "table.json", replace(SETTING, **{field: value}))
 
 
-def test_a_table_of_another_machine_is_refused_unless_that_is_meant(table: LatencyTable) -> None:
+def test_a_table_of_another_machine_is_rejected_unless_that_is_meant(table: LatencyTable) -> None:
     foreign = replace(table, conditions=replace(SETTING, machine="a toaster"))
     with pytest.raises(aacp.DeviceMismatch, match="measured on 'a toaster', but this is"):
         foreign.cost(GRAPH)
     assert foreign.cost(GRAPH, elsewhere=True)(GRAPH.full) == table.cost(GRAPH)(GRAPH.full)
 
 
-def test_a_graph_that_the_table_does_not_cover_is_refused_by_name(table: LatencyTable) -> None:
+def test_a_graph_that_the_table_does_not_cover_is_rejected_by_name(table: LatencyTable) -> None:
     with pytest.raises(aacp.GraphMismatch, match="layer 'conv0' with outputs of 8x8, but the graph has 16x16"):
         table.cost(chain(32, 64, 64, 128, side=16))
     with pytest.raises(aacp.GraphMismatch, match="128 channels in group 'conv3', but the graph has 256"):

@@ -62,7 +62,7 @@ def test_the_spread_is_the_quartiles() -> None:
     assert str(timing.spread) == "3 (2 to 4)"
 
 
-def test_what_cannot_be_timed_is_refused() -> None:
+def test_what_cannot_be_timed_is_rejected() -> None:
     with pytest.raises(aacp.InvalidOption, match="nothing to time"):
         time_interleaved({})
     with pytest.raises(aacp.InvalidOption, match="0 turns"):

@@ -39,8 +39,8 @@ class Table:
         return Cost("latency", "s", FULL, lambda rows: np.asarray(macs(rows) / macs.full * FULL * self.scale))
 
     def corrected(self, graph, structures, seconds) -> Table:
-        told = [value / float(self.cost(graph)(np.asarray(s))) for s, value in zip(structures, seconds, strict=True)]
-        return replace(self, scale=self.scale * float(np.mean(told)))
+        ratios = [value / float(self.cost(graph)(np.asarray(s))) for s, value in zip(structures, seconds, strict=True)]
+        return replace(self, scale=self.scale * float(np.mean(ratios)))
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps({"scale": self.scale}))
@@ -140,7 +140,7 @@ def test_a_limit_that_nothing_meets_is_given_up_with_what_was_measured(model, da
         ({"latency": 0.1, "macs": 0.999}, r"macs: a pruning rate of 0.999 cannot be met, since the smallest structure"),
     ],
 )
-def test_limits_out_of_reach_are_refused_before_a_table_is_measured(
+def test_limits_out_of_reach_are_rejected_before_a_table_is_measured(
     model, data, tmp_path: Path, truth, budget, words
 ) -> None:
     with pytest.raises(aacp.InfeasibleBudget, match=words):
@@ -165,12 +165,12 @@ def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth
     assert calls == [aacp.Deployment("onnxruntime", "cpu", 1, 2)]
 
 
-def test_a_table_that_was_measured_before_is_taken_or_refused(model, data, tmp_path: Path, monkeypatch) -> None:
-    asked = []
-    monkeypatch.setattr(LatencyTable, "load", lambda path, conditions: asked.append((path, conditions)) or Table())
+def test_a_table_that_was_measured_before_is_taken_or_rejected(model, data, tmp_path: Path, monkeypatch) -> None:
+    loaded = []
+    monkeypatch.setattr(LatencyTable, "load", lambda path, conditions: loaded.append((path, conditions)) or Table())
     plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
     stage = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
     assert stage.table_for(Budget.of({"latency": 0.3})) == Table()
-    assert asked == [("table.json", aacp.conditions_here(model, plan.deployment))]
+    assert loaded == [("table.json", aacp.conditions_here(model, plan.deployment))]
     assert stage.table_for(Budget.of({"macs": 0.3})) is None

@@ -93,6 +93,6 @@ def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> Non
         ({"probe_epochs": -1}, "probe_epochs is -1"),
     ],
 )
-def test_plans_that_make_no_sense_are_refused(change: dict, words: str) -> None:
+def test_plans_that_make_no_sense_are_rejected(change: dict, words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         replace(PLAN, **change)

@@ -122,7 +122,7 @@ def test_names_that_lead_nowhere_are_rejected(option, words: str, tmp_path: Path
 
 
 @pytest.mark.usefixtures("traced_before")
-def test_lambdas_are_told_apart_and_cannot_be_finished_by_a_command(model, data, tmp_path: Path) -> None:
+def test_lambdas_are_distinguished_and_cannot_be_finished_by_a_command(model, data, tmp_path: Path) -> None:
     plan = replace(PLAN, importance=lambda model, graph: last_first(model, graph))
     aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=plan)
     other = replace(PLAN, importance=lambda model, graph: first_first(model, graph))

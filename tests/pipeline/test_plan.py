@@ -27,7 +27,7 @@ from aacp.train.recipe import BASE, FINETUNE
         ({"recipe": FINETUNE, "from_scratch": True}, "0.9 of the loss from a teacher, but from scratch there is none"),
     ],
 )
-def test_what_is_not_there_or_would_be_ignored_is_refused(change: dict, words: str) -> None:
+def test_what_is_not_there_or_would_be_ignored_is_rejected(change: dict, words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         replace(DEFAULT, **change)
 
@@ -53,7 +53,7 @@ def test_what_has_a_use_is_not() -> None:
         (Plan(latency_table="t.json", max_drop=0.01), [{}], "The latency table t.json would be ignored"),
     ],
 )
-def test_budgets_and_plans_that_pass_each_other_by_are_refused(plan: Plan, budgets: list, words: str) -> None:
+def test_budgets_and_plans_that_pass_each_other_by_are_rejected(plan: Plan, budgets: list, words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         plan.check_budgets([Budget.of(budget) for budget in budgets])
 
@@ -72,7 +72,7 @@ def test_others_are_not(plan: Plan, budgets: list) -> None:
     plan.check_budgets([Budget.of(budget) for budget in budgets])
 
 
-def test_a_drop_of_all_there_is_is_refused_for_accuracy_alone() -> None:
+def test_a_drop_of_all_there_is_is_rejected_for_accuracy_alone() -> None:
     with pytest.raises(aacp.InvalidOption, match=r"may drop by 500 points leaves nothing to keep\. Give less"):
         Plan(max_drop=5.0).check_drop(accuracy)
     Plan(max_drop=0.99).check_drop(accuracy)

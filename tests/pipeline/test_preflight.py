@@ -72,7 +72,7 @@ def own_score(network: nn.Module, batches: aacp.Batches) -> float:
         (lambda image, label: image, r"a tensor of shape \(2, 1, 6, 6\)"),
     ],
 )
-def test_batches_without_targets_are_named_and_refused(form: Any, words: str, tmp_path: Path) -> None:
+def test_batches_without_targets_are_named_and_rejected(form: Any, words: str, tmp_path: Path) -> None:
     known = subject(form)
     message = rf"A batch of the held-out data is {words}, but it must be \(inputs, targets\)\. Let the loader"
     with pytest.raises(aacp.InvalidData, match=message):
@@ -100,7 +100,7 @@ def test_the_part_that_is_wrong_is_named(part: str, name: str) -> None:
         (lambda image, label: (image, label, label), own_score, SEARCHED),
     ],
 )
-def test_what_works_is_not_refused(form: Any, score: Any, plan: aacp.Plan) -> None:
+def test_what_works_is_not_rejected(form: Any, score: Any, plan: aacp.Plan) -> None:
     check_data(subject(form, score), plan)
 
 
@@ -117,7 +117,7 @@ def test_a_dictionary_is_no_input_of_a_network_without_such_arguments() -> None:
         (lambda outputs, targets: None, "a NoneType"),
     ],
 )
-def test_a_loss_that_is_not_one_number_is_refused_before_the_search(loss: Any, words: str, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_one_number_is_rejected_before_the_search(loss: Any, words: str, tmp_path: Path) -> None:
     known = subject(pair)
     with pytest.raises(aacp.InvalidOption, match=rf"returned {words} for a batch, not one number\. Return the mean"):
         aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED, loss=loss)
@@ -152,7 +152,7 @@ def test_neither_the_model_nor_the_random_state_is_touched() -> None:
 
 
 @pytest.mark.parametrize(("part", "name"), [("test", "Test"), ("holdout", "Held-out")])
-def test_labels_of_no_class_are_refused_before_the_search_with_the_part_they_are_in(
+def test_labels_of_no_class_are_rejected_before_the_search_with_the_part_they_are_in(
     part: str, name: str, tmp_path: Path
 ) -> None:
     known = subject(pair, **{part: (INPUTS, LABELS + 1)})
@@ -161,7 +161,7 @@ def test_labels_of_no_class_are_refused_before_the_search_with_the_part_they_are
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-def test_test_batches_without_targets_are_refused_before_the_search() -> None:
+def test_test_batches_without_targets_are_rejected_before_the_search() -> None:
     with pytest.raises(aacp.InvalidData, match="A batch of the test data is a dictionary"):
         check_scoring(subject(pair, test=Examples(dictionary)))
 
@@ -202,7 +202,7 @@ def of_network(network: nn.Module, form: Any = pair, **parts: Any) -> PruningTas
     return replace(subject(form, **parts), model=network)
 
 
-def test_a_network_that_writes_into_its_inputs_is_refused() -> None:
+def test_a_network_that_writes_into_its_inputs_is_rejected() -> None:
     class Writing(Noisy):
         def forward(self, image: Tensor) -> Tensor:
             image -= 5.0
@@ -212,7 +212,7 @@ def test_a_network_that_writes_into_its_inputs_is_refused() -> None:
         check_data(of_network(Writing()), SEARCHED)
 
 
-def test_state_that_is_no_tensor_is_refused() -> None:
+def test_state_that_is_no_tensor_is_rejected() -> None:
     class Stateful(Noisy):
         def get_extra_state(self) -> Any:
             return {"k": 9.0}
@@ -221,7 +221,7 @@ def test_state_that_is_no_tensor_is_refused() -> None:
         check_data(of_network(Stateful()), SEARCHED)
 
 
-def test_test_data_that_the_network_cannot_read_are_told_before_the_search() -> None:
+def test_test_data_that_the_network_cannot_read_are_rejected_before_the_search() -> None:
     wide = (torch.randn(4, 3, 6, 6), torch.zeros(4, dtype=torch.long))
     with pytest.raises(
         aacp.InvalidData, match=r"Test data: the network does not run on them: RuntimeError: .*channels"
@@ -286,7 +286,7 @@ def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
         ),
     ],
 )
-def test_what_cannot_be_trained_is_told_before_the_search(
+def test_what_cannot_be_trained_is_rejected_before_the_search(
     known: PruningTask, distillation: float, words: str | None
 ) -> None:
     graph = aacp.trace(WithHead().eval() if words and "once" in words else Plain(), INPUTS[:1])

@@ -168,12 +168,12 @@ def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypat
         ({"deployment": aacp.Deployment(threads=1)}, "other settings: deployment threads: 2 then, 1 now"),
     ],
 )
-def test_a_folder_of_another_question_is_refused_by_name(model, data, whole, change, words) -> None:
+def test_a_folder_of_another_request_is_rejected_by_name(model, data, whole, change, words) -> None:
     with pytest.raises(aacp.RunMismatch, match=words):
         prune(model, data, BUDGET, whole.folder.path, plan=replace(PLAN, **change), name="digits_resnet")
 
 
-def test_other_weights_and_other_limits_are_another_question(model, data, whole) -> None:
+def test_other_weights_and_other_limits_are_another_request(model, data, whole) -> None:
     with pytest.raises(aacp.RunMismatch, match="weights"):
         prune(aacp.build_model("digits_resnet"), data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
     words = "macs: 50 % less then, at most 1.5M now; params: 33 % less then, none now"
@@ -181,14 +181,14 @@ def test_other_weights_and_other_limits_are_another_question(model, data, whole)
         prune(model, data, {"macs": "1.5M"}, whole.folder.path, plan=PLAN, name="digits_resnet")
 
 
-def test_a_question_that_came_to_nothing_does_not_bind(model, data, graph, tmp_path: Path, monkeypatch) -> None:
+def test_a_request_without_results_can_be_replaced(model, data, graph, tmp_path: Path, monkeypatch) -> None:
     for wrong in ({"macs": 0.9999}, {"params": 0.9999}):
         with pytest.raises(aacp.InfeasibleBudget):
             prune(model, data, wrong, tmp_path, plan=PLAN)
     assert (tmp_path / "graph.json").exists()
     frozen = replace(PLAN, frozen=("layer1.*",), recipe=None, evaluations=2, export=False)
     found = prune(model, data, {"macs": 0.3}, tmp_path, plan=frozen)
-    assert len(found.graph.free) < len(graph.free)  # nothing of the other questions was taken over
+    assert len(found.graph.free) < len(graph.free)  # nothing of the other requests was reused
     with pytest.raises(aacp.RunMismatch, match="macs: 30 % less then, 40 % less now"):
         prune(model, data, {"macs": 0.4}, tmp_path, plan=frozen)
 
@@ -206,13 +206,13 @@ def test_a_network_that_cannot_be_exported_is_delivered_all_the_same(model, data
 
 
 @pytest.mark.parametrize("budget", [{"macs": 0.0}, {"macs": "1G", "params": "10M"}])
-def test_limits_that_ask_for_nothing_are_refused(model, data, tmp_path: Path, budget) -> None:
+def test_limits_that_remove_nothing_are_rejected(model, data, tmp_path: Path, budget) -> None:
     with pytest.raises(aacp.InvalidOption, match=r"The unpruned network already meets macs .* nothing to remove"):
         prune(model, data, budget, tmp_path, plan=PLAN)
     assert not (tmp_path / "history.jsonl").exists()
 
 
-def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_rejected(model, data, tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(aacp.RunLocked):
         prune(model, data, BUDGET, tmp_path, plan=PLAN)
 
@@ -228,13 +228,13 @@ def test_a_folder_in_use_is_refused(model, data, tmp_path: Path) -> None:
         ({"params": 0.99}, "pruning rate of 0.99"),
     ],
 )
-def test_a_budget_that_cannot_be_is_refused(model, data, tmp_path: Path, budget, words) -> None:
+def test_a_budget_that_cannot_be_is_rejected(model, data, tmp_path: Path, budget, words) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         prune(model, data, budget, tmp_path, plan=PLAN)
 
 
 @pytest.mark.parametrize("given", ["teacher", "loss"])
-def test_what_only_training_has_a_use_for_is_refused_without_it(model, data, tmp_path: Path, given: str) -> None:
+def test_what_only_training_has_a_use_for_is_rejected_without_it(model, data, tmp_path: Path, given: str) -> None:
     for_training = {given: {"teacher": model, "loss": torch.nn.functional.cross_entropy}[given]}
     with pytest.raises(aacp.InvalidOption, match=f"A {given} is for training"):
         prune(model, data, BUDGET, tmp_path / "run", plan=UNEXPORTED, **for_training)
@@ -279,7 +279,9 @@ def test_a_loader_alone_is_not_taken_for_data(model, data, tmp_path: Path) -> No
         ({"deployment": aacp.Deployment("torch", "cuda:99"), "export": True}, r"no device 'cuda:99'\. Use"),
     ],
 )
-def test_what_is_not_here_is_refused_before_anything_is_asked(model, data, tmp_path: Path, change, words: str) -> None:
+def test_missing_tables_and_devices_are_rejected_before_the_run_starts(
+    model, data, tmp_path: Path, change, words: str
+) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         prune(model, data, {"latency": 0.4}, tmp_path, plan=replace(PLAN, **change))
     assert not (tmp_path / "run.json").exists()

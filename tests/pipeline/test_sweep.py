@@ -100,7 +100,7 @@ def test_there_is_one_report_on_all_runs(swept: Sweep) -> None:
     assert all(folder.path.name in page for folder in swept.folders)
 
 
-def test_a_budget_out_of_reach_is_refused_before_anything_is_searched(model, data, tmp_path: Path) -> None:
+def test_a_budget_out_of_reach_is_rejected_before_anything_is_searched(model, data, tmp_path: Path) -> None:
     with pytest.raises(aacp.InfeasibleBudget, match=r"macs: a pruning rate of 0.999"):
         sweep(model, data, [{"macs": 0.3}, {"macs": 0.999}], tmp_path, plan=PLAN)
     assert not list(tmp_path.glob("*/history.jsonl"))
@@ -112,7 +112,7 @@ def test_a_drop_and_budgets_do_not_go_together(model, data, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("budgets", [[], [{"macs": 0.3}, {}]])
-def test_budgets_without_limits_are_refused_before_the_folder_is_touched(model, data, tmp_path: Path, budgets) -> None:
+def test_budgets_without_limits_are_rejected_before_the_folder_is_touched(model, data, tmp_path: Path, budgets) -> None:
     with pytest.raises(aacp.InvalidOption, match="without limits prunes nothing"):
         sweep(model, data, budgets, tmp_path / "sweep", plan=PLAN)
     assert not (tmp_path / "sweep").exists()
@@ -121,8 +121,8 @@ def test_budgets_without_limits_are_refused_before_the_folder_is_touched(model, 
 def test_a_plan_to_train_by_may_be_searched_with(model, data, tmp_path: Path) -> None:
     plan = replace(PLAN, recipe=DIGITS, from_scratch=True, train_on_holdout=True, evaluations=2)
     (folder,) = sweep(model, data, [{"macs": 0.3}], tmp_path, plan=plan, name="digits_resnet").folders
-    asked = folder.read_json("run.json")
-    assert (asked["recipe"], asked["from_scratch"], asked["train_on_holdout"]) == (None, False, False)
+    recorded = folder.read_json("run.json")
+    assert (recorded["recipe"], recorded["from_scratch"], recorded["train_on_holdout"]) == (None, False, False)
 
 
 @pytest.mark.usefixtures("traced_before")

@@ -87,7 +87,7 @@ def test_a_loss_of_the_users_is_minimised_and_written_down(data: aacp.Data, from
         aacp.prune(model, data, {"macs": 0.4}, pruned.folder.path, plan=plan)
 
 
-def test_mixed_labels_and_a_loss_of_the_users_are_refused_before_anything_is_done(data, tmp_path: Path) -> None:
+def test_mixed_labels_and_a_loss_of_the_users_are_rejected_before_anything_is_done(data, tmp_path: Path) -> None:
     plan = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=32, lr=0.01, mixing=1.0))
     with pytest.raises(aacp.InvalidOption, match=r"your loss function may not accept mixed labels\. Use"):
         aacp.prune(network(), data, {"macs": 0.4}, tmp_path / "run", plan=plan, loss=F.cross_entropy)
@@ -101,8 +101,8 @@ class Competing(nn.Module):
         super().__init__()
         self.first, self.second, self.third = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 16, 3), nn.Conv2d(16, 4, 3)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        shares: Tensor = self.first(pictures).softmax(1)
+    def forward(self, images: Tensor) -> Tensor:
+        shares: Tensor = self.first(images).softmax(1)
         return self.third(self.second(shares).relu()).mean((2, 3))
 
 
@@ -128,9 +128,9 @@ class Numbered(nn.Module):
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         torch.rand(1)  # a network may draw random numbers
-        found: Tensor = self.first(pictures)
+        found: Tensor = self.first(images)
         positions = torch.arange(1, found.shape[1] + 1).view(1, -1, 1, 1)
         return self.second(found * positions).mean((2, 3))
 

@@ -25,37 +25,37 @@ BEFORE, AFTER = metrics(0.934, 0.94, 1000, 500, 100), metrics(0.937, 0.93, 499, 
 RUN = Run("r56", REQUEST, choice=ChosenStructure((1,), 0.93, ()), evaluation=Evaluation(BEFORE, AFTER))
 
 
-def told(run: Run) -> list[tuple[str, bool]]:
+def remarks_of(run: Run) -> list[tuple[str, bool]]:
     plain = str.maketrans({"\N{NO-BREAK SPACE}": " ", "\N{MINUS SIGN}": "-"})
     return [(remark.text.translate(plain), remark.is_good) for remark in cautions(run)]
 
 
 def test_a_run_without_problems_has_no_cautions() -> None:
-    assert told(RUN) == []
-    assert told(replace(RUN, evaluation=None)) == []
+    assert remarks_of(RUN) == []
+    assert remarks_of(replace(RUN, evaluation=None)) == []
 
 
 @pytest.mark.parametrize(
-    ("seconds", "limits", "is_told"),
+    ("seconds", "limits", "is_reported"),
     [
         ((0.0019, 0.0021), (), True),
         ((0.0019, 0.001), (), False),  # faster in one of the two
         ((0.0019, 0.0021), (Limit("latency", at_most=0.003),), False),
     ],
 )
-def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(seconds, limits, is_told: bool) -> None:
+def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(seconds, limits, is_reported: bool) -> None:
     before, *after = (Latency(time, 0.98 * time, 1.02 * time) for time in (0.00191, *seconds))
     timings = tuple(BeforeAfter("ORT", "a CPU", 8, 100, before, each) for each in after)
     run = replace(RUN, request=replace(REQUEST, limits=limits), exported=OnnxRecord(18, 0.0, 10, 5, timings))
-    told_now = told(run)
+    remarks_now = remarks_of(run)
     assert [
         text.startswith("The network has fewer MACs but is not faster") and "--step auto" in text
-        for text, _ in told_now
-    ] == ([True] * is_told)
+        for text, _ in remarks_now
+    ] == ([True] * is_reported)
 
 
 @pytest.mark.parametrize(
-    ("test", "holdout", "is_told"),
+    ("test", "holdout", "is_reported"),
     [
         (0.934, 1.0, True),
         (0.934, 0.985, True),
@@ -65,13 +65,13 @@ def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(secon
         (0.934, None, False),
     ],
 )
-def test_a_hold_out_that_was_trained_on_is_reported(test: float, holdout: float | None, is_told: bool) -> None:
+def test_a_hold_out_that_was_trained_on_is_reported(test: float, holdout: float | None, is_reported: bool) -> None:
     run = replace(RUN, evaluation=Evaluation(replace(BEFORE, test=test, holdout=holdout), replace(AFTER, test=test)))
     words = "The unpruned network has {} % accuracy on held-out data and {} % on test data: it was probably"
     shown = "" if holdout is None else words.format(f"{100 * holdout:.1f}", f"{100 * test:.1f}")
-    assert [text.startswith(shown) and not is_good for text, is_good in told(run)] == [True] * is_told
+    assert [text.startswith(shown) and not is_good for text, is_good in remarks_of(run)] == [True] * is_reported
     other = replace(run, request=replace(REQUEST, metric="iou"))
-    assert told(other) == []
+    assert remarks_of(other) == []
 
 
 @pytest.mark.parametrize(
@@ -94,29 +94,29 @@ def test_a_hold_out_that_was_trained_on_is_reported(test: float, holdout: float 
 )
 def test_a_drop_is_judged_by_what_is_delivered(drop: float, holdout: float, words: str, is_kept: bool) -> None:
     request, evaluation = replace(REQUEST, max_drop=drop), Evaluation(BEFORE, replace(AFTER, holdout=holdout))
-    assert told(replace(RUN, request=request, evaluation=evaluation)) == [(words, is_kept)]
+    assert remarks_of(replace(RUN, request=request, evaluation=evaluation)) == [(words, is_kept)]
     unknown = Evaluation(BEFORE, replace(AFTER, holdout=None))  # trained on it
-    assert told(replace(RUN, request=request, evaluation=unknown)) == []
+    assert remarks_of(replace(RUN, request=request, evaluation=unknown)) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "is_told"),
+    ("change", "is_reported"),
     [
         ({}, True),
         ({"recipe": None}, False),
         ({"from_scratch": True}, False),  # where nothing was inherited
     ],
 )
-def test_training_that_lowers_the_score_is_reported(change: dict, is_told: bool) -> None:
+def test_training_that_lowers_the_score_is_reported(change: dict, is_reported: bool) -> None:
     evaluation = Evaluation(BEFORE, replace(AFTER, holdout=0.592))
     run = replace(RUN, request=replace(REQUEST, **change), evaluation=evaluation)
     words = "Training lowered the score: 93.0 % on held-out data before training, 59.2 % after it. Train longer, or"
-    assert [text.startswith(words) and not is_good for text, is_good in told(run)] == [True] * is_told
+    assert [text.startswith(words) and not is_good for text, is_good in remarks_of(run)] == [True] * is_reported
 
 
 def test_a_budget_that_removes_nothing_is_reported() -> None:
     run = replace(RUN, evaluation=Evaluation(BEFORE, replace(AFTER, costs=BEFORE.costs)))
-    assert told(run) == [("Nothing was removed: the unpruned network already meets the limits.", False)]
+    assert remarks_of(run) == [("Nothing was removed: the unpruned network already meets the limits.", False)]
     assert [remark.text for remark in remarks(run)] == [
         "Nothing was removed: the unpruned network already meets the limits."
     ]

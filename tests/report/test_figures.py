@@ -39,7 +39,7 @@ def test_plotly_knows_every_property_of_every_figure(made: Made, tmp_path: Path)
     several = Page(write_report([run.path for run in sweep_of(made, tmp_path / "sweep")])).figures
     assert len(several) == 4 + 4 * 7
     for figure in several.values():
-        go.Figure(figure)  # refuses what it does not know
+        go.Figure(figure)  # rejects unknown properties
 
 
 def test_bars_are_what_each_group_keeps_of_its_width(made: Made, figures: dict[str, Any]) -> None:

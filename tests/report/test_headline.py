@@ -31,7 +31,7 @@ def plain(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-")
 
 
-def told(run: Run) -> list[tuple[str, bool]]:
+def remarks_of(run: Run) -> list[tuple[str, bool]]:
     return [(plain(remark.text), remark.is_good) for remark in remarks(run)]
 
 
@@ -43,7 +43,7 @@ def test_one_sentence_says_what_was_achieved() -> None:
     assert plain(headline(RUN)) == (
         "resnet56 on CIFAR-10: 50.1 % fewer MACs, 48 % fewer parameters, 93.7 % instead of 93.4 % right"
     )
-    assert told(RUN) == []
+    assert remarks_of(RUN) == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_one_sentence_says_what_was_achieved() -> None:
 )
 def test_a_cost_or_score_that_got_worse_is_reported(after: NetworkMetrics, sentence: str, remark: str | None) -> None:
     assert sentence in plain(headline(with_after(after)))
-    assert told(with_after(after)) == ([] if remark is None else [(remark, False)])
+    assert remarks_of(with_after(after)) == ([] if remark is None else [(remark, False)])
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
 ) -> None:
     before, after = (Latency(time, time - spread, time + spread) for time in (0.002, seconds))
     exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, before, after),))
-    assert told(replace(RUN, exported=exported))[-1] == (words, is_good)
+    assert remarks_of(replace(RUN, exported=exported))[-1] == (words, is_good)
 
 
 def test_a_missed_limit_is_reported_with_both_numbers() -> None:
     missed = LimitResult("latency", "s", None, 0.0018, 0.004, 0.0018, 0.002)
     met = LimitResult("macs", "MACs", 0.5, None, 1000, 500, 499)
     run = replace(RUN, choice=ChosenStructure((1,), 0.9, (missed, met)))
-    assert told(run) == [("Limit missed: latency is 2 ms, but the limit is 1.8 ms.", False)]
+    assert remarks_of(run) == [("Limit missed: latency is 2 ms, but the limit is 1.8 ms.", False)]
 
 
 def test_another_metric_is_a_number_with_its_name() -> None:

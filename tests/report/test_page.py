@@ -115,7 +115,7 @@ def test_a_broken_file_is_named_and_the_rest_is_shown(made: Made, tmp_path: Path
     run = copy_of(made, tmp_path / "broken").path
     (run / name).write_bytes(content)
     page = Page(write_report(run))
-    # A file that says null says nothing, and is as good as none; a log line that says it is broken.
+    # A file that contains null counts as missing; a line of a log that contains null is an error.
     assert (f"{name} is left out" in page.text) == (content != b"null\n" or name.endswith("jsonl"))
     assert len(page.figures) >= 1
 
@@ -145,7 +145,7 @@ def test_with_nothing_to_show_the_error_says_why(made: Made, tmp_path: Path) -> 
     assert "empty contains nothing" in Page(write_report([tmp_path / "empty", made.path], tmp_path / "page.html")).text
 
 
-def test_the_page_lies_with_the_run_or_above_all_runs_or_where_it_was_asked_for(made: Made, tmp_path: Path) -> None:
+def test_the_page_is_written_to_the_run_or_above_all_runs_or_to_the_given_path(made: Made, tmp_path: Path) -> None:
     first, second = (copy_of(made, tmp_path / name).path for name in ("a", "b"))
     assert aacp.write_report(str(first)) == first / "report.html"
     assert aacp.write_report([first, second]) == tmp_path / "report.html"

@@ -83,10 +83,10 @@ def test_a_place_inside_a_list_is_named_by_its_index() -> None:
         ChosenStructure.from_json({"counts": 4, "score": 0.5, "limits": []})
 
 
-@pytest.mark.parametrize("asked", [{"pruning_rate": 0.5}, {"at_most": 7.0}])
-def test_what_was_reached_says_the_same_as_the_limit_itself(asked: dict[str, float]) -> None:
+@pytest.mark.parametrize("bound", [{"pruning_rate": 0.5}, {"at_most": 7.0}])
+def test_what_was_reached_says_the_same_as_the_limit_itself(bound: dict[str, float]) -> None:
     space = SearchSpace.from_widths([8, 8], 1)
-    limit = Limit(cost_of(lambda structure: float(sum(structure)), space, "channels", "channels"), **asked)
+    limit = Limit(cost_of(lambda structure: float(sum(structure)), space, "channels", "channels"), **bound)
     for counts in ((1, 2), (4, 4), (3, 4), (5, 6)):
         structure = Structure(counts)
         reached = LimitResult.of(limit, structure)

@@ -164,6 +164,6 @@ def test_on_equation_14_reinitialisation_decides_under_the_fig3_preset_and_the_t
     "wrong",
     [{"population": 3}, {"differential_weight": 2.5}, {"crossover_rate": -0.1}, {"reinitialise_after": 0}],
 )
-def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+def test_settings_out_of_range_are_rejected(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidOption, match=str(next(iter(wrong.values())))):
         replace(PAPER, **wrong)

@@ -79,12 +79,12 @@ def test_with_many_groups_and_evaluations_the_likelier_model_is_used(monkeypatch
 
 
 def by_number(search: GuidedEvolution) -> tuple[np.ndarray, np.ndarray]:
-    """Widths and scores in the order they were asked for."""
+    """Widths and scores in the order of proposal."""
     counts = np.array([list(candidate.structure) for candidate in search.history])
     return counts / np.array(search.space.full), np.array([candidate.score for candidate in search.history])
 
 
 @pytest.mark.parametrize("name", ["batch", "random", "offspring"])
-def test_settings_below_one_are_refused(name: str) -> None:
+def test_settings_below_one_are_rejected(name: str) -> None:
     with pytest.raises(InvalidOption, match=name):
         replace(GuidedEvolutionSettings(), **{name: 0})

@@ -22,7 +22,7 @@ def test_arrival_leaves_no_trace_in_the_order() -> None:
     shuffled = [candidates[i] for i in (3, 0, 5, 1, 4, 2)]
     assert list(History(shuffled)) == candidates
     assert History(shuffled) == History(candidates)
-    assert History(shuffled).best == candidates[0]  # of equals the one asked for first
+    assert History(shuffled).best == candidates[0]  # with equal scores, the one proposed first
 
 
 def test_a_structure_is_held_once() -> None:

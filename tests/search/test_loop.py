@@ -113,13 +113,13 @@ def test_a_finished_folder_is_not_evaluated_again(problem: Problem, tmp_path: Pa
     assert estimate.calls == 0
 
 
-def test_a_folder_of_another_search_is_refused(problem: Problem, tmp_path: Path) -> None:
+def test_a_folder_of_another_search_is_rejected(problem: Problem, tmp_path: Path) -> None:
     run_search(fresh(problem), problem.estimate, evaluations=12, folder=tmp_path)
     with pytest.raises(RunMismatch, match="settings"):
         run_search(fresh(problem, "paper"), problem.estimate, evaluations=12, folder=tmp_path)
 
 
-def test_a_folder_in_use_is_refused(problem: Problem, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_rejected(problem: Problem, tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(RunLocked):
         run_search(fresh(problem), problem.estimate, evaluations=12, folder=tmp_path)
 
@@ -152,7 +152,7 @@ def test_one_evaluation_says_nothing_of_the_pace(problem: Problem) -> None:
     assert "left" not in str(only)
 
 
-def test_quiet_unless_asked_to_speak(problem: Problem, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_unless_verbose(problem: Problem, capsys: pytest.CaptureFixture[str]) -> None:
     run_search(fresh(problem), problem.estimate, evaluations=12)
     assert capsys.readouterr() == ("", "")
     run_search(fresh(problem), problem.estimate, evaluations=12, verbose=True)

@@ -141,12 +141,12 @@ def test_both_ways_of_pricing_reach_exactly_the_maximal_structures() -> None:
         assert reached == maximal
 
 
-def test_infeasible_budgets_are_refused_before_anything_is_rescaled() -> None:
+def test_infeasible_budgets_are_rejected_before_anything_is_rescaled() -> None:
     with pytest.raises(InfeasibleBudget):
         Rescaling(SPACE, Budget(Limit(RESNET.macs(), pruning_rate=0.9999)))
 
 
-def test_an_unknown_form_is_refused() -> None:
+def test_an_unknown_form_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="two-sided, shrink or printed"):
         rescale(RESNET.widths, SPACE, Budget(), np.random.default_rng(0), "sideways")  # type: ignore[arg-type]
 

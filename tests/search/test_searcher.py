@@ -33,8 +33,8 @@ def search_of(method: str, problem: Problem, seed: int) -> Searcher:
     return searcher(compared_method(method), problem.space, problem.budget, seed)
 
 
-def told(search, problem: Problem, generations: int = STEPS):
-    """The search after so many generations, evaluated in order."""
+def run_generations(search, problem: Problem, generations: int = STEPS):
+    """Run a search for some generations, with structures evaluated in order, and return it."""
     for _ in range(generations):
         search.tell([(structure, problem.estimate(structure)) for structure in search.ask()])
     return search
@@ -42,12 +42,12 @@ def told(search, problem: Problem, generations: int = STEPS):
 
 @pytest.fixture(scope="module")
 def plain(problem: Problem) -> Callable[[str], History]:
-    """What each method makes of seed 3, told in order, once."""
-    return cache(lambda method: told(search_of(method, problem, 3), problem).history)
+    """The history of each method with seed 3, evaluated in order, computed once."""
+    return cache(lambda method: run_generations(search_of(method, problem, 3), problem).history)
 
 
 @every_method
-def test_everything_asked_is_legal_within_every_limit_and_new(method: str, problem: Problem) -> None:
+def test_every_proposed_structure_is_legal_within_every_limit_and_new(method: str, problem: Problem) -> None:
     search, seen = search_of(method, problem, 1), set()
     for _ in range(STEPS):
         for structure in (batch := search.ask()):
@@ -66,7 +66,7 @@ def test_everything_asked_is_legal_within_every_limit_and_new(method: str, probl
     st.floats(0, 0.8),
     st.integers(0, 99),
 )
-def test_any_space_and_budget_are_obeyed_or_refused(method: str, widths: list[int], rate: float, seed: int) -> None:
+def test_any_space_and_budget_are_obeyed_or_rejected(method: str, widths: list[int], rate: float, seed: int) -> None:
     space = SearchSpace.from_widths(widths, pruning_step=1 / 4)
     generator = np.random.default_rng(seed)
     prices = generator.integers(1, 9, size=len(widths))
@@ -87,7 +87,7 @@ def test_any_space_and_budget_are_obeyed_or_refused(method: str, widths: list[in
 def test_the_same_seed_gives_the_same_history_and_another_seed_another(
     method: str, problem: Problem, plain: Callable[[str], History]
 ) -> None:
-    again, other = (told(search_of(method, problem, seed), problem) for seed in (3, 6))
+    again, other = (run_generations(search_of(method, problem, seed), problem) for seed in (3, 6))
     assert plain(method) == again.history
     if method not in ("uniform", "sensitivity"):  # which hardly draw anything
         assert plain(method) != other.history
@@ -99,7 +99,7 @@ def test_resumed_is_uninterrupted_at_every_generation(method: str, problem: Prob
     """Resumed at any moment, the next moment's state is the same to the last bit: so all that follow are."""
 
     def moments(search):
-        """One generation: asked, partly told, all told."""
+        """The states of one generation: without scores, with some scores, with all scores."""
         batch = search.ask()
         yield json.dumps(search.state())
         search.tell([(structure, problem.estimate(structure)) for structure in batch[:3]])
@@ -141,7 +141,7 @@ def test_neither_order_nor_number_of_workers_matters(
 
 @pytest.mark.slow
 @every_method
-def test_best_is_the_best_ever_told(method: str, problem: Problem) -> None:
+def test_best_has_the_highest_score_of_all_candidates(method: str, problem: Problem) -> None:
     search, scores = search_of(method, problem, 4), []
     for _ in range(STEPS):
         results = [(structure, problem.estimate(structure)) for structure in search.ask()]
@@ -179,7 +179,7 @@ def test_asking_again_returns_what_is_still_missing(problem: Problem) -> None:
     assert search.ask() == [batch[0], *batch[2:]]
 
 
-def test_scores_of_strangers_and_scores_that_are_none_are_refused(problem: Problem) -> None:
+def test_scores_of_strangers_and_scores_that_are_none_are_rejected(problem: Problem) -> None:
     search = searcher("paper", problem.space, problem.budget)
     batch = search.ask()
     with pytest.raises(InvalidStructure, match="not awaiting a score"):
@@ -191,8 +191,8 @@ def test_scores_of_strangers_and_scores_that_are_none_are_refused(problem: Probl
         search.tell([(batch[0], 0.5)])
 
 
-def test_a_state_of_another_question_is_refused(problem: Problem) -> None:
-    state = told(searcher("paper", problem.space, problem.budget), problem, 2).state()
+def test_a_state_of_another_search_is_rejected(problem: Problem) -> None:
+    state = run_generations(searcher("paper", problem.space, problem.budget), problem, 2).state()
     with pytest.raises(RunMismatch, match="limits"):
         searcher("paper", problem.space, Budget(problem.budget.limits[0])).resume(state)
     with pytest.raises(RunMismatch, match="settings"):
@@ -204,19 +204,19 @@ def test_a_state_of_another_question_is_refused(problem: Problem) -> None:
         searcher("paper", finer, problem.budget).resume(state)
 
 
-def test_an_infeasible_budget_is_refused_before_anything_is_asked(problem: Problem) -> None:
+def test_an_infeasible_budget_is_rejected_before_anything_is_proposed(problem: Problem) -> None:
     with pytest.raises(InfeasibleBudget, match="macs"):
         searcher("default", problem.space, Budget(Limit(resnet(20).macs(), pruning_rate=0.9999)))
 
 
-def test_an_unknown_method_is_refused(problem: Problem) -> None:
+def test_an_unknown_method_is_rejected(problem: Problem) -> None:
     with pytest.raises(InvalidOption, match="default, paper"):
         searcher("guess", problem.space, problem.budget)
 
 
 @pytest.fixture(scope="module")
 def old(problem: Problem) -> Searcher:
-    return told(searcher("default", problem.space, problem.budget, seed=1), problem, 20)
+    return run_generations(searcher("default", problem.space, problem.budget, seed=1), problem, 20)
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_a_new_search_can_start_from_the_best_of_an_old_one(method: str, problem
 def test_the_members_of_a_batch_are_apart() -> None:
     problem = pruning_problem("additive", "resnet20", seed=1)
     search = GuidedEvolution(problem.space, problem.budget, settings=GuidedEvolutionSettings(batch=5))
-    told(search, problem, 3)
+    run_generations(search, problem, 3)
     batch = np.array([list(structure) for structure in search.ask()])
     assert len(batch) == 5
     differences = (batch[:, None] != batch[None]).sum(axis=2)

@@ -1,4 +1,4 @@
-"""Little networks and pictures on which training can be watched in milliseconds."""
+"""Small networks and images, on which training takes milliseconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aacp.zoo.data import load_data
 CLASSES = 4
 
 
-def pictures(count: int = 96, seed: int = 0, padding: int = 1, flip: bool = False) -> Images:
+def small_images(count: int = 96, seed: int = 0, padding: int = 1, flip: bool = False) -> Images:
     """Noisy copies of one pattern for each class."""
     generator = torch.Generator().manual_seed(seed)
     patterns = torch.randint(0, 180, (CLASSES, 2, 6, 6), generator=torch.Generator().manual_seed(7))

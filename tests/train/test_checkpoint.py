@@ -19,7 +19,7 @@ from aacp.train.checkpoint import LOG, RUN, STATE, WEIGHTS, Checkpoint
 from aacp.train.loop import Trained, fit
 from aacp.train.recipe import Recipe
 from aacp.train.update import PlainUpdate
-from train.small_data import network, pictures, same, weights
+from train.small_data import network, same, small_images, weights
 
 RECIPE = Recipe(
     epochs=4,
@@ -42,8 +42,8 @@ class Killed(BaseException):
 def train(folder: Path | None, data: Any = None, recipe: Recipe = RECIPE) -> tuple[nn.Module, Trained]:
     model = network(dropout=0.2)
     teacher = network(5) if recipe.distillation else None
-    source = pictures() if data is None else data
-    return model, fit(model, source, recipe, teacher=teacher, folder=folder, holdout=pictures(30), device="cpu")
+    source = small_images() if data is None else data
+    return model, fit(model, source, recipe, teacher=teacher, folder=folder, holdout=small_images(30), device="cpu")
 
 
 def killed_at_step(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
@@ -98,10 +98,10 @@ def test_killed_between_log_and_state(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dataset", "loader", "loader with a generator"])
-def test_data_sets_and_shuffling_loaders_go_on_in_the_same_order(
+def test_data_sets_and_shuffling_loaders_continue_in_the_same_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    images = pictures()
+    images = small_images()
     dataset = TensorDataset(images.normalised(images.pixels), images.labels)
 
     def source() -> Any:
@@ -140,11 +140,11 @@ def test_a_folder_of_another_run_is_rejected_and_says_what_differs(tmp_path: Pat
     with pytest.raises(RunMismatch, match=r"recipe lr was 0.1, now 0.2"):
         train(tmp_path, recipe=replace(RECIPE, lr=0.2))
     with pytest.raises(RunMismatch, match=r"data digest was .*data shape was \[96, 2, 6, 6\], now \[80, 2, 6, 6\]"):
-        train(tmp_path, pictures(80))
+        train(tmp_path, small_images(80))
     with pytest.raises(RunMismatch, match="starting weights"):
-        fit(network(3), pictures(), RECIPE, teacher=network(5), folder=tmp_path, device="cpu")
+        fit(network(3), small_images(), RECIPE, teacher=network(5), folder=tmp_path, device="cpu")
     with pytest.raises(RunMismatch, match="teachers was"):
-        fit(network(dropout=0.2), pictures(), RECIPE, teacher=network(6), folder=tmp_path, device="cpu")
+        fit(network(dropout=0.2), small_images(), RECIPE, teacher=network(6), folder=tmp_path, device="cpu")
 
 
 def test_statistics_that_differ_in_their_last_bits_are_the_same_start(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_statistics_that_differ_in_their_last_bits_are_the_same_start(tmp_path: 
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean += 1e-7
-    fit(model, pictures(), RECIPE, teacher=network(5), folder=tmp_path, device="cpu")
+    fit(model, small_images(), RECIPE, teacher=network(5), folder=tmp_path, device="cpu")
     assert same(load_file(tmp_path / WEIGHTS), weights(model))
 
 

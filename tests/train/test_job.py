@@ -1,4 +1,4 @@
-"""`aacp train`: from names to a trained network, and what the command line says of mistakes."""
+"""`aacp train`: from names to a trained network, and the messages for mistakes on the command line."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_tensorboard_that_is_missing_is_named_with_its_remedy(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_how_to_go_on_and_ends_with_130(tmp_path: Path) -> None:
+def test_an_interrupted_run_says_how_to_resume_and_ends_with_130(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "aacp.cli", *FOUR, "--epochs", "400", "--run", str(tmp_path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -126,5 +126,5 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_with_130(tmp_path: Path) 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == f"Interrupted. The same command goes on with what is in {tmp_path}."
+    assert err.splitlines()[-1] == f"Interrupted. The same command resumes from {tmp_path}."
     assert "Traceback" not in err

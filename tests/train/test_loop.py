@@ -21,19 +21,19 @@ from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
 from aacp.train.recipe import Recipe
 from aacp.train.sources import batches_of
 from aacp.zoo.folders import image_folder
-from train.small_data import network, pictures, same, weights
+from train.small_data import network, same, small_images, weights
 
 RECIPE = Recipe(epochs=4, batch_size=16, lr=0.1)
 
 
 def tensors(count: int = 96) -> TensorDataset:
-    images = pictures(count)
+    images = small_images(count)
     return TensorDataset(images.normalised(images.pixels), images.labels)
 
 
 @pytest.mark.slow
 def test_training_learns_and_the_holdout_of_the_data_is_scored() -> None:
-    data = SimpleNamespace(train=pictures(), holdout=pictures(40, seed=1))
+    data = SimpleNamespace(train=small_images(), holdout=small_images(40, seed=1))
     trained = fit(network(), data, replace(RECIPE, epochs=8), device="cpu")
     assert [epoch.epoch for epoch in trained.epochs] == list(range(1, 9))
     assert trained.last.loss < trained.epochs[0].loss / 2
@@ -44,7 +44,7 @@ def test_training_learns_and_the_holdout_of_the_data_is_scored() -> None:
 @pytest.mark.parametrize("kind", ["images", "dataset", "loader", "tensors"])
 def test_any_data_trains(kind: str) -> None:
     sources = {
-        "images": pictures(),
+        "images": small_images(),
         "dataset": tensors(),
         "loader": DataLoader(tensors(), batch_size=16, shuffle=True),
         "tensors": tensors().tensors,
@@ -59,7 +59,7 @@ def test_the_network_comes_home_in_its_mode() -> None:
     model = network()
     model[1].eval()  # type: ignore[union-attr]
     modes = [module.training for module in model.modules()]
-    fit(model, pictures(), replace(RECIPE, epochs=1), device="cpu", holdout=pictures(20))
+    fit(model, small_images(), replace(RECIPE, epochs=1), device="cpu", holdout=small_images(20))
     assert [module.training for module in model.modules()] == modes
     assert all(tensor.is_contiguous() for tensor in model.state_dict().values())
 
@@ -75,7 +75,7 @@ def test_the_same_seed_trains_the_same_network_and_another_seed_another() -> Non
     found = []
     for seed in (0, 0, 1):
         model = network(dropout=0.3)
-        fit(model, pictures(), replace(RECIPE, seed=seed), device="cpu")
+        fit(model, small_images(), replace(RECIPE, seed=seed), device="cpu")
         found.append(weights(model))
     assert same(found[0], found[1])
     assert not same(found[0], found[2])
@@ -100,14 +100,14 @@ def test_from_scratch_forgets_every_weight_and_says_what_it_could_not_draw() -> 
 def test_training_from_scratch_does_not_depend_on_the_weights_before() -> None:
     models = [network(1), network(2)]
     for model in models:
-        train_from_scratch(model, pictures(), RECIPE, device="cpu")
+        train_from_scratch(model, small_images(), RECIPE, device="cpu")
     assert same(weights(models[0]), weights(models[1]))
 
 
 def test_finetuning_asks_the_teacher_if_there_is_one() -> None:
     taught, alone = network(1), network(1)
-    finetune(taught, pictures(), replace(RECIPE, distillation=0.9), teacher=network(9), device="cpu")
-    finetune(alone, pictures(), replace(RECIPE, distillation=0.9), device="cpu")
+    finetune(taught, small_images(), replace(RECIPE, distillation=0.9), teacher=network(9), device="cpu")
+    finetune(alone, small_images(), replace(RECIPE, distillation=0.9), device="cpu")
     assert not same(weights(taught), weights(alone))
 
 
@@ -134,18 +134,18 @@ def test_a_loss_and_a_score_of_ones_own_train_other_tasks() -> None:
 
 
 def folder_of_pictures(root: Path, corrupt: bool) -> Data:
-    """Six pictures of each of two plain colours, and a file that is none."""
+    """Six images of each of two plain colours, and a file that is not an image."""
     for part in ("train", "val"):
         for name, colour in (("dark", (20, 30, 40)), ("light", (200, 210, 190))):
             (root / part / name).mkdir(parents=True)
             for number in range(6):
                 Image.new("RGB", (40, 32), tuple(c + number for c in colour)).save(root / part / name / f"{number}.jpg")
     if corrupt:
-        (root / "train" / "dark" / "broken.jpg").write_bytes(b"no picture")
+        (root / "train" / "dark" / "broken.jpg").write_bytes(b"no image")
     return image_folder(root, holdout=0.0, size=24, on_corrupt="refuse")
 
 
-def test_folders_of_pictures_train_and_their_random_crops_follow_from_the_seed(tmp_path: Path) -> None:
+def test_folders_of_images_train_and_their_random_crops_follow_from_the_seed(tmp_path: Path) -> None:
     data = folder_of_pictures(tmp_path, corrupt=False)
     models = [nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)) for _ in range(2)]
     for model in models:
@@ -156,7 +156,7 @@ def test_folders_of_pictures_train_and_their_random_crops_follow_from_the_seed(t
     assert same(weights(models[0]), weights(models[1]))
 
 
-def test_a_corrupt_picture_ends_training_with_its_name(tmp_path: Path) -> None:
+def test_a_corrupt_image_ends_training_with_its_name(tmp_path: Path) -> None:
     data = folder_of_pictures(tmp_path, corrupt=True)
     with pytest.raises(CorruptImage, match=r"broken\.jpg cannot be read"):
         fit(nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 2)), data, replace(RECIPE, batch_size=4), device="cpu")
@@ -176,13 +176,13 @@ def test_data_that_cannot_be_trained_on_is_rejected() -> None:
     assert "There is no data" in rejected(empty)
     assert "There is no data" in rejected([])
     assert "has no length" in rejected(iter([(torch.zeros(2, 2, 6, 6), torch.zeros(2))]))
-    assert "only 96 images" in rejected(pictures(), replace(RECIPE, batch_size=97))
+    assert "only 96 images" in rejected(small_images(), replace(RECIPE, batch_size=97))
     assert "96 examples, and a step needs a batch of 97" in rejected(tensors(), replace(RECIPE, batch_size=97))
 
 
 @pytest.mark.parametrize("wrong", [-1, 4])
 def test_labels_without_an_output_are_named(wrong: int) -> None:
-    images = pictures()
+    images = small_images()
     labels = images.labels.clone()
     labels[50] = wrong
     said = rejected(replace(images, labels=labels))
@@ -194,7 +194,7 @@ def test_labels_without_an_output_are_named(wrong: int) -> None:
 
 
 def test_a_batch_of_one_with_batch_norm_is_rejected_but_a_last_one_is_skipped() -> None:
-    assert "Batch norm has no statistics of one example" in rejected(pictures(), replace(RECIPE, batch_size=1))
+    assert "Batch norm has no statistics of one example" in rejected(small_images(), replace(RECIPE, batch_size=1))
     assert "Batch norm has no statistics of one example" in rejected(DataLoader(tensors(), batch_size=1))
     ragged = DataLoader(tensors(33), batch_size=16)
     trained = fit(network(), ragged, replace(RECIPE, epochs=1), device="cpu")
@@ -202,27 +202,27 @@ def test_a_batch_of_one_with_batch_norm_is_rejected_but_a_last_one_is_skipped() 
 
 
 def test_outputs_that_are_not_classes_are_rejected() -> None:
-    assert "Give a loss function of your own" in rejected(pictures(), model=nn.Sequential(network(), nn.Flatten(0)))
-    assert "No parameter of the network requires a gradient" in rejected(pictures(), model=nn.Flatten())
+    assert "Give a loss function of your own" in rejected(small_images(), model=nn.Sequential(network(), nn.Flatten(0)))
+    assert "No parameter of the network requires a gradient" in rejected(small_images(), model=nn.Flatten())
     assert "Give a teacher of the same classes" in rejected(
-        pictures(), replace(RECIPE, distillation=0.5), teacher=network(classes=5)
+        small_images(), replace(RECIPE, distillation=0.5), teacher=network(classes=5)
     )
 
 
 def test_a_teacher_without_a_share_and_a_share_without_a_teacher_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="no share of the loss"):
-        fit(network(), pictures(), RECIPE, teacher=network())
+        fit(network(), small_images(), RECIPE, teacher=network())
     with pytest.raises(InvalidOption, match="there is none"):
-        fit(network(), pictures(), replace(RECIPE, distillation=0.5))
+        fit(network(), small_images(), replace(RECIPE, distillation=0.5))
 
 
 def test_a_device_given_with_a_fabric_is_rejected() -> None:
     with pytest.raises(InvalidOption, match="The fabric is on cpu, and cuda would be ignored"):
-        fit(network(), pictures(), RECIPE, fabric=make_fabric(device="cpu"), device="cuda")
+        fit(network(), small_images(), RECIPE, fabric=make_fabric(device="cpu"), device="cuda")
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step() -> None:
-    images = pictures(96)
+    images = small_images(96)
     inputs = images.normalised(images.pixels)
     inputs[40] = torch.nan
     loader = DataLoader(TensorDataset(inputs, images.labels), batch_size=16)
@@ -247,12 +247,12 @@ def test_a_device_that_is_not_there_is_rejected() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(InvalidOption, match="no CUDA device"):
-        fit(network(), pictures(), RECIPE, device="cuda")
+        fit(network(), small_images(), RECIPE, device="cuda")
 
 
 def test_too_many_processes_for_a_batch_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="batch of 16 cannot be divided among 3"):
-        batches_of(pictures(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
+        batches_of(small_images(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
 
 
 def test_a_loader_that_gives_nothing_is_rejected() -> None:

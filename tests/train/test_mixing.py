@@ -12,7 +12,7 @@ from aacp.errors import InvalidData, InvalidOption
 from aacp.train.loop import fit
 from aacp.train.mixing import mixed
 from aacp.train.recipe import Mixture, Recipe
-from train.small_data import network, pictures
+from train.small_data import network, small_images
 
 RECIPE = Recipe(epochs=2, batch_size=24, lr=0.05, mixing=1.0)
 
@@ -50,7 +50,7 @@ def test_a_patch_is_one_rectangle_of_the_one_before_and_labels_count_its_pixels(
     for row in range(count):
         replaced = found[row] == (row - 1) % count
         assert bool((replaced | (found[row] == row)).all())
-        assert bool((replaced == replaced[:1]).all()), "all channels of a picture have the same patch"
+        assert bool((replaced == replaced[:1]).all()), "all channels of a image have the same patch"
         rows, columns = replaced[0].any(1), replaced[0].any(0)
         assert torch.equal(replaced[0], rows[:, None] & columns[None, :])
         for line in (rows, columns):
@@ -88,9 +88,9 @@ def test_the_memory_layout_is_kept(mixture: Mixture) -> None:
 def test_training_on_mixtures_learns_and_repeats(mixture: Mixture) -> None:
     models = [network() for _ in range(2)]
     recipe = replace(RECIPE.scaled(24), mixture=mixture)
-    last = [fit(model, pictures(), recipe, holdout=pictures(seed=5), device="cpu").last for model in models]
+    last = [fit(model, small_images(), recipe, holdout=small_images(seed=5), device="cpu").last for model in models]
     assert last[0] == replace(last[1], seconds=last[0].seconds, images_per_second=last[0].images_per_second)
-    assert last[0].accuracy is None  # of mixtures there is no right or wrong
+    assert last[0].accuracy is None  # mixed examples have no correct label
     assert last[0].holdout is not None
     assert last[0].holdout > 0.9
 
@@ -106,4 +106,4 @@ def test_labels_of_every_pixel_and_losses_of_ones_own_are_rejected() -> None:
         InvalidOption,
         match=r"may not accept mixed labels\. Use .*mixing=0\), or --recipe finetune on the command line\.$",
     ):
-        fit(network(), pictures(), RECIPE, loss=F.cross_entropy, device="cpu")
+        fit(network(), small_images(), RECIPE, loss=F.cross_entropy, device="cpu")

@@ -16,18 +16,18 @@ from aacp.runs.files import Epoch
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.reporting import summary_line
-from train.small_data import network, pictures
+from train.small_data import network, small_images
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1)
 
 
 def test_nothing_is_printed_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    fit(network(), pictures(), RECIPE, device="cpu")
+    fit(network(), small_images(), RECIPE, device="cpu")
     assert capsys.readouterr() == ("", "")
 
 
 def test_each_epoch_is_a_line_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
-    fit(network(), pictures(), RECIPE, device="cpu", holdout=pictures(20), verbose=True)
+    fit(network(), small_images(), RECIPE, device="cpu", holdout=small_images(20), verbose=True)
     out, err = capsys.readouterr()
     assert out == ""
     heading, first, second = err.splitlines()
@@ -36,12 +36,12 @@ def test_each_epoch_is_a_line_where_nobody_watches(capsys: pytest.CaptureFixture
     assert "hold-out 0." in second or "hold-out 1." in second
 
 
-def test_the_batch_size_of_a_loader_wins_and_is_the_one_that_is_told(
+def test_the_batch_size_of_a_loader_wins_and_is_the_one_that_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for loader, size in (
-        (DataLoader(pictures(), batch_size=24), 24),
-        (DataLoader(pictures(), batch_sampler=[[0, 1, 2], [3, 4, 5]]), 16),  # it does not tell
+        (DataLoader(small_images(), batch_size=24), 24),
+        (DataLoader(small_images(), batch_sampler=[[0, 1, 2], [3, 4, 5]]), 16),  # it does not tell
     ):
         fit(network(), loader, replace(RECIPE, epochs=1), folder=tmp_path / str(size), device="cpu", verbose=True)
         heading, _ = capsys.readouterr().err.splitlines()
@@ -54,7 +54,7 @@ def test_a_terminal_sees_a_bar_with_the_last_accuracies(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
-    trained = fit(network(), pictures(), RECIPE, device="cpu", verbose=True)
+    trained = fit(network(), small_images(), RECIPE, device="cpu", verbose=True)
     _, err = capsys.readouterr()
     assert "2/2" in err
     assert f"training accuracy {trained.last.accuracy:.4f}" in err
@@ -80,8 +80,8 @@ def test_tensorboard_is_written_if_requested(tmp_path: Path, monkeypatch: pytest
     fake = types.ModuleType("torch.utils.tensorboard")
     fake.SummaryWriter = Writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    trained = fit(network(), pictures(), RECIPE, folder=tmp_path, device="cpu", tensorboard=True)
+    trained = fit(network(), small_images(), RECIPE, folder=tmp_path, device="cpu", tensorboard=True)
     assert ("loss", trained.last.loss, 2) in written
     assert written[-1][0] == "closed"
     with pytest.raises(InvalidOption, match="the run has no folder"):
-        fit(network(), pictures(), RECIPE, device="cpu", tensorboard=True)
+        fit(network(), small_images(), RECIPE, device="cpu", tensorboard=True)

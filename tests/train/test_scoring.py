@@ -10,13 +10,13 @@ from aacp.data.batches import Batches
 from aacp.data.scores import accuracy
 from aacp.train import scoring
 from aacp.train.scoring import Streamed, scoring_batches
-from train.small_data import network, pictures
+from train.small_data import network, small_images
 
 CPU = torch.device("cpu")
 
 
 def test_what_no_memory_holds_is_streamed_and_scores_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, model = pictures(60), network().eval()
+    images, model = small_images(60), network().eval()
     data = TensorDataset(images.normalised(images.pixels), images.labels)
     kept = scoring_batches(data, CPU)
     assert type(kept) is Batches
@@ -26,4 +26,4 @@ def test_what_no_memory_holds_is_streamed_and_scores_the_same(monkeypatch: pytes
     assert isinstance(streamed, Streamed)
     assert (len(streamed), streamed.images) == (3, 60)
     assert accuracy(model, streamed) == accuracy(model, streamed) == accuracy(model, kept)
-    assert type(scoring_batches(images, CPU)) is Batches  # pictures as bytes are small
+    assert type(scoring_batches(images, CPU)) is Batches  # images as bytes are small

@@ -15,7 +15,7 @@ from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.sources import batches_of
 from aacp.train.update import sgd, share_correct
-from train.small_data import network, pictures, same, weights
+from train.small_data import network, same, small_images, weights
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
 TAUGHT = replace(RECIPE, distillation=0.6, temperature=2.0)
@@ -28,7 +28,7 @@ def written_out(recipe: Recipe, average: float = 0.0) -> tuple[torch.nn.Module, 
     optimiser = torch.optim.SGD(
         model.parameters(), recipe.lr, recipe.momentum, nesterov=recipe.nesterov, weight_decay=recipe.weight_decay
     )
-    source = batches_of(pictures(), recipe, make_fabric(device="cpu"))
+    source = batches_of(small_images(), recipe, make_fabric(device="cpu"))
     mean = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for epoch in range(recipe.epochs):
         for step, (inputs, labels) in enumerate(source.epoch(epoch)):
@@ -50,7 +50,7 @@ def written_out(recipe: Recipe, average: float = 0.0) -> tuple[torch.nn.Module, 
 @pytest.mark.parametrize("recipe", [RECIPE, TAUGHT], ids=["labels", "teacher"])
 def test_training_is_the_loop_one_would_write_by_hand(recipe: Recipe) -> None:
     model = network()
-    fit(model, pictures(), recipe, teacher=network(5) if recipe.distillation else None, device="cpu")
+    fit(model, small_images(), recipe, teacher=network(5) if recipe.distillation else None, device="cpu")
     expected, _ = written_out(recipe)
     for name, tensor in expected.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-5, msg=name)
@@ -58,7 +58,7 @@ def test_training_is_the_loop_one_would_write_by_hand(recipe: Recipe) -> None:
 
 def test_the_average_is_kept_as_the_result_if_the_recipe_says_so() -> None:
     model = network()
-    fit(model, pictures(), replace(RECIPE, average=0.8), device="cpu")
+    fit(model, small_images(), replace(RECIPE, average=0.8), device="cpu")
     _, expected = written_out(RECIPE, average=0.8)
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point():
@@ -108,9 +108,9 @@ def test_a_faster_update_is_used_if_there_is_one_and_the_user_does_not_decline(m
     monkeypatch.setattr("aacp.train.session.accelerated", door)
     monkeypatch.setattr("aacp.train.trained_as.accelerated", door)
     one, other = network(), network()
-    fit(one, pictures(), RECIPE, device="cpu", accelerate=False)
+    fit(one, small_images(), RECIPE, device="cpu", accelerate=False)
     assert (requests, steps) == ([], [])
-    fit(other, pictures(), RECIPE, device="cpu")
+    fit(other, small_images(), RECIPE, device="cpu")
     assert requests == ["network_for", "update_for"]
     assert steps == pytest.approx([RECIPE.lr_at(step, 6) for step in range(18)])
     assert same(weights(one), weights(other))

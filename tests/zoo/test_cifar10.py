@@ -116,7 +116,7 @@ class Malicious:
         return os.mkdir, ("written by a pickle",)
 
 
-def test_a_pickle_that_names_anything_else_is_refused_unexecuted(
+def test_a_pickle_that_names_anything_else_is_rejected_unexecuted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -141,14 +141,14 @@ def test_a_pickle_that_names_anything_else_is_refused_unexecuted(
         (b"\x80\x02cnumpy\ndtype\nN}U\x08__call__Ns\x86b.", "not a CIFAR-10 file"),  # tries to change our stand-in
     ],
 )
-def test_damaged_pickles_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+def test_damaged_pickles_are_rejected(content: bytes, message: str, tmp_path: Path) -> None:
     write_python2(tmp_path / "py")
     (tmp_path / "py" / "test_batch").write_bytes(content)
     with pytest.raises(InvalidData, match=message):
         cifar10(tmp_path / "py")
 
 
-def test_damaged_binary_files_are_refused(tmp_path: Path) -> None:
+def test_damaged_binary_files_are_rejected(tmp_path: Path) -> None:
     write_binary(tmp_path / "bin")
     file = tmp_path / "bin" / "data_batch_2.bin"
     whole = file.read_bytes()
@@ -163,7 +163,7 @@ def test_damaged_binary_files_are_refused(tmp_path: Path) -> None:
         cifar10(tmp_path / "bin")
 
 
-def test_a_folder_without_the_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_the_files_is_rejected(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InvalidData, match="does not contain CIFAR-10"):
             cifar10(path)

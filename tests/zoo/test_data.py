@@ -88,12 +88,12 @@ def test_whole_data_is_taken_as_it_is() -> None:
     assert len(labels(data.train)) == 8
 
 
-def test_whole_data_without_a_name_is_called_what_it_was_asked_for_by() -> None:
+def test_whole_data_without_a_name_gets_the_name_it_was_loaded_by() -> None:
     assert load_data("my_data:unnamed").name == "my_data:unnamed"
 
 
 @pytest.mark.parametrize("name", ["mnist", "my_data:", ":", "no.such.module:f", "my_data:nine", "my_data:one"])
-def test_names_that_lead_nowhere_are_refused(name: str) -> None:
+def test_names_that_lead_nowhere_are_rejected(name: str) -> None:
     with pytest.raises(UnknownData):
         load_data(name)
 

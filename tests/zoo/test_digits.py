@@ -8,7 +8,7 @@ from aacp.zoo.digits import FILE, digits
 
 
 def test_the_digits_are_those_of_the_repository() -> None:
-    # Images per digit as its documentation tells, and the first image, a nought, as everyone prints it.
+    # Images per digit according to the documentation, and the first image, which is a zero.
     with np.load(FILE, allow_pickle=False) as file:
         pixels, labels = file["pixels"], file["labels"]
     assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]

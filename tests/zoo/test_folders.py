@@ -121,7 +121,7 @@ def spoil(file: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["empty", "truncated", "text"])
 @pytest.mark.parametrize("name", ["00.jpg", "01.png"])
-def test_a_corrupt_image_is_named_and_refused_or_skipped(folder: Path, how: str, name: str) -> None:
+def test_a_corrupt_image_is_named_and_rejected_or_skipped(folder: Path, how: str, name: str) -> None:
     corrupt = folder / "val" / "green" / name
     spoil(corrupt, how)
     with pytest.raises(CorruptImage, match=f"green/{name} cannot be read as an image"):
@@ -143,7 +143,7 @@ def test_a_corrupt_image_is_named_in_one_line_by_a_worker_too(folder: Path) -> N
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_one_readable_image_is_refused_even_when_skipping(folder: Path) -> None:
+def test_a_folder_without_one_readable_image_is_rejected_even_when_skipping(folder: Path) -> None:
     for file in (folder / "val").rglob("*.*"):
         spoil(file, "text")
     data: Any = image_folder(folder, on_corrupt="skip")
@@ -158,7 +158,7 @@ def test_positions_count_as_in_a_list(folder: Path) -> None:
         data.test[12]
 
 
-def test_folders_of_another_shape_are_refused(folder: Path) -> None:
+def test_folders_of_another_shape_are_rejected(folder: Path) -> None:
     with pytest.raises(InvalidData, match="contains no folder train"):
         load_data(f"imagefolder:{folder / 'train'}")
     (folder / "val" / "yellow").mkdir()

@@ -28,7 +28,7 @@ def test_a_function_of_the_users_is_called(tmp_path, monkeypatch) -> None:  # ty
 
 
 @pytest.mark.parametrize("name", ["resnet18", "torchvision:nope", "timm:nope", "no.such.module:f", ":", "timm:"])
-def test_names_that_lead_nowhere_are_refused(name: str) -> None:
+def test_names_that_lead_nowhere_are_rejected(name: str) -> None:
     with pytest.raises(UnknownModel):
         build_model(name)
 

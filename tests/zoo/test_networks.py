@@ -62,6 +62,6 @@ def test_stages_halve_the_image_even_between_equal_widths() -> None:
     assert sizes == [8]
 
 
-def test_a_depth_between_blocks_is_refused() -> None:
+def test_a_depth_between_blocks_is_rejected() -> None:
     with pytest.raises(aacp.InvalidOption, match="cannot have 21 layers"):
         resnet(21)

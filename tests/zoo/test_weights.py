@@ -96,7 +96,7 @@ class Malicious:
         (None, "There is no file"),
     ],
 )
-def test_files_that_are_no_weights_are_refused(
+def test_files_that_are_no_weights_are_rejected(
     content: bytes | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -118,14 +118,14 @@ def test_files_that_are_no_weights_are_refused(
         ({}, "contains nothing"),
     ],
 )
-def test_torch_files_without_a_state_dict_are_refused(saved: object, message: str, tmp_path: Path) -> None:
+def test_torch_files_without_a_state_dict_are_rejected(saved: object, message: str, tmp_path: Path) -> None:
     torch.save(saved, tmp_path / "weights.pt")
     with pytest.raises(InvalidWeights, match=message) as caught:
         load_weights(network(0), tmp_path / "weights.pt")
     assert len(str(caught.value)) < 300
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_rejected(tmp_path: Path) -> None:
     torch.save(network(0).state_dict(), tmp_path / "weights.pt")
     whole = (tmp_path / "weights.pt").read_bytes()
     (tmp_path / "weights.pt").write_bytes(whole[: len(whole) // 2])

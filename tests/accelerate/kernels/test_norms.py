@@ -51,7 +51,7 @@ def norm_of(kind: type[nn.BatchNorm2d], channels: int, device: str) -> nn.BatchN
 
 
 def run(norm: nn.BatchNorm2d, x: Tensor, dy: Tensor) -> dict[str, Tensor]:
-    """What a norm gives, what it then remembers, and all gradients."""
+    """The outputs of a norm, its running statistics afterwards, and all gradients."""
     x = x.detach().requires_grad_()
     y = norm(x)
     gradients = torch.autograd.grad(y, [x, norm.weight, norm.bias], dy.to(y.dtype))
@@ -91,7 +91,7 @@ def compare_repeated(shape: tuple[int, ...], device: str) -> None:
 
 
 def compare_gradients_of_any_layout(device: str) -> None:
-    """Gradients that come in another order, spread out from a few numbers, or not at all for some."""
+    """Gradients in another memory order, expanded from a few numbers, or missing for some inputs."""
     x, dy = activations((5, 6, 4, 4), 0.0, device), activations((5, 6, 4, 4), 0.3, device, seed=2)
     expected = run(norm_of(FastBatchNorm2d, 6, device), x, dy)
     for given in (dy.contiguous(), dy.float(), dy[:, :, :1, :1].expand(5, 6, 4, 4)):

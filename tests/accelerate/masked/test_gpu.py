@@ -64,14 +64,14 @@ def test_masked_scores_on_the_gpu_are_those_of_the_cut_network(name: str) -> Non
     model = aacp.build_model(name).eval()
     example = aacp.example_input(model, (1, 3, 32, 32))
     graph = aacp.trace(model, example)
-    pictures = torch.randn(256, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(256, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
     def mean_output(network, batches) -> float:
         return float(torch.cat([network(x) for x in batches.inputs()]).double().square().mean())
 
     def estimate(execution: str) -> aacp.PSAE:
-        inheritance = aacp.Inheritance(model, graph, pictures[:128], device="cuda")
-        return aacp.PSAE(inheritance, pictures[128:], score=mean_output, execution=execution)
+        inheritance = aacp.Inheritance(model, graph, images[:128], device="cuda")
+        return aacp.PSAE(inheritance, images[128:], score=mean_output, execution=execution)
 
     masked, sliced = estimate("masked"), estimate("sliced")
     for share in (2, 3):
