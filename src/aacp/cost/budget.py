@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -219,9 +219,6 @@ class _WrittenLimit(Record):
     at_most: float | None = None
     unit: str = ""
     source: str = ""
-
-
-LIMIT_FIELDS = tuple(field.name for field in fields(_WrittenLimit))
 
 
 def _cost(given: Any) -> AnyCost:
