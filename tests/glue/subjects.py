@@ -105,11 +105,6 @@ def data(on_read: Any = None) -> aacp.Data:
     return aacp.Data(**parts, name="watermarked digits")
 
 
-def inherited(model: nn.Module, graph: aacp.ChannelGraph, counts: Sequence[int], **options: Any) -> nn.Module:
-    """A network with the weights of the model, made by the public class alone."""
-    return aacp.Inheritance(model, graph, data().train.inputs[:16], **options).network(counts)
-
-
 def other_data() -> aacp.Data:
     """The same under another name."""
     found = data()
