@@ -112,8 +112,7 @@ def test_untrained_the_delivered_network_scores_what_the_search_estimated(by_sca
 
 def test_the_search_estimates_what_the_public_estimator_does(by_scales: aacp.Pruned, model: nn.Module) -> None:
     calibration = data().train.inputs[:CALIBRATION]
-    inheritance = aacp.Inheritance(model, by_scales.graph, calibration, importance="bn")
-    estimate = aacp.PSAE(inheritance, data().holdout)
+    estimate = aacp.PSAE(aacp.Inheritance(model, by_scales.graph, calibration, importance="bn"), data().holdout)
     lines = (by_scales.folder.path / "history.jsonl").read_text().splitlines()
     for line in map(json.loads, lines):
         assert estimate(line["counts"]) == line["score"]

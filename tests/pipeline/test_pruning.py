@@ -312,3 +312,11 @@ def test_only_a_network_with_a_name_is_loaded_without_a_fresh_one(model, data, w
     unnamed = prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
     assert aacp.Artefact.read(unnamed.file).model is None
     assert aacp.RunFolder(tmp_path).read_json("run.json")["model"] == type(model).__name__
+
+
+@pytest.mark.usefixtures("traced_before")
+def test_the_chosen_structure_is_compared_with_the_masked_network(model, data, tmp_path: Path, monkeypatch) -> None:
+    compared = []
+    monkeypatch.setattr(PruningTask, "require_equal", lambda self, graph, structure: compared.append(structure))
+    found = prune(model, data, BUDGET, tmp_path, plan=replace(UNEXPORTED, evaluations=2))
+    assert compared == [found.choice.structure]

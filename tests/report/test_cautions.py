@@ -89,16 +89,16 @@ def test_a_hold_out_that_was_trained_on_is_reported(test: float, holdout: float 
         (
             0.02,
             0.93,
-            "Largest drop met: 1.00 points lost on held-out data, where at most 2.00 points may be lost.",
+            "Largest drop met: 1.00 points lost on held-out data; the limit is 2.00 points.",
             True,
         ),
         (
             0.005,
             0.93,
-            "Largest drop exceeded: 1.00 points lost on held-out data, where at most 0.50 points may be lost.",
+            "Largest drop exceeded: 1.00 points lost on held-out data; the limit is 0.50 points.",
             False,
         ),
-        (0.005, 0.95, "Largest drop met: nothing lost on held-out data, where at most 0.50 points may be lost.", True),
+        (0.005, 0.95, "Largest drop met: nothing lost on held-out data; the limit is 0.50 points.", True),
     ],
 )
 def test_a_drop_is_judged_by_what_is_delivered(drop: float, holdout: float, words: str, is_kept: bool) -> None:

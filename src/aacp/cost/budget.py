@@ -142,7 +142,7 @@ class Limit(Record):
 
     @property
     def source(self) -> str:
-        """Where the function is defined that computes a cost of the user's; empty for the table's costs."""
+        """Where the function of a user-defined cost is defined; empty for built-in costs."""
         return self.cost.source if isinstance(self.cost, (CostKind, Cost)) else ""
 
     @classmethod
@@ -317,7 +317,7 @@ class Budget:
 
     def check(self, space: SearchSpace) -> None:
         """Reject a budget that the smallest structure of the space does not meet."""
-        # Paper: Algorithm 1 never asks whether its targets can be met, and does not end when they cannot.
+        # Paper: Algorithm 1 does not check whether its targets can be met, and does not end if they cannot.
         smallest = [float(limit.cost(np.asarray(space.smallest))) for limit in self.limits]
         found = sorted(zip(self.limits, smallest, strict=True), key=lambda pair: bool(pair[0].holds(pair[1])))
         if found and not found[0][0].holds(found[0][1]):

@@ -93,7 +93,7 @@ class CostKind:
 
     @property
     def source(self) -> str:
-        """Where the function is defined that builds a cost of the user's; empty for the table's kinds."""
+        """Where the function of a user-defined cost is defined; empty for built-in kinds."""
         if self.build is None or COSTS.get(self.name) is self:
             return self.recorded_source
         return source_of(self.build)

@@ -19,7 +19,7 @@ from aacp.modules import evaluating, named_tensors
 from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
-GroupScores = Mapping[str, ArrayLike]  # one number per channel, by the name of the group
+GroupScores = Mapping[str, ArrayLike]  # one number per unit of each group, by the name of the group
 Importance = (
     str | Callable[[nn.Module, ChannelGraph], GroupScores] | Callable[[nn.Module, ChannelGraph, Batches], GroupScores]
 )

@@ -16,7 +16,7 @@ Values = NDArray[np.float64]
 # The widths of a piece: each is a constant plus a multiple of the count of each group.
 Widths = Sequence[tuple[int, Mapping[str, int]]]
 
-MAX_GRID_POINTS = 2**14  # of one piece: 128 values of each of two widths
+MAX_GRID_POINTS = 2**14  # the largest grid of one piece, such as 128 values for each of two widths
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from torch import nn
 from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure
-from aacp.latency.timers import NetworkTimer, Progress, StructureTimer
+from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
 from aacp.structure import Structure
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)  # the steps that are considered
@@ -57,7 +57,7 @@ def find_steps(timer: StructureTimer, graph: ChannelGraph, verbose: bool = False
     colours = coloured([group.name for group in groups], timer.pieces)
     probes = [probe_counts(group) for group in groups]
     plan = _probe_plan(colours, probes) * PASSES
-    progress = Progress("probes", len(plan), verbose=verbose)
+    progress = MeasurementProgress("probes", len(plan), verbose=verbose)
     seconds: list[dict[int, list[float]]] = [{} for _ in groups]
     for colour, distance in plan:
         probed = [i for i in range(len(groups)) if colours[i] == colour and distance in probes[i]]

@@ -146,7 +146,7 @@ def _seconds_of(call: Callable[[], object], clock: Callable[[], float]) -> float
     return clock() - start
 
 
-class Progress:
+class MeasurementProgress:
     """Counts measurements, and prints a line to standard error now and then with the time that is left.
 
     Args:

@@ -244,7 +244,7 @@ class PruningRun:
         knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)
         after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
-        # Costs of the user's were computed in the search. Their functions may not be there any more.
+        # Costs that the user defined were computed in the search; their functions may not be importable here.
         own = [limit for limit in choice.limits if limit.cost not in COSTS]
         before_costs = before.costs | {limit.cost: limit.full for limit in own}
         after_costs = after.costs | {limit.cost: limit.reached for limit in own}

@@ -94,7 +94,7 @@ def _hover(group: ChannelGroup, count: int, graph: ChannelGraph) -> str:
 
 
 def _names(graph: ChannelGraph) -> dict[str, Any]:
-    """The axis of groups: each by its name, or, where there are too many, each stage once."""
+    """The axis of groups: a label for each group or, if there are too many groups, one for each stage."""
     groups = graph.groups
     if len(groups) <= NAMED:
         places, texts = list(range(len(groups))), [_short(group.name) for group in groups]

@@ -40,7 +40,7 @@ Anything = TypeVar("Anything")
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run as the report shows it: None or empty for files that are missing, `troubles` for unreadable ones."""
+    """The content of one run folder. Missing files give None or an empty value; `troubles` names unreadable files."""
 
     name: str
     request: Request | None = None
@@ -85,7 +85,7 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a run folder; a file that cannot be read is named in `troubles`, and the others are read."""
+    """Read a run folder. If a file cannot be read, `troubles` names it, and the other files are read all the same."""
     folder = Path(path)
     if not folder.is_dir():
         raise NothingToReport(f"There is no folder {folder}. Give the folder of a run.")
@@ -128,7 +128,7 @@ class _Reader:
         graph = self._json(GRAPH, ChannelGraph.from_json)
         if graph is not None:
             _check(graph, graph.full)
-            computed_costs(graph)  # pricing shows whether its parts fit each other
+            computed_costs(graph)  # raises an error if the parts of the graph do not fit each other
         return graph
 
     def _history(self, graph: ChannelGraph | None) -> History:

@@ -118,7 +118,7 @@ class Searcher(ABC, Generic[Settings]):
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
-        self.generation = -1  # of the structures that `ask` returned last; the first is 0
+        self.generation = -1  # the generation of the structures that `ask` returned last; the first generation is 0
         self.generator = np.random.default_rng(seed)
         self.prior = closest(known or History(), budget)
         first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]

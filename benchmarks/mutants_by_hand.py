@@ -1,0 +1,490 @@
+"""Hand-picked mutants of the code that joins the parts of the library, each with the tests that must notice it.
+
+`mutants.py` runs the tests; `tests/test_mutants.py` checks that every mutant still applies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class HandPicked:
+    """A mutant: one text of a file replaced by another.
+
+    Args:
+        name: the fault, in words.
+        file: below src/aacp.
+        old: occurs exactly once in the file.
+        new: what replaces it.
+        tests: those that must notice it, as pytest takes them, below tests.
+        named_in_issue: whether the issue that asked for these tests names it.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    named_in_issue: bool = False
+
+
+def _named(name: str, file: str, old: str, new: str, *tests: str) -> HandPicked:
+    return HandPicked(name, file, old, new, tests, named_in_issue=True)
+
+
+def _mutant(name: str, file: str, old: str, new: str, *tests: str) -> HandPicked:
+    return HandPicked(name, file, old, new, tests)
+
+
+def _option(command: str, name: str) -> str:
+    return f"glue/test_command_line_options.py::test_every_option_has_an_effect[{command}-{name}]"
+
+
+def _later_option(command: str, name: str) -> str:
+    test = "test_every_option_of_what_follows_a_search_has_an_effect"
+    return f"glue/test_command_line_options.py::{test}[{command}-{name}]"
+
+
+# -- the tests ---------------------------------------------------------------------------------------------------------
+
+READS = "glue/test_who_reads_what.py::"
+FINETUNED = f"{READS}test_fine_tuning_sees_training_data_and_the_search_the_hold_out"
+EVERY_READ = f"{READS}test_every_read_of_every_stage_is_known"
+PLANNED_NUMBER = f"{READS}test_as_many_pictures_are_read_as_were_planned"
+ON_HOLDOUT = f"{READS}test_the_hold_out_is_trained_on_after_the_search_if_that_was_planned"
+SCRATCH = f"{READS}test_training_from_scratch_has_no_teacher_and_sees_training_data"
+UNTAUGHT = f"{READS}test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_weights_stay"
+TEACHER = f"{READS}test_a_teacher_that_was_given_teaches_instead_of_the_unpruned_network"
+PROBING = f"{READS}test_probing_trains_on_training_data_and_judges_by_the_hold_out"
+PROBES_COMPARED = f"{READS}test_probes_are_compared_with_the_unpruned_score_on_the_hold_out"
+
+DELIVERY = "glue/test_delivery.py::"
+BY_SCALES = f"{DELIVERY}test_the_channels_with_the_largest_scales_are_delivered"
+RANDOM_CHANNELS = f"{DELIVERY}test_channels_drawn_at_random_follow_the_seed_of_the_plan"
+STATISTICS = f"{DELIVERY}test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_pictures"
+PLANNED_SEARCH = f"{DELIVERY}test_the_search_is_the_one_that_was_planned"
+FROZEN = f"{DELIVERY}test_what_is_frozen_or_out_of_scope_is_delivered_whole"
+
+VERDICT = "glue/test_latency_verdict.py::"
+HALF_OF_THE_TIME = f"{VERDICT}test_a_structure_that_is_fast_enough_only_half_of_the_time_is_not_delivered"
+AT_ONCE = f"{VERDICT}test_a_structure_whose_upper_quartile_keeps_to_the_limit_is_delivered_at_once"
+
+COMMANDS = "glue/test_command_line_options.py::"
+PRUNING = "pipeline/test_pruning.py::"
+SWEEP = "pipeline/test_sweep.py::"
+MAX_DROP = "pipeline/test_max_drop.py::"
+OWN_PARTS = "pipeline/test_own_parts.py::"
+SWEPT = "glue/test_sweeps.py::test_score_and_loss_of_a_sweep_are_used_in_its_runs"
+LATENCY = "pipeline/test_latency_stage.py::"
+
+# -- the data and the teacher ------------------------------------------------------------------------------------------
+
+DATA = [
+    _named(
+        "the hold-out is trained on", "pipeline/task.py",
+        "else (data.train, data.holdout)", "else (data.all_training(), data.holdout)", FINETUNED,
+    ),
+    _named(
+        "the search scores on test data", "pipeline/shared_estimate.py",
+        "self.task.read(self.task.data.holdout)", "self.task.read(self.task.data.test)", FINETUNED,
+    ),
+    _named(
+        "batch norms are recalibrated on test data", "pipeline/task.py",
+        "self.read(self.data.train, plan.calibration_images)", "self.read(self.data.test, plan.calibration_images)",
+        FINETUNED,
+    ),
+    _named(
+        "no teacher although the recipe distils", "pipeline/pruning.py",
+        "teacher=self.teacher or task.teacher(self.plan.recipe)", "teacher=self.teacher", FINETUNED,
+    ),
+    _mutant(
+        "the unpruned network never teaches", "pipeline/task.py",
+        "return self.model if recipe.distillation else None", "return None", FINETUNED,
+    ),
+    _mutant(
+        "a teacher that was given is ignored", "pipeline/pruning.py",
+        "teacher=self.teacher or task.teacher(self.plan.recipe)", "teacher=task.teacher(self.plan.recipe)", TEACHER,
+    ),
+    _mutant("the teacher is not passed to the run", "pipeline/pruning.py", "teacher=teacher, known", "known", TEACHER),
+    _mutant(
+        "the search scores on training data", "pipeline/shared_estimate.py",
+        "self.task.read(self.task.data.holdout)", "self.task.read(self.task.data.train)", FINETUNED,
+    ),
+    _mutant(
+        "batch norms are recalibrated on the hold-out", "pipeline/task.py",
+        "self.read(self.data.train, plan.calibration_images)", "self.read(self.data.holdout, plan.calibration_images)",
+        FINETUNED,
+    ),
+    _mutant(
+        "batch norms are recalibrated on all training data", "pipeline/task.py",
+        "self.read(self.data.train, plan.calibration_images)", "self.read(self.data.train)", PLANNED_NUMBER,
+    ),
+    _mutant(
+        "train_on_holdout is ignored", "pipeline/task.py",
+        "(data.all_training(), None) if plan.train_on_holdout else ", "", ON_HOLDOUT,
+    ),
+    _mutant(
+        "training is judged by a hold-out that it has seen", "pipeline/task.py",
+        "(data.all_training(), None)", "(data.all_training(), data.holdout)", ON_HOLDOUT,
+    ),
+    _mutant(
+        "the example comes from the training data", "pipeline/task.py",
+        "self.read(self.data.holdout, 1,", "self.read(self.data.train, 1,", EVERY_READ,
+    ),
+    _mutant(
+        "the example is two inputs", "pipeline/task.py",
+        "self.read(self.data.holdout, 1,", "self.read(self.data.holdout, 2,", AT_ONCE,
+    ),
+    _mutant(
+        "the test score is that of the hold-out", "pipeline/task.py",
+        "test = self.score_network(network, self.data.test)", "test = self.score_network(network, self.data.holdout)",
+        FINETUNED,
+    ),
+    _mutant(
+        "a hold-out that was trained on is scored", "pipeline/task.py",
+        "None if knows_holdout else self.score_network", "self.score_network", ON_HOLDOUT,
+    ),
+    _mutant(
+        "evaluation forgets that the hold-out was trained on", "pipeline/pruning.py",
+        ", knows_holdout=knows_holdout)", ")", ON_HOLDOUT,
+    ),
+    _mutant(
+        "every network that was trained counts as trained on the hold-out", "pipeline/pruning.py",
+        "self.plan.train_on_holdout and self.plan.recipe", "self.plan.train_on_holdout or self.plan.recipe", FINETUNED,
+    ),
+    _mutant(
+        "the pruned network gets the score of the unpruned one", "pipeline/task.py",
+        "if network is not self.model:", "if network is None:", FINETUNED,
+    ),
+    _mutant("a loader is not seeded", "pipeline/task.py", "seed_loader(part, 0)", "pass",
+            "pipeline/test_task.py::test_what_a_shuffling_augmenting_loader_draws_is_the_same_in_every_call"),
+    _mutant("the score function is dropped by prune", "pipeline/pruning.py",
+            "device_of(device), score, loss=loss)", "device_of(device), loss=loss)", FINETUNED),
+    _mutant("the loss function is dropped by prune", "pipeline/pruning.py",
+            "device_of(device), score, loss=loss)", "device_of(device), score)", FINETUNED),
+    _mutant("the score function is dropped by sweep", "pipeline/sweep.py",
+            "device_of(device), score, loss=loss)", "device_of(device), loss=loss)", SWEPT),
+    _mutant("the loss function is dropped by sweep", "pipeline/sweep.py",
+            "device_of(device), score, loss=loss)", "device_of(device), score)", SWEPT),
+    _mutant("the estimate ignores the score function", "pipeline/shared_estimate.py",
+            ", score=self.task.score)", ")", FINETUNED),
+    _mutant("fine-tuning ignores the loss function", "pipeline/pruning.py",
+            "                holdout=holdout, loss=task.loss, ", "                holdout=holdout, ", FINETUNED),
+    _mutant("training from scratch ignores the loss function", "pipeline/pruning.py",
+            "self.plan.recipe, holdout=holdout, loss=task.loss, ", "self.plan.recipe, holdout=holdout, ", SCRATCH),
+    _mutant("training from scratch has no hold-out", "pipeline/pruning.py",
+            "self.plan.recipe, holdout=holdout, loss", "self.plan.recipe, loss", SCRATCH),
+    _mutant("fine-tuning keeps no checkpoints", "pipeline/pruning.py",
+            "folder=folder, device=task.device,\n                verbose=self.verbose,\n            )  # fmt: skip\n"
+            "        return",
+            "device=task.device,\n                verbose=self.verbose,\n            )\n        return",
+            "commands/test_finish.py::test_a_search_stops_at_its_structure_and_finetune_goes_on"),
+    _mutant("from_scratch is reversed", "pipeline/pruning.py",
+            "if self.plan.from_scratch:", "if not self.plan.from_scratch:", SCRATCH),
+]  # fmt: skip
+
+# -- what is delivered -------------------------------------------------------------------------------------------------
+
+DELIVERED = [
+    _named("the delivered network ignores the importance", "pipeline/pruning.py",
+           "network = self.shared.inheritance(graph)",
+           'network = SharedEstimate(self.task, replace(self.plan, importance="l1")).inheritance(graph)', BY_SCALES),
+    _named("the delivered network ignores the seed of the importance", "pipeline/pruning.py",
+           "network = self.shared.inheritance(graph)",
+           "network = SharedEstimate(self.task, replace(self.plan, seed=0)).inheritance(graph)", RANDOM_CHANNELS),
+    _named("delivered without recalibration", "estimate/inheritance.py",
+           "recalibrate(network, self.calibration)", "pass", STATISTICS),
+    _mutant("estimate and delivery ignore the importance", "pipeline/shared_estimate.py",
+            "importance=self.plan.importance,", "", BY_SCALES),
+    _mutant("estimate and delivery ignore the seed", "pipeline/shared_estimate.py",
+            "seed=self.plan.seed,", "", RANDOM_CHANNELS),
+    _mutant("the reconstruction is ignored", "pipeline/shared_estimate.py",
+            "reconstruction=self.plan.reconstruction,", "",
+            f"{OWN_PARTS}test_a_reconstruction_changes_the_network_that_is_delivered"),
+    _mutant("frozen layers are ignored", "pipeline/pruning.py", "frozen=self.plan.frozen, ", "", FROZEN),
+    _mutant("the scope is ignored", "pipeline/pruning.py", ", scope=self.plan.scope)", ")", FROZEN),
+    _mutant("the file records other channels", "pipeline/pruning.py", ".kept(choice.structure)", ".kept(graph.full)",
+            f"{PRUNING}test_the_file_records_which_channels_were_kept"),
+    _mutant("the file does not record the name", "pipeline/pruning.py",
+            "kept, self.task.name, self", "kept, None, self",
+            f"{PRUNING}test_what_is_delivered_loads_by_name_and_in_onnx_runtime"),
+    _mutant("the unpruned costs are reported for the pruned network", "pipeline/pruning.py",
+            "network, graph, choice.structure, knows", "network, graph, graph.full, knows",
+            f"{PRUNING}test_every_limit_is_met_by_the_network_that_is_delivered"),
+    _mutant("the unpruned network is reported as pruned", "pipeline/pruning.py",
+            "self.task.measure(self.task.model, graph, graph.full)",
+            "self.task.measure(network, graph, choice.structure)",
+            f"{PRUNING}test_scores_are_those_of_the_networks_on_the_data"),
+    _mutant("costs of the user's are not reported", "pipeline/pruning.py",
+            "if limit.cost not in COSTS]", "if limit.cost in COSTS]",
+            f"{OWN_PARTS}test_a_cost_of_the_users_limits_a_run_and_is_named_in_every_result"),
+    _mutant("the sizes of both files are the same", "pipeline/pruning.py",
+            "file_bytes=file_bytes(self.task.model)", "file_bytes=size", PRUNING[:-2]),
+    _mutant("original and pruned are exchanged in the export", "pipeline/pruning.py",
+            "self.task.model, network, self.task.example()", "network, self.task.model, self.task.example()",
+            f"{PRUNING}test_what_is_delivered_loads_by_name_and_in_onnx_runtime"),
+    _mutant("an export that was not requested is made", "pipeline/pruning.py",
+            "if not self.plan.export:", "if False:", PLANNED_SEARCH),
+    _mutant("there is no report", "pipeline/pruning.py", "self.report()", "pass",
+            f"{PRUNING}test_the_report_shows_what_was_reached"),
+    _mutant("an incomplete file is kept", "pipeline/delivery.py", "if not _is_complete(path):",
+            "if not path.exists():", "pipeline/test_delivery.py"),
+    _mutant("the timings are exchanged", "pipeline/delivery.py",
+            'before=_latency(timed["original"])', 'before=_latency(timed["pruned"])',
+            "pipeline/test_delivery.py::test_each_network_is_reported_with_its_own_time"),
+    _mutant("a structure that cannot be cut is delivered", "pipeline/task.py",
+            "if difference is not None:", "if False:",
+            "pipeline/test_task.py::test_a_structure_that_is_not_the_masked_network_is_not_delivered"),
+    _mutant("the chosen structure is not compared with the masked network", "pipeline/pruning.py",
+            "self.task.require_equal(graph, choice.structure)", "pass",
+            f"{PRUNING}test_the_chosen_structure_is_compared_with_the_masked_network"),
+]  # fmt: skip
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+SEARCH = [
+    _named("the de preset reinitialises", "search/methods.py",
+           "replace(PAPER, reinitialise_after=None)", "PAPER", "glue/test_presets.py"),
+    _named("a latency limit is judged by the median", "pipeline/latency_stage.py",
+           "_share_of_limit(limit, checked).upper <= 1", "_share_of_limit(limit, checked).median <= 1",
+           HALF_OF_THE_TIME),
+    _mutant("a latency limit is judged by the lower quartile", "pipeline/latency_stage.py",
+            "_share_of_limit(limit, checked).upper <= 1", "_share_of_limit(limit, checked).lower <= 1",
+            HALF_OF_THE_TIME),
+    _mutant("seconds are judged by the ratio", "pipeline/latency_stage.py",
+            "return checked.seconds.scaled(1 / limit.at_most)", "return checked.ratio.scaled(1 / limit.at_most)",
+            HALF_OF_THE_TIME),
+    _mutant("a rate is taken for the share to keep", "pipeline/latency_stage.py",
+            "1 / (1 - limit.pruning_rate)", "1 / limit.pruning_rate", AT_ONCE),
+    _mutant("a latency table that was given is ignored", "pipeline/latency_stage.py",
+            "if self.plan.latency_table is not None:", "if False:", _option("sweep", "latency_table")),
+    _mutant("limits out of reach are found after measuring", "pipeline/latency_stage.py",
+            "self._require_within_reach(budget, space)", "pass",
+            f"{LATENCY}test_limits_out_of_reach_are_refused_before_a_table_is_measured"),
+    _mutant("the table is corrected by medians", "pipeline/searching.py",
+            "self.table).upper for", "self.table).median for",
+            HALF_OF_THE_TIME),
+    _mutant("the reported latency is the upper quartile", "pipeline/searching.py",
+            "self.table).median)", "self.table).upper)",
+            HALF_OF_THE_TIME),
+    _mutant("a limit on latency is not measured", "pipeline/searching.py",
+            "if limit is not None:\n            return self._meet", "if False:\n            return self._meet",
+            HALF_OF_THE_TIME),
+    _mutant("the search ignores the method", "pipeline/searching.py",
+            "searcher(self.plan.method,", 'searcher("default",', PLANNED_SEARCH),
+    _mutant("the search ignores the seed", "pipeline/searching.py",
+            "self.limits, self.plan.seed, known", "self.limits, known",
+            PLANNED_SEARCH),
+    _mutant("the search ignores the number of evaluations", "pipeline/searching.py",
+            "evaluations=self.plan.evaluations, folder", "evaluations=6, folder", PLANNED_SEARCH),
+    _mutant("the search ignores the pruning step", "pipeline/searching.py",
+            "SearchSpace(self.graph, self.latency.find_steps())", "SearchSpace(self.graph, 1 / 8)", PLANNED_SEARCH),
+    _mutant("a better structure of an earlier run is ignored", "pipeline/searching.py",
+            "better or found.recommended", "found.recommended", "glue/test_reuse.py"),
+    _mutant("a worse structure of an earlier run is preferred", "pipeline/searching.py",
+            "found.score > best.score", "found.score < best.score", "glue/test_reuse.py"),
+    _mutant("scores of another network are reused", "pipeline/searching.py",
+            "require_same(folder, read_request(folder), request, ESTIMATE_FIELDS, advice)", "pass",
+            f"{PRUNING}test_scores_of_another_network_are_not_taken_over"),
+    _mutant("scores with another importance are reused", "pipeline/request.py",
+            '"weights", "data", "metric", "importance",', '"weights", "data", "metric",', "glue/test_reuse.py"),
+    _mutant("earlier evaluations are not reused", "pipeline/pruning.py",
+            "known_evaluations(self.known_from,", "known_evaluations((),",
+            f"{PRUNING}test_what_an_earlier_run_evaluated_is_taken_over"),
+    _mutant("known scores are estimated again", "pipeline/shared_estimate.py",
+            "self._estimate.scores.update(", "dict(", "glue/test_reuse.py"),
+    _mutant("a budget that is already met is accepted", "pipeline/pruning.py",
+            "if not self.accepts_met_budget:", "if False:", f"{PRUNING}test_limits_that_ask_for_nothing_are_refused"),
+    _mutant("the trial step of training is left out", "pipeline/pruning.py",
+            "check_training_step(self.task, self.plan, graph)", "pass", FINETUNED),
+    _mutant("the first scores are left out", "pipeline/pruning.py", "{check_scoring(self.task)}", "", FINETUNED),
+    _mutant("the first batches are not checked", "pipeline/pruning.py", "check_data(task, plan)", "pass", FINETUNED),
+    _mutant("max_drop is ignored", "pipeline/pruning.py",
+            "if self.plan.max_drop is None:", "if True:", PROBES_COMPARED),
+]  # fmt: skip
+
+# -- max_drop and sweeps -----------------------------------------------------------------------------------------------
+
+REPEATED = [
+    _mutant("no drop is allowed", "pipeline/max_drop.py", " - (self.plan.max_drop or 0.0)", "",
+            f"{MAX_DROP}test_the_largest_share_that_passes_is_found"),
+    _mutant("probes are trained on the hold-out", "pipeline/max_drop.py",
+            "network, task.data.train, recipe", "network, task.data.all_training(), recipe", PROBING),
+    _mutant("probes have no teacher", "pipeline/max_drop.py", "teacher=task.teacher(recipe),", "teacher=None,",
+            PROBING),
+    _mutant("probes ignore the loss function", "pipeline/max_drop.py", "loss=task.loss, folder", "folder", PROBING),
+    _mutant("probes are judged by test data", "pipeline/max_drop.py",
+            "score_network(network, task.data.holdout)", "score_network(network, task.data.test)", PROBING),
+    _mutant("probes are compared with the test score", "pipeline/max_drop.py",
+            "score_network(task.model, task.data.holdout)", "score_network(task.model, task.data.test)",
+            PROBES_COMPARED),
+    _mutant("probes are trained as long as the network", "pipeline/max_drop.py",
+            "recipe.scaled(self.plan.probe_epochs)", "recipe", f"{MAX_DROP}test_probes_can_be_judged_after_training"),
+    _mutant("max_drop ignores other limits", "pipeline/max_drop.py",
+            "Budget(*self.search.budget.limits, Limit", "Budget(Limit", f"{MAX_DROP}test_other_limits_hold_as_well"),
+    _mutant("a sweep does not share its best structures", "pipeline/sweep.py", "self._share_best(runs)", "pass",
+            f"{SWEEP}test_no_budget_misses_what_another_search_found_within_it"),
+    _mutant("the searches of a sweep share nothing", "pipeline/sweep.py",
+            "*(str(earlier.path) for earlier in folders[:number])", "", SWEEP[:-2]),
+    _mutant("a sweep finds an impossible budget late", "pipeline/sweep.py",
+            "budget.on(graph, latency.table_for(budget)).check(space)", "pass",
+            f"{SWEEP}test_a_budget_out_of_reach_is_refused_before_anything_is_searched"),
+    _mutant("a sweep trains unasked", "pipeline/sweep.py", "for run in runs if self.trains else ():",
+            "for run in runs:", f"{SWEEP}test_a_plan_to_train_by_may_be_searched_with"),
+    _mutant("a sweep that searches requests training", "pipeline/sweep.py",
+            "plan if train else replace(plan, recipe=None, from_scratch=False, train_on_holdout=False)", "plan",
+            f"{SWEEP}test_a_plan_to_train_by_may_be_searched_with"),
+    _mutant("a sweep rejects a budget that is met", "pipeline/sweep.py", "accepts_met_budget=True,", "",
+            "glue/test_sweeps.py"),
+    _mutant("equal budgets of a sweep have two runs", "pipeline/sweep.py", "list(dict.fromkeys(budgets))",
+            "list(budgets)", "glue/test_sweeps.py"),
+    _mutant("a trained run of a sweep gets another structure", "pipeline/sweep.py",
+            "is_final = any(", "is_final = False and any(", "glue/test_sweeps.py"),
+]  # fmt: skip
+
+# -- requests and jobs -------------------------------------------------------------------------------------------------
+
+REQUESTS = [
+    _mutant("another request resumes a run", "pipeline/request.py",
+            'require_same(folder, before, request, names, "Repeat', 'print(folder, before, request, names, "Repeat',
+            f"{PRUNING}test_a_folder_of_another_question_is_refused_by_name"),
+    _mutant("another seed resumes a run", "pipeline/request.py", "skipped = {*CIRCUMSTANCES}",
+            'skipped = {*CIRCUMSTANCES, "seed"}', f"{PRUNING}test_a_folder_of_another_question_is_refused_by_name"),
+    _mutant("a request that came to nothing binds", "pipeline/request.py",
+            "if known is None or _holds_only_reusable_files(folder):", "if known is None:",
+            f"{PRUNING}test_a_question_that_came_to_nothing_does_not_bind"),
+    _mutant("a search cannot be trained later", "pipeline/request.py",
+            "if before.recipe is None and not (folder.path / ARTEFACT).exists():", "if False:",
+            _later_option("finetune", "lr")),
+    _mutant("the rebuilt plan has another deployment", "pipeline/request.py",
+            'found["deployment"] = Deployment(**request.deployment)', 'found.pop("deployment")',
+            f"{OWN_PARTS}test_every_plan_is_rebuilt_from_what_is_recorded"),
+    _mutant("the rebuilt plan has names for functions", "pipeline/request.py",
+            "found[name] = restored(found[name], name, arguments, BUILT_IN[name])", "pass",
+            f"{OWN_PARTS}test_every_plan_is_rebuilt_from_what_is_recorded"),
+    _mutant("earlier runs are not recorded", "pipeline/request.py", "known_from=known_from,\n        versions",
+            "versions", _option("prune", "known_from")),
+    _mutant("the weights are not recorded", "pipeline/request.py",
+            "weights=digest(value for _, value in named_tensors(task.model)),", "", _option("prune", "weights")),
+    _mutant("the loss is not recorded", "pipeline/request.py",
+            'loss="cross_entropy" if task.loss is None else _name(task.loss),', "", _option("prune", "loss")),
+    _mutant("the seed does not draw the hold-out", "pipeline/job.py", "load_data(self.data, seed=seed)",
+            "load_data(self.data)", f"{COMMANDS}test_the_seed_draws_the_hold_out[prune]"),
+    _mutant("the seed does not draw the weights", "pipeline/job.py", 'global_seed(torch.device("cpu"), seed)',
+            'global_seed(torch.device("cpu"), 0)', _option("prune", "seed")),
+    _mutant("the file of weights is not loaded", "pipeline/job.py", "load_weights(network, weights)", "pass",
+            _option("prune", "weights")),
+    _mutant("the metric is ignored", "pipeline/job.py", "score=score_of(self.metric),", "",
+            _option("prune", "metric")),
+    _mutant("the loss is ignored", "pipeline/job.py", "loss=loss_of(self.loss),", "", _option("prune", "loss")),
+    _mutant("the device is ignored", "pipeline/job.py", "device=device_of(self.device),",
+            'device=torch.device("cpu"),', _option("prune", "device")),
+    _mutant("prune ignores earlier runs", "pipeline/job.py",
+            "folder, known_from=self.known_from, verbose", "folder, verbose", _option("prune", "known_from")),
+    _mutant("sweep ignores earlier runs", "pipeline/job.py", "self.train, self.known_from, verbose",
+            "self.train, verbose", _option("sweep", "known_from")),
+    _mutant("a table that no limit needs is accepted", "pipeline/job.py",
+            "self.plan.check_budgets([self.budget])", "pass",
+            "commands/test_options.py::test_what_the_library_refuses_is_an_error_in_one_line"),
+    _mutant("finetune forgets the earlier runs", "pipeline/job.py",
+            "known_from=self.request.known_from, ", "",
+            f"{COMMANDS}test_a_search_that_took_over_evaluations_can_be_finished"),
+    _mutant("finetune ignores --train-on-holdout", "pipeline/job.py",
+            "train_on_holdout=train_on_holdout,", "", _later_option("finetune", "train_on_holdout")),
+    _mutant("finetune ignores --no-export", "pipeline/job.py", "export=export,", "",
+            _later_option("finetune", "no_export")),
+    _mutant("finetune forgets the metric of the run", "pipeline/job.py",
+            "metric=self.metric or recorded.metric_source or None,", "metric=self.metric,", "pipeline/test_job.py"),
+    _mutant("finetune forgets the weights of the run", "pipeline/job.py",
+            "weights=self.weights or recorded.weights_file or None,", "weights=self.weights,", "pipeline/test_job.py"),
+]  # fmt: skip
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+COMMAND_LINE = [
+    _named("--importance is ignored", "commands/options.py", "fields = dict(search)",
+           'fields = {name: value for name, value in search.items() if name != "importance"}',
+           _option("prune", "importance")),
+    _named("--calibration is ignored", "commands/options.py", "fields = dict(search)",
+           'fields = {name: value for name, value in search.items() if name != "calibration_images"}',
+           _option("search", "calibration_images")),
+    _mutant("batch and threads are exchanged", "commands/options.py",
+            'fields.pop("batch"), fields.pop("threads")', 'fields.pop("threads"), fields.pop("batch")',
+            _option("prune", "batch")),
+    _mutant("the runtime is ignored", "commands/options.py", "**fields, deployment=deployment, recipe",
+            "**fields, recipe", _option("prune", "runtime")),
+    _mutant("the recipe is ignored", "commands/options.py", "deployment=deployment, recipe=recipe, **others",
+            "deployment=deployment, **others", _option("prune", "recipe")),
+    _mutant("options that have no effect are accepted", "commands/options.py", "    if given:\n", "    if False:\n",
+            "commands/test_options.py::test_an_option_that_would_be_ignored_is_wrong_usage"),
+    _mutant("Ctrl-C ends with 0", "commands/options.py", "sys.exit(130)", "sys.exit(0)", _option("prune", "lr")),
+    _mutant("--scratch takes the recipe of fine-tuning", "commands/prune.py",
+            'task["data"], scratch, search', 'task["data"], False, search', _option("prune", "scratch")),
+    _mutant("the seed of prune does not reach the recipe", "commands/prune.py",
+            'scratch, search["seed"], task["loss"]', 'scratch, 0, task["loss"]', _option("prune", "seed")),
+    _mutant("--scratch does not reach the plan", "commands/prune.py", "from_scratch=scratch,", "",
+            _option("prune", "scratch")),
+    _mutant("--train-on-holdout does not reach the plan", "commands/prune.py",
+            '        train_on_holdout=training["train_on_holdout"],\n', "", _option("prune", "train_on_holdout")),
+    _mutant("--no-export is ignored by prune", "commands/prune.py", "        export=not no_export,\n", "",
+            _option("prune", "no_export")),
+    _mutant("--no-export is ignored by sweep", "commands/prune.py", ", export=not no_export)", ")",
+            _option("sweep", "no_export")),
+    _mutant("points are taken for shares", "commands/prune.py",
+            'max_drop if task["metric"] else max_drop / 100', "max_drop", _option("prune", "max_drop")),
+    _mutant("with a metric the drop is in points", "commands/prune.py",
+            'max_drop if task["metric"] else max_drop / 100', "max_drop / 100",
+            f"{COMMANDS}test_with_a_metric_the_drop_is_in_its_own_unit"),
+    _mutant("--shrink is ignored", "commands/prune.py", "shrink=COST_NAMES[shrink], ", "", _option("prune", "shrink")),
+    _mutant("--probe-epochs is ignored", "commands/prune.py", ", probe_epochs=probe_epochs)", ")",
+            _option("prune", "probe_epochs")),
+    _mutant("--from is ignored by search", "commands/prune.py", "plan_from(search, None), place, known_from)",
+            "plan_from(search, None), place)", _option("search", "known_from")),
+    _mutant("the most to keep is ignored", "commands/limits.py", "{**combination, **fixed}", "combination",
+            _option("prune", "max_macs")),
+    _mutant("a share of 1 is accepted", "commands/limits.py", "if not 0 <= rate < 1]", "if not 0 <= rate]",
+            "commands/test_finish.py::test_mistakes_end_in_one_line_and_a_code"),
+    _mutant("the seed of training is fixed", "commands/recipes.py", ', training["lr"], seed=seed)', ', training["lr"])',
+            _option("prune", "seed")),
+    _mutant("the recipes are exchanged", "commands/recipes.py",
+            "known.recipe if scratch else known.finetune_recipe", "known.finetune_recipe if scratch else known.recipe",
+            "commands/test_recipes.py"),
+    _mutant("a user's loss gets mixed labels", "commands/recipes.py",
+            "FINETUNE if recipe.mixing and loss is not None else recipe", "recipe", "commands/test_recipes.py"),
+    _mutant("finetune ignores the recipe of the run", "commands/finish.py",
+            "recipe = job.recipe if is_default and not from_scratch else None", "recipe = None",
+            "commands/test_finish.py::test_a_search_stops_at_its_structure_and_finetune_goes_on"),
+    _mutant("scratch fine-tunes", "commands/finish.py", "overrides, True, not", "overrides, False, not",
+            _later_option("scratch", "lr")),
+    _mutant("trace ignores --frozen", "cli.py", "frozen=frozen, scope=scope", "scope=scope", "test_cli.py"),
+    _mutant("trace ignores --scope", "cli.py", "scope=scope, form=form", "form=form", "test_cli.py"),
+    _mutant("export ignores --opset", "cli.py", ", opset=opset, batch", ", batch", "test_cli.py"),
+    _mutant("train ignores the teacher", "cli.py",
+            "weights, teacher, teacher_weights, device", "weights, None, None, device",
+            "train/test_job.py::test_a_network_teaches_another_and_weights_are_loaded"),
+]  # fmt: skip
+
+# -- budgets and run files ---------------------------------------------------------------------------------------------
+
+BUDGETS = [
+    _mutant("a pruning rate is the share to keep", "cost/budget.py", "return (1 - self.pruning_rate) *",
+            "return self.pruning_rate *", "cost/test_budget.py"),
+    _mutant("a cost equal to its bound does not meet it", "cost/budget.py",
+            "<= self.bound + TOLERANCE * abs(self.bound))", "< self.bound)", "cost/test_budget.py"),
+    _mutant("one of the limits is enough", "cost/budget.py", "verdict & limit.holds", "verdict | limit.holds",
+            "cost/test_budget.py"),
+    _mutant("a kilobyte is a kibibyte", "cost/kinds.py", '"kB": 1e3', '"kB": 1024.0', _option("prune", "max_size")),
+    _mutant("the unit of a user's cost is lost in the file", "cost/budget.py",
+            "CostKind(found.cost, unit=found.unit, recorded", "CostKind(found.cost, recorded",
+            "cost/test_kinds.py::test_a_kind_of_the_users_is_read_from_a_file_by_name"),
+    _mutant("two limits on one cost are accepted", "cost/budget.py", "if names.count(name) > 1]",
+            "if names.count(name) > 2]", "cost/test_kinds.py", "cost/test_budget.py"),
+    _mutant("overlapping quartiles count as faster", "runs/files.py",
+            "return self.after.high_seconds < self.before.low_seconds",
+            "return self.after.low_seconds < self.before.high_seconds", "runs", "report"),
+    _mutant("a limit that is missed holds", "runs/files.py",
+            "return self.reached <= self.bound + TOLERANCE * abs(self.bound)", "return True", "runs/test_files.py"),
+]  # fmt: skip
+
+HAND_PICKED = [*DATA, *DELIVERED, *SEARCH, *REPEATED, *REQUESTS, *COMMAND_LINE, *BUDGETS]

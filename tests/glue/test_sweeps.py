@@ -1,0 +1,47 @@
+"""A sweep passes on what it is given: score, loss, and the structures that are already final."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+import aacp
+from glue.recorder import Recorder
+from glue.subjects import data
+from glue.test_reuse import PLAN, smallness
+
+
+def test_score_and_loss_of_a_sweep_are_used_in_its_runs(model: nn.Module, recipe: aacp.Recipe, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "macs-0.5", model)  # the folder of the only run
+    plan = replace(PLAN, evaluations=2, recipe=recipe)
+    with recorder.recording():
+        aacp.sweep(
+            model, recorder.data, [{"macs": 0.5}], tmp_path, plan=plan, train=True, score=recorder.score,
+            loss=recorder.loss, device="cpu",
+        )  # fmt: skip
+    passes = recorder.passes()
+    assert passes["search"]["score pruned"] == {"holdout"}
+    assert passes["delivery"]["score pruned"] == {"holdout"}
+    assert passes["evaluation"] == {"score pruned": {"holdout", "test"}}
+    assert recorder.losses["delivery"] > 0
+
+
+def test_equal_budgets_share_a_run_and_one_that_is_met_is_accepted(model: nn.Module, tmp_path: Path) -> None:
+    budgets = [{"macs": 0.0}, {"macs": 0.5}, {"macs": 0.5}]
+    plan = replace(PLAN, evaluations=2)
+    found = aacp.sweep(model, data(), budgets, tmp_path, plan=plan, score=smallness, device="cpu")
+    assert [folder.path.name for folder in found.folders] == ["macs-0", "macs-0.5"]
+
+
+def test_a_network_that_was_delivered_keeps_its_structure(
+    model: nn.Module, recipe: aacp.Recipe, tmp_path: Path
+) -> None:
+    """A later search finds a better structure within the first budget, but that network is already trained."""
+    plan = replace(PLAN, evaluations=2, recipe=replace(recipe, distillation=0.0, epochs=1))
+    settings = {"plan": plan, "train": True, "score": smallness, "device": "cpu"}
+    first = aacp.sweep(model, data(), [{"macs": 0.1}], tmp_path, **settings)
+    both = aacp.sweep(model, data(), [{"macs": 0.1}, {"macs": 0.8}], tmp_path, **settings)
+    assert both.choices[1].score > first.choices[0].score  # or this shows nothing
+    assert both.choices[0] == first.choices[0]
