@@ -44,14 +44,17 @@ PRELOADED = (
 # The tests that run for mutants made by the tool, by the first folder of the file, after those of MIRRORS.
 GLUE = {
     "pipeline": ("glue/test_delivery.py", "glue/test_who_reads_what.py", "glue/test_reuse.py", "glue/test_sweeps.py"),
-    "commands": ("glue/test_command_line_options.py",),
+    "commands": (
+        "test_cli.py::test_every_option_says_what_it_is_for_and_shows_its_default",
+        "glue/test_command_line_options.py",
+    ),
 }
 MIRRORS = {
     "cli.py": ("test_cli.py", "train/test_job.py"),
     "commands/finish.py": ("commands/test_finish.py",),
     "commands/limits.py": ("commands/test_finish.py", "cost"),
     "commands/measure.py": ("commands/test_measure.py",),
-    "commands/options.py": ("commands/test_options.py", "test_cli.py"),
+    "commands/options.py": ("commands/test_options.py",),
     "commands/parameters.py": ("commands/test_measure.py",),
     "commands/prune.py": ("commands/test_options.py", "commands/test_finish.py"),
     "commands/recipes.py": ("commands/test_recipes.py",),
