@@ -66,6 +66,10 @@ STATISTICS = f"{DELIVERY}test_batch_norms_are_delivered_with_the_statistics_of_t
 PLANNED_SEARCH = f"{DELIVERY}test_the_search_is_the_one_that_was_planned"
 FROZEN = f"{DELIVERY}test_what_is_frozen_or_out_of_scope_is_delivered_whole"
 
+EVALUATED = f"{DELIVERY}test_the_evaluation_is_that_of_both_networks"
+RECORDED = f"{DELIVERY}test_the_file_records_the_name_and_the_channels_and_the_page_is_written"
+ANOTHER_REQUEST = f"{DELIVERY}test_another_request_does_not_resume_the_run"
+
 VERDICT = "glue/test_latency_verdict.py::"
 HALF_OF_THE_TIME = f"{VERDICT}test_a_structure_that_is_fast_enough_only_half_of_the_time_is_not_delivered"
 AT_ONCE = f"{VERDICT}test_a_structure_whose_upper_quartile_keeps_to_the_limit_is_delivered_at_once"
@@ -205,29 +209,28 @@ DELIVERED = [
     _mutant("frozen layers are ignored", "pipeline/pruning.py", "frozen=self.plan.frozen, ", "", FROZEN),
     _mutant("the scope is ignored", "pipeline/pruning.py", ", scope=self.plan.scope)", ")", FROZEN),
     _mutant("the file records other channels", "pipeline/pruning.py", ".kept(choice.structure)", ".kept(graph.full)",
-            f"{PRUNING}test_the_file_records_which_channels_were_kept"),
+            RECORDED),
     _mutant("the file does not record the name", "pipeline/pruning.py",
-            "kept, self.task.name, self", "kept, None, self",
-            f"{PRUNING}test_what_is_delivered_loads_by_name_and_in_onnx_runtime"),
+            "kept, self.task.name, self", "kept, None, self", RECORDED),
     _mutant("the unpruned costs are reported for the pruned network", "pipeline/pruning.py",
             "network, graph, choice.structure, knows", "network, graph, graph.full, knows",
-            f"{PRUNING}test_every_limit_is_met_by_the_network_that_is_delivered"),
+            EVALUATED),
     _mutant("the unpruned network is reported as pruned", "pipeline/pruning.py",
             "self.task.measure(self.task.model, graph, graph.full)",
             "self.task.measure(network, graph, choice.structure)",
-            f"{PRUNING}test_scores_are_those_of_the_networks_on_the_data"),
+            EVALUATED),
     _mutant("costs of the user's are not reported", "pipeline/pruning.py",
             "if limit.cost not in COSTS]", "if limit.cost in COSTS]",
             f"{OWN_PARTS}test_a_cost_of_the_users_limits_a_run_and_is_named_in_every_result"),
     _mutant("the sizes of both files are the same", "pipeline/pruning.py",
-            "file_bytes=file_bytes(self.task.model)", "file_bytes=size", PRUNING[:-2]),
+            "file_bytes=file_bytes(self.task.model)", "file_bytes=size", EVALUATED),
     _mutant("original and pruned are exchanged in the export", "pipeline/pruning.py",
             "self.task.model, network, self.task.example()", "network, self.task.model, self.task.example()",
             f"{PRUNING}test_what_is_delivered_loads_by_name_and_in_onnx_runtime"),
     _mutant("an export that was not requested is made", "pipeline/pruning.py",
             "if not self.plan.export:", "if False:", PLANNED_SEARCH),
     _mutant("there is no report", "pipeline/pruning.py", "self.report()", "pass",
-            f"{PRUNING}test_the_report_shows_what_was_reached"),
+            RECORDED),
     _mutant("an incomplete file is kept", "pipeline/delivery.py", "if not _is_complete(path):",
             "if not path.exists():", "pipeline/test_delivery.py"),
     _mutant("the timings are exchanged", "pipeline/delivery.py",
@@ -286,12 +289,12 @@ SEARCH = [
             "found.score > best.score", "found.score < best.score", "glue/test_reuse.py"),
     _mutant("scores of another network are reused", "pipeline/searching.py",
             "require_same(folder, read_request(folder), request, ESTIMATE_FIELDS, advice)", "pass",
-            f"{PRUNING}test_scores_of_another_network_are_not_taken_over"),
+            "glue/test_reuse.py"),
     _mutant("scores with another importance are reused", "pipeline/request.py",
             '"weights", "data", "metric", "importance",', '"weights", "data", "metric",', "glue/test_reuse.py"),
     _mutant("earlier evaluations are not reused", "pipeline/pruning.py",
             "known_evaluations(self.known_from,", "known_evaluations((),",
-            f"{PRUNING}test_what_an_earlier_run_evaluated_is_taken_over"),
+            "glue/test_reuse.py"),
     _mutant("known scores are estimated again", "pipeline/shared_estimate.py",
             "self._estimate.scores.update(", "dict(", "glue/test_reuse.py"),
     _mutant("a budget that is already met is accepted", "pipeline/pruning.py",
@@ -326,7 +329,8 @@ REPEATED = [
     _mutant("a sweep does not share its best structures", "pipeline/sweep.py", "self._share_best(runs)", "pass",
             f"{SWEEP}test_no_budget_misses_what_another_search_found_within_it"),
     _mutant("the searches of a sweep share nothing", "pipeline/sweep.py",
-            "*(str(earlier.path) for earlier in folders[:number])", "", SWEEP[:-2]),
+            "*(str(earlier.path) for earlier in folders[:number])", "",
+            "glue/test_sweeps.py"),
     _mutant("a sweep finds an impossible budget late", "pipeline/sweep.py",
             "budget.on(graph, latency.table_for(budget)).check(space)", "pass",
             f"{SWEEP}test_a_budget_out_of_reach_is_refused_before_anything_is_searched"),
@@ -348,9 +352,9 @@ REPEATED = [
 REQUESTS = [
     _mutant("another request resumes a run", "pipeline/request.py",
             'require_same(folder, before, request, names, "Repeat', 'print(folder, before, request, names, "Repeat',
-            f"{PRUNING}test_a_folder_of_another_question_is_refused_by_name"),
+            ANOTHER_REQUEST),
     _mutant("another seed resumes a run", "pipeline/request.py", "skipped = {*CIRCUMSTANCES}",
-            'skipped = {*CIRCUMSTANCES, "seed"}', f"{PRUNING}test_a_folder_of_another_question_is_refused_by_name"),
+            'skipped = {*CIRCUMSTANCES, "seed"}', ANOTHER_REQUEST),
     _mutant("a request that came to nothing binds", "pipeline/request.py",
             "if known is None or _holds_only_reusable_files(folder):", "if known is None:",
             f"{PRUNING}test_a_question_that_came_to_nothing_does_not_bind"),
