@@ -1,4 +1,4 @@
-"""Grown networks: they compute and learn what the network they were grown from does, and what is new stays zero."""
+"""Grown networks compute and learn the same as the network they were grown from, and their new channels stay zero."""
 
 from __future__ import annotations
 

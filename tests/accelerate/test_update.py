@@ -1,4 +1,4 @@
-"""Which faster update a run gets, and that it computes the same as the plain one."""
+"""Faster updates: which one a run gets, and that it computes the same as the plain update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Widening: what is trained inside a wider network comes out as if it had been trained in its own widths."""
+"""Widening: training inside a wider network gives the same result as training at the network's own widths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`aacp bench` on the command line, on small helpings."""
+"""`aacp bench` on the command line, with few seeds and evaluations."""
 
 import json
 import subprocess

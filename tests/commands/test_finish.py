@@ -1,4 +1,4 @@
-"""aacp search, finetune, scratch, evaluate: the stages as commands of their own, in one folder."""
+"""aacp search, finetune, scratch, evaluate: single stages as commands in one folder."""
 
 from __future__ import annotations
 

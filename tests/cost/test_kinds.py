@@ -1,4 +1,4 @@
-"""The table of cost kinds: names, quantities, and costs of the user's own."""
+"""The table of cost kinds: names, quantities, and user-defined costs."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ that part. A recorder of what a network reads can therefore tell where each pict
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch

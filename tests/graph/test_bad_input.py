@@ -1,4 +1,4 @@
-"""Bad input: each mistake has a name and advice, and costs nothing."""
+"""Bad input: each mistake has its own error with advice, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the user's own go wherever a built-in one goes, are recorded, and are found again by another process."""
+"""User-defined parts are accepted wherever built-in ones are, are recorded, and can be imported by another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruned: what is printed at the end of a run."""
+"""Pruned: the text that is printed at the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is asked, as it is written down."""
+"""The request of a run, as run.json records it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sweep: several budgets, one memory of all that was evaluated."""
+"""sweep: several budgets whose searches share all evaluations."""
 
 from __future__ import annotations
 

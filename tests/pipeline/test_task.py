@@ -1,4 +1,4 @@
-"""Subject: whatever a loader draws is the same in every call; a loss of the user's is what is minimised."""
+"""PruningTask: a loader gives the same batches in every call, and a user's loss is minimised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folders as a pipeline will leave them: a real network and a real search, with made-up scores and times."""
+"""Run folders as a pipeline writes them: a real network and a real search, with made-up scores and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cautions: what numbers that look right do not say."""
+"""Cautions: remarks on results that should not be trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headline says what was achieved, and as plainly what was not."""
+"""The headline and the remarks say what was achieved and what was not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the page is what stands in the files, and nothing else gets in."""
+"""The page contains the values of the run files, and no text of theirs becomes HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small files of a run: what is written is what is read, and what is wrong is named."""
+"""The JSON files of a run are read as they were written, and errors name the wrong field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: what it gives back, what it rejects, and what it leaves as it was."""
+"""The training loop: its results, what it rejects, and what it does not change."""
 
 from __future__ import annotations
 

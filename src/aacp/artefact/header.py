@@ -62,7 +62,7 @@ class AppliedCut:
 class Artefact:
     """The header of a pruned network's file: everything but the weights."""
 
-    model: str | None  # the name of the original, as `build_model` takes it
+    model: str | None  # the name by which `build_model` builds the original
     cuts: tuple[AppliedCut, ...]  # one, or several if a pruned network was pruned again
     example: Any = None  # shapes and types of an input, as plain data
     metadata: Mapping[str, Any] | None = None  # what the caller of `save` passed

@@ -45,8 +45,8 @@ def cost_of(
     Args:
         function: the cost of one structure.
         space: a search space, or the graph of a network: where the unpruned structure is taken from.
-        name: of the cost.
-        unit: of its values, for people.
+        name: the name of the cost.
+        unit: the unit of the values, for people.
     """
     known: dict[bytes, float] = {}
 

@@ -64,12 +64,12 @@ def require_cost_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class CostKind:
-    """One kind of cost, before the graph is known whose structures it prices.
+    """One kind of cost, not yet for a particular graph.
 
     Args:
-        name: in budgets and files, such as "energy".
+        name: the name in budgets and files, such as "energy".
         build: computes the cost of a graph; None for latency, which a measured table predicts.
-        unit: of its values, for people.
+        unit: the unit of the values, for people.
         words: its name in reports; by default `name` with spaces.
         suffixes: what may follow a number in a quantity such as "60M", and the factor it stands for.
         option: the word in --prune-OPTION and --max-OPTION; without one the command line does not offer the kind.

@@ -60,7 +60,7 @@ class ChannelOrder:
 
     @classmethod
     def of(cls, graph: ChannelGraph, scores: Scores) -> ChannelOrder:
-        """Rank units by descending score; of equal scores the lower index comes first."""
+        """Rank units by descending score; with equal scores the lower index comes first."""
         ranks = np.zeros(len(scores), dtype=np.int64)
         start = 0
         for group in graph.groups:
@@ -134,7 +134,7 @@ class Inheritance:
         return self.order.units(structure)
 
     def kept(self, structure: Iterable[int]) -> KeptChannels:
-        """The indices of the channels that each free group keeps, as `aacp.save(kept=...)` takes them."""
+        """The indices of the units that each free group keeps, as `aacp.save(kept=...)` takes them."""
         return self.order.kept(structure)
 
     def network(self, structure: Iterable[int]) -> nn.Module:

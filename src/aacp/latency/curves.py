@@ -27,12 +27,8 @@ LARGEST_MULTIPLE = 32  # the largest power of two whose multiples are distinguis
 # means about 10 %.
 SMOOTH_DEVIATION = 0.1  # deviation of the smooth part, which is similar for near widths
 SMOOTH_LENGTH = 0.7  # correlation length of the smooth part, in octaves of width
-STEP_DEVIATIONS = (
-    0.05,
-    0.2,
-    0.6,
-)  # candidates for the deviation of the part that depends on the largest dividing power of two
-STEP_LENGTH = 2.0  # correlation length of that second part, in octaves of width
+STEP_DEVIATIONS = (0.05, 0.2, 0.6)  # candidates for the deviation of the part that depends on dividing powers of two
+STEP_LENGTH = 2.0  # correlation length of the part that depends on dividing powers of two, in octaves of width
 PLACE_DEVIATION = 0.05  # deviation of the separate factor of each place in the network
 NOISES = (0.01, 0.03, 0.1)  # candidates for the noise of a measurement; the most likely pair of candidates is used
 

@@ -27,7 +27,7 @@ class Lookup:
     value of one axis; entry 0 stands for the axes that are padding.
 
     Args:
-        matrix: from the counts of the groups to the values of the axes, without their constants.
+        matrix: maps the counts of the groups to the values of the axes, without their constants.
         entries: the entry of the value 0 of each axis, plus the constant of its width.
         below: for each entry, the distance in `values` from the start of the piece's grid to the grid point below.
         above: for each entry, its position between the grid point below (0) and the one above (1).

@@ -20,11 +20,11 @@ from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTime
 from aacp.structure import Structure
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)  # the steps that are considered
-DEFAULT_STEP = 8  # for groups whose width makes no difference that timing can show
+DEFAULT_STEP = 8  # the step of a group whose width has no measurable effect on the time
 PASSES = 3  # how often each probe is measured; the differences between passes are noise
 SIGNIFICANT_ERRORS = 5.0  # a difference counts if it is this many standard errors
 MIN_SAVING = 0.5  # fewer channels must save this share of the time that proportional scaling predicts
-MIN_NOISE = 0.005  # relative noise that is assumed at least
+MIN_NOISE = 0.005  # the relative noise is assumed to be at least this
 
 
 def discover_steps(

@@ -46,7 +46,7 @@ class Sweep:
         folders: the run folder of each budget.
         choices: the structure of each budget.
         evaluations: scores and costs of the networks that were trained; None for the others.
-        front: of every evaluated structure, those that no other beats in score, MACs and parameters, best score first.
+        front: the evaluated structures that no other beats in score, MACs and parameters, best score first.
     """
 
     folders: tuple[RunFolder, ...]
@@ -222,7 +222,7 @@ class SweepRun:
                 sys.stderr.write(f"{self.folder.path}: no report. {error}\n")
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
-        """Of every evaluated structure, those that no other beats; they are also written to a file."""
+        """Write the evaluated structures that no other beats to a file, and return them."""
         costs = [COSTS[name].on(graph) for name in FRONT_COSTS]
         front = tuple(History.merged(map(recorded, folders)).pareto(costs))
         rows = []

@@ -47,12 +47,8 @@ def comparison(runs: Sequence[Run]) -> Markup:
 
 def _table(runs: Sequence[Run]) -> Markup:
     heads = ("run", "limits requested", "MACs", "parameters", "accuracy", "change", "limits")
-    return table(
-        "Every run, and the change of its costs and score.",
-        heads,
-        [_row(run, place) for place, run in enumerate(runs)],
-        2,
-    )
+    rows = [_row(run, place) for place, run in enumerate(runs)]
+    return table("Every run, and the change of its costs and score.", heads, rows, 2)
 
 
 def _row(run: Run, place: int) -> tuple[object, ...]:

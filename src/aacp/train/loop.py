@@ -227,7 +227,7 @@ def _run_epochs(
         epoch = session.run_epoch(number)
         if batches is not None and is_first:
             epoch = replace(epoch, holdout=session.evaluate(batches, score))
-        # The log before the state: if the process dies in between, the state tells that the line is one too many.
+        # The log before the state: if the process dies in between, the state shows that the log has one line too many.
         log(epoch)
         if checkpoint is not None and is_first:
             checkpoint.write(number + 1)
