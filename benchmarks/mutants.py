@@ -4,13 +4,16 @@ A mutant is the library with one fault put in. Each one is applied to a copy of 
 notice it run there. Hand-picked mutants are listed in mutants_by_hand.py; others are made by mutants_by_tool.py and
 sampled. Numbers: results/mutants.json.
 
-    python benchmarks/mutants.py [--by-tool 40] [--seed 0] [--workers 2] [--only WORDS] [--out FOLDER]
+    python benchmarks/mutants.py [--by-tool 40] [--seed 0] [--workers 2] [--only WORDS] [--log FILE] [--out FOLDER]
+
+With --log an interrupted run resumes: a verdict is reused if the mutated file and the tests are the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import compileall
+import hashlib
 import importlib
 import json
 import multiprocessing
@@ -29,28 +32,42 @@ from typing import Any
 
 from mutants_by_hand import HAND_PICKED, HandPicked
 from mutants_by_tool import Change, changes_of
+from mutants_equivalent import EQUIVALENT
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT = 400.0  # seconds after which the tests of a mutant are stopped; a mutant that hangs is noticed
+TIMEOUT = 400.0  # seconds after which the tests of a mutant are stopped
+TIMED_OUT = -9
 # Imported once, before any mutant: these take most of the time of a short test. aacp itself is not imported.
-PRELOADED = ("torch", "numpy", "pytest", "safetensors.torch", "click.testing", "lightning_fabric", "onnxruntime")
-# The tests that run for mutants made by the tool, fastest first.
-GLUE = ("glue/test_command_line_options.py", "glue/test_delivery.py", "glue/test_who_reads_what.py")
+PRELOADED = (
+    "torch", "numpy", "pytest", "safetensors.torch", "click.testing", "lightning_fabric", "onnxruntime",
+    "networkx", "torch.export", "torch._export", "torch._inductor", "torch._functorch", "torch.onnx", "plotly",
+)  # fmt: skip
+# The tests that run for mutants made by the tool, by the first folder of the file, after those of MIRRORS.
+GLUE = {
+    "pipeline": ("glue/test_delivery.py", "glue/test_who_reads_what.py", "glue/test_reuse.py", "glue/test_sweeps.py"),
+    "commands": (
+        "test_cli.py::test_every_option_says_what_it_is_for_and_shows_its_default",
+        "glue/test_command_line_options.py",
+    ),
+}
 MIRRORS = {
     "cli.py": ("test_cli.py", "train/test_job.py"),
     "commands/finish.py": ("commands/test_finish.py",),
     "commands/limits.py": ("commands/test_finish.py", "cost"),
     "commands/measure.py": ("commands/test_measure.py",),
-    "commands/options.py": ("commands/test_options.py", "test_cli.py"),
+    "commands/options.py": ("commands/test_options.py",),
     "commands/parameters.py": ("commands/test_measure.py",),
     "commands/prune.py": ("commands/test_options.py", "commands/test_finish.py"),
     "commands/recipes.py": ("commands/test_recipes.py",),
     "pipeline/evaluation.py": ("commands/test_finish.py",),
     "pipeline/functions.py": ("pipeline/test_own_parts.py",),
-    "pipeline/latency_stage.py": ("pipeline/test_latency_stage.py", "glue/test_latency_verdict.py"),
-    "pipeline/searching.py": ("pipeline/test_latency_stage.py", "glue/test_reuse.py", "glue/test_latency_verdict.py"),
-    "pipeline/shared_estimate.py": ("pipeline/test_sweep.py",),
-    "pipeline/request.py": ("pipeline/test_request.py", "pipeline/test_own_parts.py", "pipeline/test_pruning.py"),
+    "pipeline/latency_stage.py": ("glue/test_latency_verdict.py", "pipeline/test_latency_stage.py"),
+    "pipeline/max_drop.py": (),  # its own tests and those of the next four take minutes
+    "pipeline/pruning.py": (),
+    "pipeline/searching.py": ("glue/test_latency_verdict.py",),
+    "pipeline/shared_estimate.py": (),
+    "pipeline/sweep.py": (),
+    "pipeline/request.py": ("pipeline/test_request.py", "pipeline/test_own_parts.py"),
 }
 
 
@@ -65,6 +82,16 @@ class Mutant:
     made_by: str
     is_named_in_issue: bool = False
 
+    @property
+    def key(self) -> str:
+        """A digest of the mutated file and of the files of its tests."""
+        found = hashlib.sha256(self.source.encode())
+        for test in self.tests:
+            path = ROOT / "tests" / test.partition("::")[0]
+            for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+                found.update(test.encode() + file.read_bytes())
+        return found.hexdigest()
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -74,7 +101,7 @@ class Verdict:
     file: str
     made_by: str
     is_named_in_issue: bool
-    outcome: str  # killed or survived
+    outcome: str  # killed, survived or timeout
     killed_by: str  # the first test that failed
     seconds: float
 
@@ -104,7 +131,8 @@ def _made(file: str, source: str, change: Change) -> Mutant:
     mirrored = file.replace("/", "/test_")
     tests = MIRRORS.get(file, (mirrored,) if (ROOT / "tests" / mirrored).exists() else ())
     name = f"line {change.line}: {change.words}"
-    return Mutant(name, file, change.applied(source), (*tests, *GLUE), "tool")
+    glue = GLUE.get(file.partition("/")[0], ())
+    return Mutant(name, file, change.applied(source), tuple(dict.fromkeys([*tests, *glue])), "tool")
 
 
 class FirstFailure:
@@ -152,7 +180,7 @@ def judged(mutant: Mutant, place: Path) -> Verdict:
     killed_by = failure.read_text() if failure.exists() else ""
     if status in (3, 4, 5) and not killed_by:
         raise RuntimeError(f"{mutant.name}: pytest ended with {status}; see {place / 'log.txt'}")
-    outcome = "survived" if status == 0 else "killed"
+    outcome = {0: "survived", TIMED_OUT: "timeout"}.get(status, "killed")
     killed_by = killed_by or ("" if status == 0 else f"exit status {status}")
     return Verdict(
         mutant.name, mutant.file, mutant.made_by, mutant.is_named_in_issue, outcome, killed_by, seconds
@@ -166,7 +194,7 @@ def _forget_compiled(path: Path) -> None:
 
 
 def _forked(function: partial[int]) -> int:
-    """The exit status of a function in a forked process, -9 if it takes too long."""
+    """The exit status of a function in a forked process, TIMED_OUT if it takes too long."""
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
@@ -183,7 +211,7 @@ def _forked(function: partial[int]) -> int:
         time.sleep(0.05)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return -9
+    return TIMED_OUT
 
 
 def _test(place: Path, tests: Sequence[str], failure: Path) -> int:
@@ -199,16 +227,19 @@ def _test(place: Path, tests: Sequence[str], failure: Path) -> int:
     sys.path[:0] = paths
     sys.dont_write_bytecode = True
     names = [f"tests/{test}" for test in tests]
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=short", "--show-capture=no"]
+    options = [
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--tb=short",
+        "--show-capture=no",
+        "-p",
+        "no:hypothesispytest",
+        "-p",
+        "no:anyio",
+    ]
     return int(pytest.main([*options, *names], plugins=[FirstFailure(failure)]))
-
-
-def sound(tests: Sequence[str], place: Path) -> None:
-    """Stop if a test fails without any mutant: it would kill everything."""
-    failure = place / "failure.txt"
-    if _forked(partial(_test, place, tests, failure)) != 0:
-        found = failure.read_text() if failure.exists() else "nothing"
-        raise SystemExit(f"{found} fails without a mutant; see {place / 'log.txt'}. Repair it first.")
 
 
 _place: list[Path] = []  # of a worker: its copy of the tree
@@ -222,22 +253,41 @@ def _work(mutant: Mutant) -> Verdict:
     return judged(mutant, _place[0])
 
 
-def run(mutants: Sequence[Mutant], workers: int) -> list[Verdict]:
-    """The verdicts, in the order of the mutants."""
+def run(mutants: Sequence[Mutant], workers: int, log: Path | None = None) -> list[Verdict]:
+    """The verdicts, in the order of the mutants; those in the log are not repeated."""
+    known: dict[str, Verdict] = {}
+    if log is not None and log.exists():
+        lines = map(json.loads, log.read_text().splitlines())
+        known = {line["key"]: Verdict(**line["verdict"]) for line in lines}
+    new = [mutant for mutant in mutants if mutant.key not in known]
     with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:
-        found = []
-        for verdict in pool.imap(_work, mutants):
-            found.append(verdict)
+        for mutant, verdict in zip(new, pool.imap(_work, new), strict=True):
+            known[mutant.key] = verdict
+            if log is not None:
+                with log.open("a") as file:
+                    file.write(json.dumps({"key": mutant.key, "verdict": asdict(verdict)}) + "\n")
             words = f"{verdict.outcome} {verdict.seconds} s: {verdict.file}: {verdict.name} [{verdict.killed_by}]"
             print(words, flush=True)
-    return found
+    return [known[mutant.key] for mutant in mutants]
+
+
+def require_sound(tests: Sequence[str], workers: int) -> None:
+    """Stop if a test fails without a fault: it would kill every mutant."""
+    files: dict[str, list[str]] = {}
+    for test in dict.fromkeys(tests):
+        files.setdefault(test.partition("::")[0], []).append(test)
+    source = (ROOT / "src" / "aacp" / "version.py").read_text()
+    whole = [Mutant("no fault", "version.py", source, tuple(names), "nobody") for names in files.values()]
+    if failed := [verdict.killed_by for verdict in run(whole, workers) if verdict.outcome == "killed"]:
+        raise SystemExit(f"{', '.join(failed)} fails without a mutant. Repair it first.")
 
 
 def summary(verdicts: Sequence[Verdict], equivalent: dict[str, str]) -> dict[str, Any]:
     survivors = [f"{each.file}: {each.name}" for each in verdicts if each.outcome == "survived"]
     return {
         "mutants": len(verdicts),
-        "killed": len(verdicts) - len(survivors),
+        "killed": sum(each.outcome == "killed" for each in verdicts),
+        "timeout": [f"{each.file}: {each.name}" for each in verdicts if each.outcome == "timeout"],
         "survived": [name for name in survivors if name not in equivalent],
         "equivalent": {name: equivalent[name] for name in survivors if name in equivalent},
     }
@@ -250,24 +300,38 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", default="", help="hand-picked mutants whose name or file contains this")
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a mutant first")
+    parser.add_argument("--log", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     picked = [by_hand(each) for each in HAND_PICKED if options.only in f"{each.file} {each.name}"]
     mutants = [*picked, *by_tool(options.by_tool, options.seed)]
     for name in PRELOADED:
         importlib.import_module(name)
+    _import_torchvision()
     assert "aacp" not in sys.modules
     if not options.unchecked:
-        sound(list(dict.fromkeys(test for mutant in mutants for test in mutant.tests)), copy_of_tree())
-    verdicts = run(mutants, options.workers)
+        require_sound([test for mutant in mutants for test in mutant.tests], options.workers)
+    verdicts = run(mutants, options.workers, options.log)
     write(verdicts, options.seed, options.out)
+
+
+_torchvision: list[Any] = []  # what declared its operators, which disappear with it
+
+
+def _import_torchvision() -> None:
+    """Import torchvision as aacp does, and forget aacp again."""
+    sys.path.insert(0, str(ROOT / "src"))
+    _torchvision.append(importlib.import_module("aacp.zoo._torchvision"))
+    _torchvision[0].import_torchvision()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "aacp"]:
+        del sys.modules[name]
+    sys.path.pop(0)
 
 
 def write(verdicts: Sequence[Verdict], seed: int, out: Path | None) -> None:
     """Print the rates, and write them with every verdict."""
     sys.path.insert(0, str(ROOT / "src"))
-    from aacp.runs.provenance import Provenance
-    from mutants_equivalent import EQUIVALENT
+    from aacp.runs.provenance import Provenance  # only now: the tests of a mutant must import aacp themselves
 
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     result |= {"seed": seed}

@@ -120,16 +120,6 @@ class SearchSpace:
             return False
         return all(count in choice for count, choice in zip(structure, self.choices, strict=True))
 
-    def require(self, structure: Structure) -> None:
-        """Reject a structure that is not in the space."""
-        self._vector(structure)
-        for name, count, choice in zip(self.names, structure, self.choices, strict=True):
-            if count not in choice:
-                raise InvalidStructure(
-                    f"{count} is not a legal number of units for group {name!r}. "
-                    f"Choose from {', '.join(map(str, choice))}."
-                )
-
     def _vector(self, values: ArrayLike) -> NDArray[np.float64]:
         vector = np.asarray(values, dtype=np.float64)
         if vector.shape != (len(self),):

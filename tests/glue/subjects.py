@@ -7,7 +7,7 @@ that part. A recorder of what a network reads can therefore tell where each imag
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -103,11 +103,6 @@ def data(on_read: Any = None) -> aacp.Data:
     """The watermarked digits in their three parts."""
     parts = {part: Watermarked(part, *_digits()[part], on_read) for part in PARTS}
     return aacp.Data(**parts, name="watermarked digits")
-
-
-def inherited(model: nn.Module, graph: aacp.ChannelGraph, counts: Sequence[int], **options: Any) -> nn.Module:
-    """A network with the weights of the model, made by the public class alone."""
-    return aacp.Inheritance(model, graph, data().train.inputs[:16], **options).network(counts)
 
 
 def other_data() -> aacp.Data:

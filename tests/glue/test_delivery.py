@@ -19,6 +19,7 @@ PLAN = aacp.Plan(
     pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
     export=False, seed=3,
 )  # fmt: skip
+BUDGET = {"macs": 0.5}
 PRODUCERS = {"conv1": ("bn1",), "conv2": ("bn2", "bn4"), "conv3": ("bn3",)}  # batch norms of each group, by a layer
 Prune = Callable[..., aacp.Pruned]
 
@@ -29,7 +30,8 @@ def pruned_with(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> P
 
     def pruned(**changes) -> aacp.Pruned:
         folder = tmp_path_factory.mktemp("run")
-        return aacp.prune(model, data(), {"macs": 0.5}, folder, plan=replace(PLAN, **changes), device="cpu")
+        plan = replace(PLAN, **changes)
+        return aacp.prune(model, data(), BUDGET, folder, plan=plan, name="glue.subjects:tiny", device="cpu")
 
     return pruned
 
@@ -143,3 +145,40 @@ def test_a_sweep_delivers_by_the_same_plan(model: nn.Module, recipe: aacp.Recipe
         expected = inherited(model, graph, choice.counts, importance="random", seed=PLAN.seed)
         delivered = aacp.load(folder.path / "pruned.safetensors", into=Tiny())
         assert torch.equal(delivered.conv2.bias, expected.conv2.bias)
+
+
+def test_the_evaluation_is_that_of_both_networks(by_scales: aacp.Pruned, model: nn.Module) -> None:
+    evaluation = by_scales.evaluation
+    for network, found in ((model, evaluation.before), (by_scales.network, evaluation.after)):
+        assert found.test == aacp.accuracy(network, aacp.Batches.of(data().test))
+        assert found.params == sum(parameter.numel() for parameter in network.parameters())
+    assert evaluation.after.macs <= 0.5 * evaluation.before.macs
+    assert evaluation.after.file_bytes == by_scales.file.stat().st_size < evaluation.before.file_bytes
+
+
+def test_the_file_records_the_name_and_the_channels_and_the_page_is_written(
+    by_scales: aacp.Pruned, model: nn.Module
+) -> None:
+    (cut,) = aacp.Artefact.read(by_scales.file).cuts
+    place = [group.name for group in by_scales.graph.free].index("conv1")
+    assert cut.channels is not None
+    assert [len(channels) for channels in cut.channels] == list(by_scales.choice.counts)
+    assert list(cut.channels[place]) == kept_rows(by_scales, model, "conv1")
+    loaded = aacp.load(by_scales.folder.path)  # by its name
+    assert torch.equal(loaded.conv1.bias, by_scales.network.conv1.bias)
+    assert "macs" in by_scales.report.read_text().lower()
+
+
+@pytest.mark.parametrize(
+    ("changes", "budget", "words"),
+    [
+        ({"seed": 4}, BUDGET, "seed: 3 then, 4 now"),
+        ({"importance": "l1"}, BUDGET, "importance: bn then, l1 now"),
+        ({}, {"macs": 0.4}, "macs: 50 % less then, 40 % less now"),
+    ],
+)
+def test_another_request_does_not_resume_the_run(
+    by_scales: aacp.Pruned, model: nn.Module, changes: dict[str, object], budget: dict[str, float], words: str
+) -> None:
+    with pytest.raises(aacp.RunMismatch, match=words):
+        aacp.prune(model, data(), budget, by_scales.folder, plan=replace(PLAN, **changes), device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,17 @@ def test_a_limit_on_a_cost_with_the_name_of_a_setting_is_compared(task: PruningT
     folder.write_json("structure.json", {})
     with pytest.raises(aacp.RunMismatch, match=r"limit on seed: 30 % less, .* then, 40 % less"):
         register_request(folder, task, aacp.Budget(aacp.Limit(kind, pruning_rate=0.4)), aacp.Plan())
+
+
+def test_another_function_that_computes_a_cost_of_the_same_name_is_noticed(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    space = aacp.SearchSpace.from_widths([8, 8], 1)
+
+    def limited(function: Callable[[aacp.Structure], float]) -> aacp.Budget:
+        return aacp.Budget(aacp.Limit(aacp.cost_of(function, space, "area"), pruning_rate=0.5))
+
+    register_request(folder, task, limited(lambda structure: 1.0 * sum(structure)), aacp.Plan())
+    folder.write_json("structure.json", {})
+    register_request(folder, task, limited(lambda structure: 1.0 * sum(structure)), aacp.Plan())
+    with pytest.raises(aacp.RunMismatch, match="limit on area: 50 % less, computed by"):
+        register_request(folder, task, limited(lambda structure: 2.0 * sum(structure)), aacp.Plan())

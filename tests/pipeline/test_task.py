@@ -147,3 +147,12 @@ def test_the_cut_that_is_checked_removes_the_channels_that_the_delivered_network
     with pytest.raises(aacp.UntraceableModel, match=r"cut to \[5\] does not compute"):
         subject.require_equal(last, aacp.Structure((5,)))
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_budget_out_of_reach_is_rejected_before_a_training_step_is_tried(data, tmp_path: Path, monkeypatch) -> None:
+    def unexpected(*_: object) -> None:
+        raise AssertionError("a step of training")
+
+    monkeypatch.setattr(pruning, "check_training_step", unexpected)
+    with pytest.raises(aacp.InfeasibleBudget, match=r"0\.9999 cannot be met"):
+        aacp.prune(network(), data, {"macs": 0.9999}, tmp_path / "run", plan=PLAN)

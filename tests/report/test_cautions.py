@@ -54,6 +54,15 @@ def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(secon
     ] == ([True] * is_reported)
 
 
+@pytest.mark.parametrize(("max_drop", "is_reported"), [(0.5, False), (None, True)])
+def test_a_run_that_shrinks_the_latency_is_not_advised_to_limit_it(max_drop: float | None, is_reported: bool) -> None:
+    same = Latency(0.002, 0.0019, 0.0021)
+    exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, same, same),))
+    request = replace(REQUEST, limits=(), max_drop=max_drop, shrink="latency")
+    texts = [text for text, _ in remarks_of(replace(RUN, request=request, exported=exported))]
+    assert any("Limit the latency itself" in text for text in texts) == is_reported
+
+
 @pytest.mark.parametrize(
     ("test", "holdout", "is_reported"),
     [

@@ -48,7 +48,7 @@ class AppliedCut:
     def from_json(cls, data: Mapping[str, Any]) -> AppliedCut:
         graph = ChannelGraph.from_json(data["graph"])
         structure = Structure(data["structure"])
-        graph.lane_sizes(structure)  # rejects counts that do not fit the graph
+        graph.valid_counts(structure)  # rejects counts that are not the graph's
         if data["channels"] is None:
             return cls(graph, structure)
         channels = tuple(tuple(part) for part in data["channels"])

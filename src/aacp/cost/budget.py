@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from aacp.cost.kinds import (
 )
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.runs.serialisation import Record
+from aacp.runs.sources import source_of
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
@@ -56,7 +57,8 @@ def cost_of(
                 known[key] = float(function(Structure(row.tolist())))
         return np.array([known[key] for key in keys], dtype=np.float64)
 
-    return Cost(name, unit, float(rows(np.asarray(space.full)[None])[0]), rows)
+    full = float(rows(np.asarray(space.full)[None])[0])
+    return Cost(name, unit, full, rows, source_of(function))
 
 
 def amount(value: float, unit: str = "") -> str:
@@ -141,7 +143,7 @@ class Limit(Record):
     @property
     def source(self) -> str:
         """Where the function of a user-defined cost is defined; empty for built-in costs."""
-        return self.cost.source if isinstance(self.cost, CostKind) else ""
+        return self.cost.source if isinstance(self.cost, (CostKind, Cost)) else ""
 
     @classmethod
     def _from_fields(cls, data: Mapping[str, Any], place: str) -> Limit:
@@ -219,9 +221,6 @@ class _WrittenLimit(Record):
     at_most: float | None = None
     unit: str = ""
     source: str = ""
-
-
-LIMIT_FIELDS = tuple(field.name for field in fields(_WrittenLimit))
 
 
 def _cost(given: Any) -> AnyCost:

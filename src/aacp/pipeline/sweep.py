@@ -95,9 +95,9 @@ def sweep(
         train: train, evaluate and export every network, not only search.
     """
     task = PruningTask(model, data, name, device_of(device), score, loss=loss)
-    limits = tuple(Budget.of(budget) for budget in budgets)
-    check_sweep(plan, limits)
-    return SweepRun(task, limits, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
+    run_budgets = tuple(map(Budget.of, budgets))
+    check_sweep(plan, run_budgets)
+    return SweepRun(task, run_budgets, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
@@ -197,15 +197,16 @@ class SweepRun:
             if best is None or is_final or run.budget.limit_on(LATENCY) is not None:
                 continue
             graph = run.trace()
-            budget = run.budget.on(graph)
-            better = better_known(known, budget, SearchSpace(graph, run.latency_stage(graph).find_steps()), best)
+            bound_budget = run.budget.on(graph)
+            space = SearchSpace(graph, run.latency_stage(graph).find_steps())
+            better = better_known(known, bound_budget, space, best)
             if better is not None:
                 self.task.require_equal(run.shared.inheritance(graph), better.structure)
-                run.folder.write_json(STRUCTURE, choice_of(better, budget).to_json())
+                run.folder.write_json(STRUCTURE, choice_of(better, bound_budget).to_json())
 
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
         graph = runs[0].trace()
-        choices = tuple(run.search(graph) for run in runs)
+        choices = tuple(ChosenStructure.from_json(run.folder.read_json(STRUCTURE)) for run in runs)
         records = [run.folder.read_json(EVALUATION) for run in runs]
         evaluations = tuple(None if record is None else Evaluation.from_json(record) for record in records)
         front = self._write_front(graph, [run.folder for run in runs])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aacp.cost.kinds import LATENCY
 from aacp.report.numbers import difference, score
 from aacp.report.run import Run
-from aacp.runs.files import NetworkMetrics
+from aacp.runs.files import NetworkMetrics, Request
 
 # If the accuracy on the hold-out exceeds that on test data by this much, the hold-out was probably trained on.
 LEAKAGE_GAP = 0.03
@@ -42,15 +43,20 @@ def _about_nothing(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark
 def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
     """Warn if the network has fewer MACs but is not faster, since the goal may have been a faster network."""
     timings = run.exported.timings if run.exported else ()
-    requested = () if run.request is None else run.request.limits
     if not timings or after.macs >= before.macs or any(timing.is_faster for timing in timings):
         return []
-    if any(limit.cost.name == "latency" for limit in requested):
+    if run.request is not None and LATENCY in _reduced_costs(run.request):
         return []
     how = (
         "Limit the latency itself (--prune-latency, --max-latency), or choose the pruning step by timing (--step auto)."
     )
     return [Remark(f"The network has fewer MACs but is not faster where it was timed. {how}", False)]
+
+
+def _reduced_costs(request: Request) -> set[str]:
+    """The costs that a run has limits on, and the cost that a max_drop reduces."""
+    shrunk = set() if request.max_drop is None or request.shrink is None else {request.shrink}
+    return {limit.cost.name for limit in request.limits} | shrunk
 
 
 def _about_drop(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:

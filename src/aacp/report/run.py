@@ -74,7 +74,7 @@ class Run:
         """The metrics of the pruned network: as evaluated, or else the costs of the chosen structure."""
         if self.evaluation is not None:
             return self.evaluation.after
-        return None if self.graph is None or self.choice is None else self._priced(Structure(self.choice.counts))
+        return None if self.graph is None or self.choice is None else self._priced(self.choice.structure)
 
     def _priced(self, structure: Structure) -> NetworkMetrics:
         return NetworkMetrics(None, None, {cost.name: int(cost(np.asarray(structure))) for cost in self.costs})
@@ -140,7 +140,7 @@ class _Reader:
     def _choice(self, graph: ChannelGraph | None) -> ChosenStructure | None:
         choice = self._json(STRUCTURE, ChosenStructure.from_json)
         if choice is not None:
-            _check(graph, Structure(choice.counts))
+            _check(graph, choice.structure)
         return choice
 
     def _epochs(self) -> tuple[Epoch, ...]:
@@ -152,6 +152,6 @@ class _Reader:
 def _check(graph: ChannelGraph | None, structure: Structure) -> None:
     """Reject a structure of another graph."""
     if graph is not None:
-        graph.lane_sizes(np.asarray(structure))
+        graph.valid_counts(np.asarray(structure))
     elif not len(structure):
         raise RunMismatch("it has a structure without counts. Search again.")

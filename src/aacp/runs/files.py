@@ -34,7 +34,8 @@ LOG = "log.jsonl"  # the log of the training, inside its folder
 class Request(Record):
     """run.json: the request of a run, and the circumstances in which it began.
 
-    A field of the plan that is None was not in the file: the plan's default applies.
+    A field of the plan that is None was not in the file: the plan's default applies. `recipe`, `reconstruction`,
+    `max_drop` and `latency_table` may also be None in a plan, where None means that there is none.
     """
 
     command: str
