@@ -116,8 +116,8 @@ class Lead:
                 self._hand_out(rank, structure)
         return float(answer)
 
-    def _ask(self, rank: int, question: Tensor) -> None:
-        self.links.send(question, rank)
+    def _ask(self, rank: int, message: Tensor) -> None:
+        self.links.send(message, rank)
         self._busy.add(rank)
 
     def _answer(self, rank: int) -> Tensor:

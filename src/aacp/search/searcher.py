@@ -125,7 +125,7 @@ class Searcher(ABC, Generic[Settings]):
         self.start = np.array([space.genes(space.snap(s)) for s in first], dtype=np.int64).reshape(-1, len(space))
         self._trials: Genes = np.zeros((0, len(space)), dtype=np.int64)
         self._pending: dict[Structure, int] = {}
-        self._asked = 0
+        self._proposed = 0
         self.begin()
 
     # -- what a method defines ----------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ class Searcher(ABC, Generic[Settings]):
                 return []
             self.generation += 1
             new = self._trials[self.unseen(self._trials)]
-            self._pending = {self.space.structure(row): self._asked + i for i, row in enumerate(new)}
-            self._asked += len(new)
+            self._pending = {self.space.structure(row): self._proposed + i for i, row in enumerate(new)}
+            self._proposed += len(new)
             self._finish_generation()
         return []
 
@@ -267,7 +267,7 @@ class Searcher(ABC, Generic[Settings]):
             "start": self.start.tolist(),
             "lessons": [candidate.to_json() for candidate in self.prior],  # the key that files already have
             "generation": self.generation,
-            "asked": self._asked,
+            "asked": self._proposed,  # the key that files already have
             "generator": self.generator.bit_generator.state,
             "trials": self._trials.tolist(),
             "pending": [[list(structure), number] for structure, number in self._pending.items()],
@@ -297,7 +297,7 @@ class Searcher(ABC, Generic[Settings]):
         self.prior = [Candidate.from_json(candidate) for candidate in state["lessons"]]
         self._trials = np.array(state["trials"], dtype=np.int64).reshape(-1, len(self.space))
         self.generation = state["generation"]
-        self._asked = state["asked"]
+        self._proposed = state["asked"]
         self._pending = {Structure(counts): number for counts, number in state["pending"]}
         self.history = History(map(Candidate.from_json, state["history"]))
         self.restore(state["memory"])
