@@ -1,7 +1,7 @@
-"""Claim: the public ResNet20 and ResNet56 get 91.73 % and 93.39 % of the 10,000 CIFAR-10 test pictures right here.
+"""Claim: the public ResNet20 and ResNet56 classify 91.73 % and 93.39 % of the 10,000 CIFAR-10 test images right.
 
-That is what these files are known to reach, so networks, weights and data are read as they were meant. One pass each,
-nothing random; versions and hardware: results/checkpoints.json.
+These are the published accuracies, so networks, weights and data are read correctly. One pass each, nothing random.
+Versions and hardware: results/checkpoints.json.
 
     python benchmarks/checkpoints.py DATA resnet20=FILE resnet56=FILE [--device cuda] [--out FOLDER]
 """
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    torch.backends.cudnn.allow_tf32 = False  # float32 everywhere: the same answer on every device
+    torch.backends.cudnn.allow_tf32 = False  # float32 everywhere, for the same result on every device
     batches = aacp.Batches.of(aacp.load_data(f"cifar10:{options.data}").test, batch_size=500, device=options.device)
     rows = {}
     for checkpoint in options.checkpoints:

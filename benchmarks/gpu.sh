@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Everything that is measured on a GPU, in parts that take ten minutes at most; later parts use what earlier ones left.
+# All measurements on a GPU, in parts of at most ten minutes each; later parts use the results of earlier ones.
 #   bash benchmarks/gpu.sh PART FOLDER     with CIFAR-10 in ~/data/cifar10, checkpoints in data/small
-# Parts: tests speed estimate mobilenet search ranking latency prune recipes. All that a part leaves is
-# FOLDER/PART.tgz; if that file is in data/small when the part is run again, it goes on from there. Runs that are not
-# timed share the GPU better if `nvidia-cuda-mps-control -d` was called before.
+# Parts: tests speed estimate mobilenet search ranking latency prune recipes. The files of a part are packed into
+# FOLDER/PART.tgz; if that file is in data/small when the part is run again, it resumes from there. Runs that are not
+# timed share the GPU better after `nvidia-cuda-mps-control -d`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 part=$1 out=$HOME/measured/$1 data=$HOME/data/cifar10 weights=data/small/resnet56-4bfd9763.th
@@ -13,7 +13,7 @@ trap 'tar czf "$2/$part.tgz" --exclude "*.onnx" -C "$out" .' EXIT
 export PYTHONPATH=src PYTHONUNBUFFERED=1
 case $part in
 tests)
-    python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/gpu tests/estimate tests/train tests/data tests/latency ;;
+    python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/accelerate tests/graph tests/data tests/latency ;;
 speed)
     python benchmarks/train_speed.py --data "$data" --weights $weights --epochs 3 --out "$out/train_speed.json" \
         --way captured plain "captured, compiled" "captured, torch's norms" "captured, autocast weights" \
@@ -29,7 +29,7 @@ ranking)
     python benchmarks/psae_ranking.py resnet56 --weights $weights --data "cifar10:$data" --epochs 4 \
         --history benchmarks/results/psae_search_resnet56.json --out "$out" ;;
 latency)
-    # Batches that keep the GPU busy: one picture takes as long as its launches, whatever the widths.
+    # Large batches, because the time of one image is that of its kernel launches, whatever the widths.
     at="--device cuda --runtimes torch --learn 96 --seconds 0.15 --out $out"
     python benchmarks/latency_prediction.py --networks torchvision:mobilenet_v2 --batch 256 $at
     python benchmarks/latency_prediction.py --networks vgg16 --batch 512 $at
@@ -45,6 +45,6 @@ recipes)
     python benchmarks/train_recipes.py --data "$data" --weights $weights --at-once 3 --runs "$out/runs" \
         --out "$out/train_recipes.json" ;;
 *)
-    echo "There is no part $part. Choose one of those above."
+    echo "There is no part $part. Choose one of the parts listed at the top of this file."
     exit 2 ;;
 esac

@@ -1,4 +1,4 @@
-"""What the training benchmarks start from: a network cut uniformly to half its MACs, keeping the largest filters."""
+"""The start of the training benchmarks: a network cut uniformly to half its MACs, with its largest filters kept."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from aacp.search.seeds import largest
 from aacp.zoo.models import build_model, example_input
 from aacp.zoo.weights import load_weights
 
-# Channels come and go in so many: for VGG16 an eighth of its narrowest stage, as the paper's step would have it; the
-# narrow ResNets reach -50 % with all widths in proportion only if single channels may go.
+# The number of channels that are removed at once. For VGG16 it is an eighth of the narrowest stage, as in the paper.
+# The narrow ResNets reach -50 % with all widths in proportion only if single channels can be removed.
 STEPS = {"vgg16": 8}
 
 
 def pair(name: str, weights: Path | None, removed: float = 0.5) -> tuple[nn.Module, nn.Module, str]:
-    """The unpruned network, the one cut uniformly so that at least `removed` of its MACs go, and what was done."""
+    """The unpruned network, one cut uniformly by at least `removed` of its MACs, and a description of the cut."""
     torch.manual_seed(0)
     model = build_model(name).eval()
     if weights is not None:
@@ -40,7 +40,7 @@ def pair(name: str, weights: Path | None, removed: float = 0.5) -> tuple[nn.Modu
 
 
 def circumstances() -> dict[str, str]:
-    """The command, versions and hardware behind a result."""
+    """The command, the versions and the hardware of a result."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
     return {
         "command": " ".join(["python", *sys.argv]),

@@ -1,6 +1,6 @@
-"""Claim: killed at ten random moments, `aacp prune` on the digits ends with the bytes of the run that was left alone.
+"""Claim: killed at ten random moments, `aacp prune` on the digits ends with the same bytes as an uninterrupted run.
 
-Both runs have their own folder; the same command is given again after every kill -9. Numbers: results/kills.json.
+Each run has its own folder. After every kill -9 the same command is started again. Numbers: results/kills.json.
 
     python benchmarks/kills.py [--kills 10] [--seed 0] [--out FOLDER]
 """
@@ -34,7 +34,7 @@ def command(base: Path, folder: Path) -> list[str]:
 
 
 def run(line: list[str], seconds: float | None) -> bool:
-    """Whether it came to its end before it was killed."""
+    """Whether the command finished before it was killed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:
         subprocess.run(line, check=True, capture_output=True, env=environment, timeout=seconds)  # a timeout kills
@@ -60,9 +60,9 @@ def main() -> None:
         whole = time.perf_counter() - begun
         moments: list[float] = []
         while len(moments) < options.kills:
-            moment = generator.uniform(0.1, 0.3) * whole  # short lives: each goes on from the last
+            moment = generator.uniform(0.1, 0.3) * whole  # kill early, so that a run needs many starts
             if run(command(base, killed), moment):
-                break  # so much was left on disk that it came to its end
+                break  # enough was on disk for the command to finish
             moments.append(round(moment, 2))
             print(
                 f"killed after {moment:.1f} s; in the folder: {sorted(p.name for p in killed.glob('[!.]*'))}",

@@ -1,10 +1,11 @@
 """Claim: MobileNetV2 (224 px) cut to three limits at once, latency -40 % (ONNX Runtime, CPU, 2 threads), MACs -30 % and
 parameters -20 %, meets all three as the exported file, measured, with each of five seeds.
 
-A table is measured once; every seed searches anew with it and checks its candidates from end to end. There are no
-ImageNet pictures here: CIFAR-10 training pictures, enlarged, stand in, and the score is how much the pruned network's
-outputs are like the unpruned one's (the mean cosine). Nothing is trained: it changes no latency. The exported files are
-then timed once more, in turns with the original. Numbers, versions, hardware: results/latency_limits.json.
+A table is measured once; the search of every seed uses it and measures its candidates end to end. Enlarged CIFAR-10
+training images replace those of ImageNet, which are not available here, and the score is the mean cosine similarity
+between the outputs of the pruned and the unpruned network. Nothing is trained, since training does not change the
+latency. The exported files are then timed once more, in turns with the original. Numbers, versions, hardware:
+results/latency_limits.json.
 
     python benchmarks/latency_limits.py --weights FILE --data CIFAR10 [--seeds 5] [--evaluations 40] [--out FOLDER]
 """
@@ -34,7 +35,7 @@ MODEL = "torchvision:mobilenet_v2"
 
 
 def pictures(model: torch.nn.Module, path: str, count: int) -> list[TensorDataset]:
-    """Three parts of enlarged training pictures, with the outputs of the unpruned network."""
+    """Three parts of enlarged training images, with the outputs of the unpruned network as targets."""
     source = next(
         aacp.Batches.of(aacp.load_data(f"cifar10:{path}").train, images=3 * count, batch_size=3 * count).inputs()
     )
@@ -52,7 +53,7 @@ def macs_of(network: torch.nn.Module) -> int:
 
 
 def shares(folder: Path, model: torch.nn.Module, threads: int) -> dict[str, Any]:
-    """What the exported file has of the original's, counted and timed without the pipeline's own records."""
+    """The costs of the exported file as shares of the original's, counted and timed without the pipeline's records."""
     pruned, original = folder / "pruned.onnx", folder / "original.onnx"
     timed = aacp.time_networks(
         {"original": original, "pruned": pruned},
@@ -60,7 +61,7 @@ def shares(folder: Path, model: torch.nn.Module, threads: int) -> dict[str, Any]
         aacp.Deployment(threads=threads),
         turns=40,
     )
-    latency = aacp.speedup(timed["pruned"], timed["original"])  # how many times as long the pruned one takes
+    latency = aacp.speedup(timed["pruned"], timed["original"])  # the pruned network's time as a share of the original's
     network = aacp.load(folder)
     counts = {
         "macs": macs_of(network) / macs_of(model),

@@ -1,11 +1,11 @@
 """Claim: a latency table predicts the seconds of structures it has not seen within about 3 % at the median on ResNet20,
-VGG16 (32 px) and MobileNetV2 (224 px), in torch and in ONNX Runtime on a CPU and in torch on a GPU that is kept busy,
+VGG16 (32 px) and MobileNetV2 (224 px), in torch and in ONNX Runtime on a CPU and in torch on a GPU with large batches,
 with a rank correlation of at least 0.95 (MobileNetV2 in torch: with --seconds 2; on the GPU: as in gpu.sh).
 
-A table is measured (48 structures to learn from, 10 to judge itself by), then 30 more structures of the space of step
-1/8, random ones at 10 to 80 % fewer MACs, are measured end to end, each in turns with the unpruned network. Compared
-are predicted and measured seconds, both relative to the unpruned network. With --draw even, every width is drawn by
-itself: such structures are much alike in what they cost. Numbers, versions: results/latency_prediction_*.json.
+A table is measured (48 structures to fit it, 10 to measure its error). Then 30 more random structures of the space of
+step 1/8, with 10 to 80 % fewer MACs, are measured end to end, each in turns with the unpruned network. Predicted and
+measured seconds are compared, both relative to the unpruned network. With --draw even, every width is drawn
+independently; such structures differ little in their costs. Numbers, versions: results/latency_prediction_*.json.
 
     python benchmarks/latency_prediction.py [--networks resnet20 ...] [--runtimes torch onnxruntime] [--device cpu]
         [--batch 1] [--threads 2] [--learn 48] [--structures 30] [--draw budgets] [--seconds 1]
@@ -36,7 +36,7 @@ NETWORKS = {"resnet20": (1, 3, 32, 32), "torchvision:mobilenet_v2": (1, 3, 224, 
 
 
 def drawn(graph: aacp.ChannelGraph, space: aacp.SearchSpace, options: argparse.Namespace) -> list[aacp.Structure]:
-    """The structures that a table is judged by."""
+    """The structures that a table is tested with."""
     generator = np.random.default_rng(2026)
     if options.draw == "even":
         return [space.sample(generator) for _ in range(options.structures)]
@@ -50,7 +50,7 @@ def drawn(graph: aacp.ChannelGraph, space: aacp.SearchSpace, options: argparse.N
 
 
 def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One network in one runtime: its table, and how the table does on fresh structures."""
+    """One network in one runtime: its table, and the error of the table on new structures."""
     start = time.perf_counter()
     torch.manual_seed(0)
     model = aacp.build_model(name).eval()
@@ -77,9 +77,9 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     print(
         f"  unpruned {1e3 * table.reference:.3g} ms, structures from {measured.min():.2f} to {measured.max():.2f} of it"
     )
-    print(f"  the table itself says: {table.error}")
+    print(f"  the table's own error: {table.error}")
     print(f"  {1e3 * pricing:.1f} ms to predict 1,000 structures")
-    print(f"  {measured_after:.0f} s for the table, {seconds:.0f} s in all", flush=True)
+    print(f"  {measured_after:.0f} s for the table, {seconds:.0f} s in total", flush=True)
     return {
         "network": name,
         "draw": options.draw,
@@ -110,11 +110,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--learn", type=int, default=48, help="structures that the table is made of")
+    parser.add_argument("--learn", type=int, default=48, help="structures that the table is fitted to")
     parser.add_argument("--structures", type=int, default=30)
     parser.add_argument("--draw", choices=["budgets", "even"], default="budgets")
     parser.add_argument(
-        "--tables", type=Path, help="folder to keep the tables in, from which an interrupted one goes on"
+        "--tables", type=Path, help="folder of the tables; an interrupted measurement is resumed from it"
     )
     parser.add_argument("--seconds", type=float, default=1.0, help="for each structure")
     parser.add_argument("--step", type=float, default=1 / 8)

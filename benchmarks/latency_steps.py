@@ -1,8 +1,8 @@
-"""Claim: at the same MACs, widths at the steps that timing discovers are faster than any that come.
+"""Claim: at the same MACs, widths at the steps found by timing are faster than arbitrary widths.
 
-Structures with the given share of the MACs are drawn twice: from the space of single channels (what a search that only
-knows MACs may deliver), and from the space of the discovered steps; both rescaled to use the same MACs up. Each pair is
-measured end to end, as the file or module that would be delivered, in turns with the original.
+Structures with the given share of the MACs are drawn from two spaces: that of single channels, from which a search with
+a limit on MACs may deliver, and that of the discovered steps. Both are rescaled to use the whole budget of MACs. Each
+pair is measured end to end, as the file or module that would be delivered, in turns with the original.
 Numbers, versions, hardware: results/latency_steps.json.
 
     python benchmarks/latency_steps.py [--networks resnet20 ...] [--runtimes torch onnxruntime] [--pairs 5]
@@ -29,13 +29,13 @@ from latency_prediction import NETWORKS
 
 
 def drawn(space: aacp.SearchSpace, budget: aacp.Budget, count: int) -> list[aacp.Structure]:
-    """Structures that use the budget up."""
+    """Structures that use the whole budget."""
     generator = np.random.default_rng(0)
     return [aacp.rescale(np.asarray(space.sample(generator)), space, budget, generator) for _ in range(count)]
 
 
 def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One network in one runtime: structures of both kinds, in turns."""
+    """One network in one runtime: structures of both kinds, timed in turns."""
     start = time.perf_counter()
     torch.manual_seed(0)
     model = aacp.build_model(name).eval()

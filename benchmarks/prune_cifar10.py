@@ -1,12 +1,12 @@
 """ResNet56 of the public checkpoint (93.39 %) at -50 % MACs on CIFAR-10: 93.84 ± 0.02 % after 100 epochs.
 
-The goal is above 93.77 %, the best published at about this cut. Uniform widths come to 93.82 ± 0.04 %: after so long a
-training the widths make no difference. After 10 epochs they do (93.28 against 92.66 %), and more so at -70 %.
+The goal is more than 93.77 %, the best published result at about this cut. Uniform widths reach 93.82 ± 0.04 %: after a
+training this long the widths make no difference. After 10 epochs they do (93.28 and 92.66 %), and more so at -70 %.
 
 Each row is one `aacp prune` command, from the checkpoint to the exported network: 400 evaluations and fine-tuning on
-all training pictures, and uniform widths trained the same way beside it. Reported is the test accuracy of the last
-epoch, seed by seed; neither search nor training sees the test pictures. What the runs leave (request, structure,
-history, training log, evaluation) is copied beside the result. The same command again goes on where it was stopped.
+all training images; uniform widths are trained in the same way for comparison. The result is the test accuracy of the
+last epoch of each seed; neither search nor training uses the test images. The files of the runs (request, structure,
+history, training log, evaluation) are copied beside the result. The same command resumes an interrupted benchmark.
 
     python benchmarks/prune_cifar10.py --weights FILE --data FOLDER [--rate 0.5] [--epochs 100] [--recipe NAME]
         [--seeds 0 1] [--at-once 3] [--out FOLDER]
@@ -50,7 +50,7 @@ def command(options: argparse.Namespace, method: str, seed: int) -> list[str]:
 
 def run(options: argparse.Namespace, method: str, seed: int) -> dict[str, Any]:
     line, begun = command(options, method, seed), time.perf_counter()
-    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more would wait for each other
+    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
     found = subprocess.run(line, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": str(threads)})
     if found.returncode:
         sys.exit(f"{' '.join(line)}\n{found.stderr[-2000:]}")
@@ -66,10 +66,10 @@ def keep(options: argparse.Namespace, place: Path, method: str, seed: int) -> No
 
 
 def show(place: Path) -> None:
-    """What the runs that are kept in a folder came to."""
+    """The results of the runs in a folder."""
     for method in METHODS:
         found = [json.loads(path.read_text()) for path in sorted(place.glob(f"{method}-*/evaluation.json"))]
-        scores = [100 * Decimal(str(evaluation["after"]["test"])) for evaluation in found]  # so that halves are halves
+        scores = [100 * Decimal(str(evaluation["after"]["test"])) for evaluation in found]  # Decimal keeps halves exact
         spread = f" ± {stdev(scores):.2f}" if len(scores) > 1 else ""
         each = ", ".join(f"{score:.2f}" for score in scores)
         print(f"{method}: {mean(scores):.2f}{spread} % ({each})" if scores else f"{method}: no run")

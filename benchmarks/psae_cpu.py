@@ -1,7 +1,8 @@
-"""Claim: on a CPU, scoring a structure of ResNet20 costs at most 1.15 times a forward of the cut network (median).
+"""Claim: on a CPU, scoring a structure of ResNet20 takes at most 1.15 times a forward pass of the cut network (median).
 
-The forward goes over the same images, 1,024 to recalibrate and 1,024 to score, of the network that was cut beforehand.
-Both take turns over 12 structures at -50 % MACs; medians of the ratios. Numbers, versions: results/psae_cpu.json.
+The forward pass is that of the network that was cut beforehand, over the same images: 1,024 to recalibrate and 1,024 to
+score. Both are timed in turns on 12 structures at -50 % MACs; the result is the median of the ratios. Numbers,
+versions: results/psae_cpu.json.
 
     python benchmarks/psae_cpu.py --weights FILE --data cifar10:PATH [--network resnet20] [--out FOLDER]
 """
@@ -55,10 +56,10 @@ def main() -> None:
         start = time.perf_counter()
         score = estimate(structure)
         rows.append({"score": score, "estimate": time.perf_counter() - start, "forward": plain})
-    rows = rows[1:]  # the first warms up
+    rows = rows[1:]  # the first is a warm-up
     ratios = [row["estimate"] / row["forward"] for row in rows]
     print(
-        f"{options.network}: {statistics.median(row['estimate'] for row in rows):.2f} s an estimate, "
+        f"{options.network}: {statistics.median(row['estimate'] for row in rows):.2f} s per estimate, "
         f"{statistics.median(ratios):.3f} times a plain forward (from {min(ratios):.3f} to {max(ratios):.3f})"
     )
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))

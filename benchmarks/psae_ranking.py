@@ -1,8 +1,8 @@
 """Claim: PSAE ranks 12 structures of ResNet56 at -50 % MACs as fine-tuning does, with a Spearman correlation above 0.9.
 
-The structures are spread evenly over the range of estimates that a search meets (history of psae_search.py, or random
-ones); each is fine-tuned for a few epochs on the training images without the hold-out, and scored on the test images,
-which neither estimate nor training has seen. Numbers, versions: results/psae_ranking_*.json.
+The structures are spread evenly over the range of estimates in a search (the history of psae_search.py, or random
+structures). Each is fine-tuned for a few epochs on the training images without the hold-out, and scored on the test
+images, which neither the estimate nor the training has used. Numbers, versions: results/psae_ranking_*.json.
 
     python benchmarks/psae_ranking.py resnet56 --weights FILE --data cifar10:PATH --history psae_search_resnet56.json
 """
@@ -25,7 +25,7 @@ from psae_speed import structures_of
 
 
 def spread(options: argparse.Namespace, graph: aacp.ChannelGraph) -> list[list[int]]:
-    """Structures at even steps of estimated score, from the worst met to the best."""
+    """Structures at even steps of the estimated score, from the lowest to the highest."""
     if options.history is None:
         return [list(structure) for structure in structures_of(graph, options.rate, options.structures)]
     rows = json.loads(options.history.read_text())["rows"]

@@ -1,4 +1,4 @@
-"""Claim: on the real estimator the default searcher is ahead of the paper's at every budget (ResNet56, -50 % MACs).
+"""Claim: with the real estimator the default search is better than the paper's at every budget (ResNet56, -50 % MACs).
 
 Estimated accuracy of the best structure after 10, 50, 100 and 200 evaluations, 4,096 images to recalibrate and 5,000
 to score, both from the training data. Numbers, versions, seeds: results/psae_search_*.json.

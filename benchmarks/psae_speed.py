@@ -1,7 +1,7 @@
 """Claim: on an H200, 1,000 structures of ResNet56 at -50 % MACs are scored in 24 s, all warm-up included.
 
-4,096 images to recalibrate, 5,000 to score, beside the eager reference in single precision on the first 100
-structures, in the same run, with the rank correlation between the two. Numbers, versions: results/psae_speed_*.json.
+4,096 images to recalibrate, 5,000 to score. The same run also times the eager reference in single precision on the
+first 100 structures, and computes the rank correlation between the two. Numbers, versions: results/psae_speed_*.json.
 
     python benchmarks/psae_speed.py resnet56 --weights FILE --data cifar10:PATH [--device cuda] [--out FOLDER]
     python benchmarks/psae_speed.py torchvision:mobilenet_v2 --weights FILE --data noise:224
@@ -28,7 +28,7 @@ from aacp.runs.provenance import Provenance
 
 
 def structures_of(graph: aacp.ChannelGraph, rate: float, count: int) -> list[aacp.Structure]:
-    """Different random structures that use the budget up."""
+    """Different random structures that use the whole budget."""
     space, generator = aacp.SearchSpace(graph), np.random.default_rng(0)
     budget = aacp.Budget(aacp.Limit(aacp.macs(graph), pruning_rate=rate))
     found: dict[aacp.Structure, None] = {}
@@ -47,7 +47,7 @@ def images_of(options: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def smooth_noise(options: argparse.Namespace, size: int) -> tuple[Any, Any]:
-    """Images where there is no data set; the targets are the outputs of the full network."""
+    """Random images in place of a data set; the targets are the outputs of the unpruned network."""
     count = options.calibration + options.holdout
     coarse = torch.randn(count, 3, 7, 7, generator=torch.Generator().manual_seed(0)).split(500)
     inputs = torch.cat([F.interpolate(part, size=size, mode="bilinear") for part in coarse])
@@ -59,7 +59,7 @@ def smooth_noise(options: argparse.Namespace, size: int) -> tuple[Any, Any]:
 
 
 def likeness(network: torch.nn.Module, batches: aacp.Batches) -> float:
-    """Mean cosine between the outputs of a network and those of the full one."""
+    """The mean cosine similarity between the outputs of a network and those of the unpruned one."""
     with torch.no_grad():
         values = [F.cosine_similarity(network(inputs), outputs) for inputs, outputs in batches]
     return float(torch.cat(values).mean())
@@ -68,7 +68,7 @@ def likeness(network: torch.nn.Module, batches: aacp.Batches) -> float:
 def measure(
     options: argparse.Namespace, label: str, structures: list[aacp.Structure], execution: Any
 ) -> dict[str, Any]:
-    """Seconds from nothing to the last score."""
+    """The seconds from the construction of the estimator to the last score."""
     start = time.perf_counter()
     inheritance = aacp.Inheritance(options.model, options.graph, options.calibration_images, device=options.device)
     estimate = aacp.PSAE(inheritance, options.holdout_images, score=options.score, execution=execution)
@@ -114,7 +114,7 @@ def main() -> None:
     else:
         options.calibration_images, options.holdout_images = images_of(options)
         options.score = aacp.accuracy
-    torch.ones(1, device=options.device)  # the driver starts before the clock does
+    torch.ones(1, device=options.device)  # starts the driver before the time is measured
     few = structures[: options.reference]
     rows = {
         "masked": measure(options, "masked", structures, "masked"),

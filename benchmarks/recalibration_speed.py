@@ -28,7 +28,7 @@ from aacp.runs.provenance import Provenance
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until the device has finished what was started."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,4 +1,4 @@
-"""Claim: at 200 evaluations the default search is ahead of the paper's and of every rival on each family of problems.
+"""Claim: at 200 evaluations the default search is better than the paper's and every rival on each family of problems.
 
 Regret in points after 100 / 200 evaluations, mean of 50 problems (spread, hardware and versions: results/search_*.md):
 additive 1.05 / 0.81 (paper 8.03 / 6.37, best rival 1.43 at 200), neighbour-coupled 1.39 / 0.74 (paper 23.25 / 21.46,

@@ -1,4 +1,4 @@
-"""How long the digits take: claimed at least 97 % on the test split in under 60 s on 2 cores, from fresh weights.
+"""Claim: training on the digits from new weights reaches at least 97 % test accuracy in under 60 s on 2 cores.
 
 python benchmarks/train_digits.py [--seeds 0 1 2 3 4]
 """

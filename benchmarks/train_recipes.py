@@ -1,7 +1,7 @@
-"""What 30 epochs of our recipe and of the paper's give back to ResNet56 cut uniformly to -50 %, same start, 3 seeds.
+"""ResNet56 cut uniformly to -50 % MACs: 30 epochs of aacp's recipe and of the paper's, from the same start, 3 seeds.
 
-Test accuracy of the last epoch, mean and spread. Every run has its folder: the same command goes on where it stopped,
-several at a time share the GPU.
+Test accuracy of the last epoch, mean and spread. Every run has its folder, from which the same command resumes it.
+Several runs share the GPU.
 
     python benchmarks/train_recipes.py --data PATH --weights resnet56.th [--recipe ours paper ...] [--seeds 0 1 2]
         [--at-once 3]
@@ -29,7 +29,7 @@ from halving import circumstances, pair
 RECIPES = {
     "ours": FINETUNE,
     "paper": CIFAR10_FINETUNE,
-    # One thing changed at a time: what is worth keeping in ours.
+    # Each of these changes one setting of "ours" or of "paper", or combines such changes.
     "ours, smoothed labels": replace(FINETUNE, label_smoothing=0.1),
     "ours, averaged": replace(FINETUNE, average=0.998),
     "ours, mixed": replace(FINETUNE, mixing=1.0),
@@ -64,7 +64,7 @@ def place_of(options: argparse.Namespace, name: str, seed: int) -> Path:
 
 
 def run_all(options: argparse.Namespace) -> None:
-    """The runs that have no result yet, so many at a time."""
+    """Run everything that has no result yet, `--at-once` runs at a time."""
     wanted = [(name, seed) for seed in options.seeds for name in options.recipe]
     waiting = [one for one in wanted if not (place_of(options, *one) / "result.json").exists()]
     running: list[subprocess.Popen[bytes]] = []
@@ -81,7 +81,7 @@ def run_all(options: argparse.Namespace) -> None:
 
 
 def summarise(options: argparse.Namespace) -> list[dict[str, object]]:
-    """Everything that has a result, written and grouped by recipe."""
+    """Write all results, grouped by recipe."""
     files = sorted(Path(options.runs).glob(f"*-{options.epochs}-*/result.json"))
     results = [json.loads(path.read_text()) for path in files]
     rows: list[dict[str, object]] = []
@@ -105,9 +105,9 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--at-once", type=int, default=3)
-    parser.add_argument("--runs", type=Path, default=Path("runs/train_recipes"), help="where runs keep their state")
+    parser.add_argument("--runs", type=Path, default=Path("runs/train_recipes"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "train_recipes.json")
-    parser.add_argument("--smoke", action="store_true", help="on a CPU with the digits, to see that it runs")
+    parser.add_argument("--smoke", action="store_true", help="a short test on a CPU with the digits")
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:

@@ -1,10 +1,10 @@
-"""How long an epoch of fine-tuning takes: claimed about 2.0 s for ResNet56 at -50 %, at most 1.5 s for VGG16, on H200.
+"""Claim: on an H200, an epoch of fine-tuning takes about 2.0 s for ResNet56 at -50 %, and at most 1.5 s for VGG16.
 
 50,000 CIFAR-10 images, batch 128, distillation from the unpruned network. The captured update is compared with a plain
-loop that has the same data on the GPU and bf16, for some epochs each (--epochs) after a warm-up.
+loop in bf16 with the same data on the GPU. Each is timed for some epochs (--epochs) after a warm-up.
 
 python benchmarks/train_speed.py --data PATH --weights resnet56.th [--network resnet56 --way captured ...] [--smoke]
-python benchmarks/train_speed.py ... --epochs 0      which kernels the time goes to, in place of a result
+python benchmarks/train_speed.py ... --epochs 0      lists the slowest kernels instead
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from aacp.train.sources import source_of
 from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
-# "captured" is what `fit` does on a GPU; the others change one thing each, to measure what it is worth.
+# "captured" is what `fit` does on a GPU; each of the others changes one thing, to measure its effect.
 WAYS = (
     "captured",
     "plain",
@@ -102,7 +102,7 @@ def epochs_of(
 
 
 def show_kernels(session: Session, source: DeviceBatches, steps: int = 20) -> None:
-    """Which kernels some steps spend their time in."""
+    """Print the kernels that take most of the time of some steps."""
     with torch.profiler.profile() as profile:
         for _, (inputs, targets) in zip(range(steps), source.epoch(0), strict=False):
             session.update(inputs, targets, 0.0)
@@ -113,7 +113,7 @@ def show_kernels(session: Session, source: DeviceBatches, steps: int = 20) -> No
 def plain(
     student: nn.Module, teacher: nn.Module, source: DeviceBatches, recipe: Recipe, device: torch.device, epochs: int
 ) -> list[float]:
-    """A usual training loop: autocast, torch's own SGD, one step after the other."""
+    """A common training loop: autocast, torch's SGD, one step after the other."""
     student.to(device).train()
     teacher = copy.deepcopy(teacher).to(device).eval()
     optimiser = torch.optim.SGD(
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--way", nargs="+", default=["captured", "plain"], choices=WAYS)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "train_speed.json")
-    parser.add_argument("--smoke", action="store_true", help="a minute on a CPU with the digits, to see that it runs")
+    parser.add_argument("--smoke", action="store_true", help="a short test of about a minute on a CPU with the digits")
     options = parser.parse_args()
     recipe, networks = replace(FINETUNE, batch_size=128), options.network
     images = load_data("digits" if options.smoke else f"cifar10:{options.data}", holdout=0.0).train
@@ -173,7 +173,7 @@ def main() -> None:
             print(f"{description}: {way}", flush=True)
             try:
                 seconds = seconds_of(way, student, teacher, images, recipe, options.epochs)
-            except Exception as error:  # a way that fails must not end the others
+            except Exception as error:  # the other ways are still measured
                 print(f"    failed: {type(error).__name__}: {error}", flush=True)
                 continue
             if not seconds:

@@ -1,10 +1,10 @@
-"""Claim: a search that knows the candidates of two others is after 30 evaluations within 0.2 points of a search
-that knows nothing after 100.
+"""Claim: a search that reuses the candidates of two others is, after 30 evaluations, within 0.2 points of a search
+without them after 100.
 
 Synthetic problems of three families over the costs of VGG16, ResNet56 and ResNet110 in turn, 12 seeds each. Two
-searches of 60 evaluations, at -35 % and -65 % MACs, are known; the third is at -50 % and either knows them ("taught")
-or not ("fresh"). The numbers are the true accuracy of the recommended structure, in per cent.
-Raw numbers and versions: results/transfer.json.
+searches of 60 evaluations run at -35 % and -65 % MACs. The third, at -50 %, either starts with their candidates
+("taught") or without them ("fresh"). The numbers are the true accuracy of the recommended structure, in per cent.
+Raw numbers and versions: results/transfer.json, measured when this script was called lessons.py.
 
     python benchmarks/transfer.py [--seeds 12] [--out FOLDER]
 """
@@ -31,7 +31,7 @@ Rows = dict[str, list[list[float]]]
 
 
 def problem_of(family: str, seed: int, rate: float) -> Problem:
-    """The damage of a seed under a budget; networks change from seed to seed as in `aacp bench search`."""
+    """The problem of a seed under a budget; seeds alternate between networks, as in `aacp bench search`."""
     return pruning_problem(family, NETWORKS[seed % len(NETWORKS)], seed, rate)
 
 
@@ -53,7 +53,7 @@ def scores(problem: Problem, seed: int, known: History) -> list[float]:
 
 
 def measured(family: str, seeds: int) -> Rows:
-    """A row per seed and a column per mark, of fresh and of taught searches."""
+    """One row per seed and one column per mark, for fresh and for taught searches."""
     rows: Rows = {"fresh": [], "taught": []}
     for seed in range(seeds):
         problem = problem_of(family, seed, 0.5)
@@ -64,7 +64,7 @@ def measured(family: str, seeds: int) -> Rows:
 
 
 def table(found: dict[str, Rows]) -> str:
-    """Means over seeds; the last column is the paired difference that the claim is about, with its standard error."""
+    """The means over seeds; the last column is the paired difference of the claim, with its standard error."""
     lines = ["| damage | search | " + " | ".join(f"after {mark}" for mark in MARKS) + " | at 30, less fresh at 100 |"]
     lines.append("|---" * (3 + len(MARKS)) + "|")
     for family, rows in found.items():

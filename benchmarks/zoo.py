@@ -1,11 +1,11 @@
-"""The tracer on many networks: which pass, how much of them is free to prune, how long it takes.
+"""Trace many networks: which ones pass, the share of channels that can be pruned, and the seconds it takes.
 
     python benchmarks/zoo.py [--out benchmarks/results/zoo.json] [--only NAME ...]
 
 The names of the networks are in benchmarks/zoo.txt.
 
 A network passes if every free group is cut to about half and the smaller network runs, keeps its output shape, and
-equals the masked original: within 1e-5 of the output's scale in float32 or, where rounding leaves that open, within
+equals the masked original: within 1e-5 of the output's scale in float32 or, if rounding errors are larger, within
 1e-9 in float64. MACs and parameters, before and after, must equal torch's own count.
 """
 

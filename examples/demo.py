@@ -1,6 +1,6 @@
-"""What `make demo` shows: a small ResNet trained on the digits, pruned to half its MACs, and what became of it.
+"""The program behind `make demo`: train a small ResNet on digits, prune half of its MACs, and print the result.
 
-python examples/demo.py [FOLDER]    # runs/demo by default; the same command again goes on where it was stopped
+python examples/demo.py [FOLDER]    # runs/demo by default; the same command resumes an interrupted run
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from aacp.train.recipe import DIGITS
 
 
 def main() -> None:
-    begun, folder = time.perf_counter(), Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    begun = time.perf_counter()
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
+    torch.set_num_threads(1)  # a network this small is not faster with more
     data = aacp.load_data("digits")
     print(data)
 
@@ -32,12 +33,12 @@ def main() -> None:
         recipe=replace(DIGITS.scaled(30), lr=0.03, distillation=0.5),
         calibration_images=1024,
     )
-    budget = {"macs": 0.5, "params": 1 / 3}  # shares to remove; both limits will hold
-    print("pruning it: the search, the fine-tuning and the export take about a minute")
+    budget = {"macs": 0.5, "params": 1 / 3}  # the shares to remove; both limits hold in the result
+    print("pruning: the search, the fine-tuning and the export take about a minute")
     pruned = aacp.prune(model, data, budget, folder / "pruned", plan=plan, name="digits_resnet")
 
     print(f"\n{pruned}")
-    print(f"{time.perf_counter() - begun:.0f} s in all")
+    print(f"{time.perf_counter() - begun:.0f} s in total")
 
 
 if __name__ == "__main__":

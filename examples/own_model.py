@@ -1,9 +1,9 @@
-"""Your own network and your own loaders, pruned to half its MACs and within a size of file.
+"""Prune your own network with your own loaders: half of its MACs, and a limit on the size of its weights.
 
     python examples/own_model.py [FOLDER]    # runs/own_model by default; about half a minute on one core
 
-It ends where an application begins: the pruned weights are loaded into the class of the original. The same from the
-command line, in this folder, with the functions below by their names (the weights are those that the example left):
+At the end the pruned weights are loaded into the original class, as an application would do. The command line does the
+same in this folder with the functions below, named by their module (the weights are those that the example has saved):
 
     aacp prune own_model:Net --weights runs/own_model/base/weights.safetensors --data own_model:loaders \
         --prune-macs 0.5 --max-size 25kB --evaluations 30 --epochs 5 --run runs/own_model_again
@@ -25,7 +25,7 @@ CLASSES, SIZE = 4, 16
 
 
 class Net(nn.Module):
-    """A residual block between two convolutions; any network that torch.export follows will do."""
+    """A residual block between two convolutions; any network that torch.export can follow works."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 
 def stripes(count: int, seed: int) -> TensorDataset:
-    """Pictures of stripes in one of four directions, under noise."""
+    """Noisy images of stripes in one of four directions."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES, (count,), generator=generator)
     angles, phases = labels * torch.pi / CLASSES, 6.28 * torch.rand(count, generator=generator)
@@ -53,20 +53,20 @@ def stripes(count: int, seed: int) -> TensorDataset:
 
 
 def loaders() -> tuple[DataLoader[tuple[Tensor, ...]], DataLoader[tuple[Tensor, ...]]]:
-    """What to train on and what to test on; a hold-out for the search is taken from the first."""
+    """Loaders of training and test data; the hold-out for the search is taken from the training data."""
     return DataLoader(stripes(960, seed=0), batch_size=32, shuffle=True), DataLoader(stripes(400, seed=1), 100)
 
 
 def main(folder: str | Path = "runs/own_model", epochs: int = 5, evaluations: int = 30) -> aacp.Pruned:
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # a network this small is not faster with more
     data = aacp.Data.of(*loaders(), holdout=0.2, name="own_model:loaders")
     recipe = aacp.Recipe(epochs=epochs, batch_size=32, lr=0.05, nesterov=True, weight_decay=5e-4)
     torch.manual_seed(0)
     model = Net()
-    aacp.fit(model, data, recipe, folder=Path(folder) / "base")  # or bring a trained one
+    aacp.fit(model, data, recipe, folder=Path(folder) / "base")  # or use a network that is already trained
 
     plan = aacp.Plan(evaluations=evaluations, recipe=replace(recipe, lr=0.02, distillation=0.5))
-    budget = {"macs": 0.5, "weight_bytes": "25kB"}  # a share to remove, and a most to keep
+    budget = {"macs": 0.5, "weight_bytes": "25kB"}  # a share to remove, and the largest size allowed
     pruned = aacp.prune(model, data, budget, Path(folder) / "pruned", plan=plan)
     print(pruned)
 

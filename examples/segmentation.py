@@ -1,8 +1,8 @@
-"""A small U-Net on pictures of shapes, judged by mean IoU instead of accuracy and trained with a loss of its own.
+"""Prune a small U-Net on images of shapes, scored by mean IoU instead of accuracy and trained with its own loss.
 
     python examples/segmentation.py [FOLDER]    # runs/segmentation by default; under a minute on one core
 
-The same from the command line, in this folder:
+The same on the command line, in this folder:
 
     aacp prune segmentation:UNet --weights runs/segmentation/base/weights.safetensors --data segmentation:pictures \
         --metric segmentation:mean_iou --loss segmentation:loss --prune-macs 0.5 --evaluations 20 --epochs 5 \
@@ -30,7 +30,7 @@ def block(channels: int, width: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Two levels down, two up; what goes across is concatenated, and its channels are pruned on both sides."""
+    """Two levels down and two up. The skip connections are concatenated; their channels are pruned at both ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class UNet(nn.Module):
 
 
 def shapes(count: int, seed: int) -> TensorDataset:
-    """Noisy pictures with a disc and a square each, and which pixel belongs to what."""
+    """Noisy images with a disc and a square each, and the class of every pixel."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
     centres = torch.randint(6, SIZE - 6, (count, 2, 2, 1, 1), generator=generator)
@@ -61,12 +61,12 @@ def shapes(count: int, seed: int) -> TensorDataset:
 
 
 def pictures() -> tuple[TensorDataset, TensorDataset]:
-    """What to train on and what to test on."""
+    """Training and test data."""
     return shapes(320, seed=0), shapes(120, seed=1)
 
 
 def mean_iou(network: nn.Module, batches: aacp.Batches) -> float:
-    """The share that what is found and what is there have in common, mean over classes: more is better."""
+    """Intersection over union of predicted and true pixels, averaged over classes; higher is better."""
     common, either = torch.zeros(CLASSES), torch.zeros(CLASSES)
     with torch.no_grad():
         for inputs, labels in batches:
@@ -79,7 +79,7 @@ def mean_iou(network: nn.Module, batches: aacp.Batches) -> float:
 
 
 def loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of pixels, in which shapes weigh more than the background."""
+    """Cross-entropy of the pixels, with a larger weight for shapes than for the background."""
     return F.cross_entropy(outputs, labels, weight=torch.tensor([0.5, 1.0, 1.0], device=outputs.device))
 
 
@@ -91,7 +91,7 @@ def main(folder: str | Path = "runs/segmentation", epochs: int = 5, evaluations:
     model = UNet()
     aacp.fit(model, data, recipe, loss=loss, score=mean_iou, folder=Path(folder) / "base")
 
-    # The teacher's half of the loss compares the classes of every pixel, with those of the unpruned network.
+    # The distillation half of the loss compares the class probabilities of every pixel with the unpruned network's.
     plan = aacp.Plan(evaluations=evaluations, recipe=replace(recipe, lr=0.05, distillation=0.5))
     place = Path(folder) / "pruned"
     pruned = aacp.prune(model, data, {"macs": 0.5}, place, plan=plan, score=mean_iou, loss=loss)

@@ -1,9 +1,9 @@
-"""A torchvision network with a loader of your own: ResNet18 on small pictures, a third fewer MACs and parameters.
+"""Prune a torchvision network with your own loader: ResNet18 on small images, a third fewer MACs and parameters.
 
     python examples/torchvision_network.py [FOLDER]    # runs/torchvision by default; under a minute on one core
 
-The weights are random and hardly trained, so that nothing needs to be downloaded: it shows the way, not a result. With
-weights that you have, it is one command, in this folder:
+The weights are trained only briefly, so that nothing has to be downloaded: this shows how it works, and its accuracy is
+not a result. With trained weights it is one command:
 
     aacp prune torchvision:resnet18 --weights resnet18.pth --data imagefolder:/data/imagenet --prune-macs 0.33
 """
@@ -24,7 +24,7 @@ SIZE = 32
 
 
 class Blobs(Dataset[tuple[Tensor, int]]):
-    """Pictures with a bright blob in one of four corners, drawn when they are asked for."""
+    """Images with a bright blob in one of four corners, drawn when they are read."""
 
     classes = ("upper left", "upper right", "lower left", "lower right")
 
@@ -46,7 +46,7 @@ class Blobs(Dataset[tuple[Tensor, int]]):
 
 
 def build() -> nn.Module:
-    """ResNet18 with four classes; aacp.build_model also finds torchvision beside a CPU-only torch."""
+    """ResNet18 with four classes; aacp.build_model also imports torchvision if torch is a CPU-only build."""
     model = aacp.build_model("torchvision:resnet18")
     model.fc = nn.Linear(512, len(Blobs.classes))
     return model
@@ -65,7 +65,7 @@ def main(folder: str | Path = "runs/torchvision", epochs: int = 3, evaluations: 
     aacp.fit(model, data, recipe, folder=Path(folder) / "base")
 
     plan = aacp.Plan(
-        pruning_step=8,  # widths in multiples of eight, which hardware likes
+        pruning_step=8,  # widths in multiples of eight, which suit most hardware
         evaluations=evaluations,
         recipe=replace(recipe, lr=0.01, distillation=0.5),
         calibration_images=64,

@@ -1,4 +1,4 @@
-"""What every test needs: torchvision importable beside a CPU-only torch, and one thread per worker."""
+"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, and sets one thread per worker."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, forked from a clean one: torch is imported once, not by each of them."""
+"""Commands in processes that are forked from a clean one, so that torch is imported only once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain of convolutions as plain data, and a machine on which the seconds of everything are known."""
+"""A chain of convolutions as plain data, and a simulated machine with known times."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import aacp
-from aacp.channels import ChannelGraph, Member, from_runs, to_runs
+from aacp.channels import ChannelGraph, Member
 
 BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # time limits do not hold there
 
@@ -46,7 +46,7 @@ def test_lane_sizes_count_what_the_masks_keep(graph: ChannelGraph) -> None:
         ([3], "2 counts, but got 1"),
         ([0, 3], "between 1 and 8"),
         ([9, 3], "between 1 and 8"),
-        ([[1, 1], 3], "different channels"),
+        ([[1, 1], 3], "different units"),
         ([[-1], 3], "between 1 and 8"),
         ([[True] * 7, 3], "has shape"),
         ({"nonsense": 3}, "no group 'nonsense'"),
@@ -80,18 +80,6 @@ def test_a_graph_prints_a_table_that_says_what_is_frozen(graph: ChannelGraph) ->
         ["2", "12", "2", "free"],
         ["4", "5", "4", "network", "output"],
     ]
-
-
-@BUSY_MACHINE
-@given(st.lists(st.integers(-1, 50), max_size=60))
-def test_lanes_survive_their_run_length_code(values: list[int]) -> None:
-    lane = np.array(values, dtype=np.int64)
-    assert np.array_equal(from_runs(to_runs(lane)), lane)
-
-
-def test_a_lane_that_counts_up_is_one_run() -> None:
-    assert to_runs(np.arange(3, 67)) == [[3, 1, 64]]
-    assert to_runs(np.full(9, -1)) == [[-1, 0, 9]]
 
 
 def test_members_are_data_and_text_in_the_file(graph: ChannelGraph) -> None:

@@ -1,15 +1,17 @@
 """Every Python block of README.md and docs/ runs as it stands, in the order of its page.
 
 A page may assume names that a reader has: a trained model, loaders, her own functions. `tests/preludes/PAGE.py` defines
-them. `aacp.prune` and `aacp.sweep` get a small plan where the page leaves the plan out, and no page writes ONNX files
-unless it calls `export_onnx` itself.
+them. Whole runs get a small plan, training takes few epochs, latencies are measured briefly, and functions for
+several processes run in this one. No page writes ONNX files unless it calls `export_onnx` itself.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ import pytest
 import torch
 
 import aacp
+from graph.oracles import counted_macs
 
 ROOT = Path(__file__).parent.parent
 PRELUDES = Path(__file__).parent / "preludes"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+README = ROOT / "README.md"
+WITH_CODE = [page for page in sorted((ROOT / "docs").glob("*.md")) if "```python" in page.read_text()]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+original_check = aacp.check_latency
 SMALL = aacp.Plan(
     evaluations=3,
     recipe=aacp.Recipe(epochs=1, batch_size=32, lr=0.02, distillation=0.5),
@@ -39,23 +43,81 @@ def blocks(page: Path) -> Iterator[types.CodeType]:
         yield compile("\n" * lines_before + found[1], str(page), "exec")
 
 
-def with_small_plan(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a small plan where none is given."""
+def small(plan: aacp.Plan) -> aacp.Plan:
+    """The plan with a short search, a short training and without ONNX files."""
+    evaluations = min(plan.evaluations, SMALL.evaluations)
+    images = min(plan.calibration_images, SMALL.calibration_images)
+    probe_epochs = min(plan.probe_epochs, 1)
+    recipe = plan.recipe and SMALL.recipe
+    short = replace(plan, evaluations=evaluations, calibration_images=images, probe_epochs=probe_epochs)
+    return replace(short, recipe=recipe, export=False)
 
-    def call(*arguments: Any, **options: Any) -> Any:
-        return function(*arguments, **{"plan": SMALL, **options})
+
+def with_small_plan(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with a small form of the given plan, or of the default plan."""
+
+    def call(*arguments: Any, plan: aacp.Plan = SMALL, **options: Any) -> Any:
+        return function(*arguments, plan=small(plan), **options)
 
     return call
+
+
+def with_options(function: Callable[..., Any], **forced: Any) -> Callable[..., Any]:
+    """The function with some options that replace those of the page."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        return function(*arguments, **{**options, **forced})
+
+    return call
+
+
+def with_few_epochs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with at most three epochs of its recipe."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = inspect.signature(function).bind(*arguments, **options)
+        given.apply_defaults()
+        recipe = given.arguments["recipe"]
+        given.arguments["recipe"] = recipe.scaled(min(recipe.epochs, 3))
+        return function(*given.args, **given.kwargs)
+
+    return call
+
+
+def brief_check(model: Any, graph: Any, structures: Any, where: Any, *, example: Any) -> list[aacp.LatencyCheck]:
+    """`check_latency` in torch, without the exports to ONNX that take most of its time."""
+    return original_check(model, graph, structures, replace(where, runtime="torch"), example=example, turns=3)
 
 
 @pytest.fixture
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # networks as small as these are slower with two
-    for name in ("prune", "sweep"):
-        monkeypatch.setattr(aacp, name, with_small_plan(getattr(aacp, name)), raising=False)
+    replaced = {
+        "prune": with_small_plan(aacp.prune),
+        "sweep": with_small_plan(aacp.sweep),
+        "measure_latency": with_options(aacp.measure_latency, structures=6, held_out=2, seconds_per_structure=0.01),
+        "fit": with_few_epochs(aacp.fit),
+        "finetune": with_few_epochs(aacp.finetune),
+        "train_from_scratch": with_few_epochs(aacp.train_from_scratch),
+        "check_latency": brief_check,
+        "run_in_processes": with_options(aacp.run_in_processes, processes=1),
+    }
+    for name, function in replaced.items():
+        monkeypatch.setattr(aacp, name, function, raising=False)
     yield
     torch.set_num_threads(threads)
+
+
+def run(page: Path) -> dict[str, Any]:
+    """The names that are defined after the prelude and the blocks of a page were run."""
+    scope: dict[str, Any] = {"__name__": "page"}
+    prelude = PRELUDES / f"{page.stem}.py"
+    if prelude.exists():
+        exec(compile(prelude.read_text(), str(prelude), "exec"), scope)
+    for block in blocks(page):
+        exec(block, scope)
+    return scope
 
 
 @pytest.mark.slow
@@ -63,12 +125,19 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scope: dict[str, Any] = {"__name__": "page"}
-    prelude = PRELUDES / f"{page.stem}.py"
-    if prelude.exists():
-        exec(compile(prelude.read_text(), str(prelude), "exec"), scope)
-    for block in blocks(page):
-        exec(block, scope)
+    assert run(page)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_small_runs")
+def test_the_five_lines_of_the_readme_halve_the_macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope = run(README)
+    example = (torch.randn(1, 1, 8, 8),)
+    model, smaller = scope["model"], scope["smaller"]
+    assert 2 * counted_macs(smaller, example) <= counted_macs(model, example)
+    sizes = [sum(parameter.numel() for parameter in network.parameters()) for network in (smaller, model)]
+    assert sizes[0] <= 0.7 * sizes[1]
 
 
 def test_the_line_of_a_block_is_that_of_its_page(tmp_path: Path) -> None:

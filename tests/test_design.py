@@ -1,4 +1,4 @@
-"""The shape of the house: imports go downward, public names exist, plain data never imports torch."""
+"""The layers of the package: imports go downward, public names exist, plain data never imports torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import aacp
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
     {"errors", "correlation", "acceleration", "version"},
-    {"structure", "channels", "space"},
+    {"structure", "lane_runs", "channels", "space"},
     {"cost", "search", "runs"},
     {"modules", "torch_internals"},
     {"data"},
@@ -25,7 +25,7 @@ FLOORS = [
     {"pipeline"},
     {"commands", "cli"},
 ]
-TORCHLESS = {"report", "errors", "correlation", "structure", "channels", "space", "runs", "cost", "search"}
+TORCHLESS = {"report", "errors", "correlation", "structure", "lane_runs", "channels", "space", "runs", "cost", "search"}
 
 NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "table", "timing")}
 

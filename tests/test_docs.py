@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,12 @@ def test_the_api_reference_has_every_public_name_once() -> None:
     spec.loader.exec_module(script)
     shown = re.findall(r"^::: aacp\.(\w+)$", script.page(), flags=re.MULTILINE)
     assert sorted(shown) == sorted(aacp.__all__)
+
+
+def test_the_guide_lists_every_field_of_a_plan_and_no_other() -> None:
+    table = (
+        (ROOT / "docs" / "your_own.md").read_text().partition("| field | default | meaning |")[2].partition("\n\n")[0]
+    )
+    first_cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    listed = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(listed) == sorted(field.name for field in fields(aacp.Plan))

@@ -20,7 +20,7 @@ def test_every_place_on_the_map_exists(module: str, name: str) -> None:
 
 
 def test_every_departure_is_a_comment_where_it_happens() -> None:
-    _, departures = TEXT.split("## Where we depart from it")
+    _, departures = TEXT.split("## Differences from the paper")
     modules = {module for module, _ in re.findall(r"`(aacp[\w.]*):([\w.]+)`", departures)}
     sources = {module: Path(importlib.import_module(module).__file__ or "").read_text() for module in modules}
     assert [module for module, source in sources.items() if "# Paper:" not in source] == []

@@ -62,11 +62,6 @@ def test_snap_rounds_down_into_the_space() -> None:
         space.snap([1.0])
 
 
-def test_a_count_between_the_steps_is_refused_with_the_choices() -> None:
-    with pytest.raises(InvalidStructure, match="Choose from 8, 16"):
-        SearchSpace.from_widths([16], 8).require(Structure([9]))
-
-
 @given(st.lists(st.integers(1, 70), min_size=1, max_size=6), st.sampled_from([1 / 8, 1 / 3, 3, 8]), st.integers(0, 99))
 def test_genes_and_counts_are_inverse_and_counts_are_choices(widths: list[int], step: float, seed: int) -> None:
     space = SearchSpace.from_widths(widths, step)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aacp.errors import GraphMismatch, InvalidStructure
+from aacp.lane_runs import from_runs, to_runs
 from aacp.structure import Structure
 
 FORMAT = 1  # version of the JSON; raise it when the meaning of a field changes
@@ -233,7 +234,7 @@ class ChannelGraph:
             raise self._wrong_length(counts.shape[-1] if counts.ndim else 1)
         if counts.size and (counts.min() < 1 or (counts > np.asarray(self.full)).any()):
             raise InvalidStructure(
-                "A structure keeps at least 1 channel of each group and at most all of them, but got "
+                "A structure keeps at least 1 unit of each group and at most all of them, but got "
                 f"{_short(counts)}. graph.full holds the largest counts."
             )
         return counts
@@ -363,38 +364,18 @@ def _group_mask(group: ChannelGroup, choice: Any) -> NDArray[np.bool_]:
     elif values.ndim == 1 and values.dtype == bool:
         if values.shape != (group.width,):
             raise InvalidStructure(
-                f"Group {group.name!r} has {group.width} channels, but its mask has shape {values.shape}. "
-                "Give one truth value per channel."
+                f"Group {group.name!r} has {group.width} units, but its mask has shape {values.shape}. "
+                "Give one truth value per unit."
             )
         values = np.flatnonzero(values)
     are_indices = values.ndim == 1 and len(values) > 0 and np.issubdtype(values.dtype, np.integer)
     if not are_indices or len(np.unique(values)) != len(values) or values.min() < 0 or values.max() >= group.width:
         raise InvalidStructure(
-            f"Group {group.name!r} keeps between 1 and {group.width} different channels, but got {_short(choice)}. "
+            f"Group {group.name!r} keeps between 1 and {group.width} different units, but got {_short(choice)}. "
             "Give a count, or different indices from 0 on."
         )
     mask[values] = True
     return mask
-
-
-def to_runs(lane: ChannelAxis) -> list[list[int]]:
-    """Run-length code of a lane: [first, step, count] for each stretch of equal steps."""
-    steps = np.diff(lane)
-    changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))  # where a stretch of equal steps ends
-    runs: list[list[int]] = []
-    position = 0
-    while position < len(lane):
-        end = int(changes[np.searchsorted(changes, position, side="right")]) if position < len(steps) else position
-        step = int(steps[position]) if position < len(steps) else 1
-        runs.append([int(lane[position]), step, end - position + 1])
-        position = end + 1
-    return runs
-
-
-def from_runs(runs: Iterable[Iterable[int]]) -> ChannelAxis:
-    """The inverse of `to_runs`."""
-    parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in runs]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def _width(group: ChannelGroup) -> str:

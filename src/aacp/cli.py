@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import replace
 from typing import Any, get_args
@@ -13,7 +12,18 @@ import click
 from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
-from aacp.commands.options import DATA_HELP, DEVICE, FROZEN, INPUT, JSON, SCOPE, reject_options, resumable, run_option
+from aacp.commands.options import (
+    DATA_HELP,
+    DEVICE,
+    FROZEN,
+    INPUT,
+    JSON,
+    SCOPE,
+    reject_options,
+    resumable,
+    run_folder,
+    run_option,
+)
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.errors import AACPError
@@ -127,7 +137,7 @@ def train(
         reject_options(("teacher_weights",), "without --teacher there is no distillation", "Give --teacher")
     elif not recipe.distillation:
         recipe = replace(recipe, distillation=FINETUNE.distillation)
-    folder = folder or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', model)}"
+    folder = run_folder(model, folder)
     job = TrainingJob(
         model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True
     )

@@ -1,4 +1,4 @@
-"""SearchSpace: the legal channel counts of every group, from a pruning step (Sec. 3.2 of the paper)."""
+"""SearchSpace: the legal counts of units of every group, from a pruning step (Sec. 3.2 of the paper)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SearchSpace:
     multiples are legal (8 suits most hardware), or one of these per group, in order or by name.
     """
 
-    names: tuple[str, ...]  # of the groups
+    names: tuple[str, ...]  # the names of the groups
     choices: tuple[tuple[int, ...], ...]  # the legal counts of each group, ascending
     producer_counts: tuple[int, ...]  # for each group the number of layers that produce it; residual streams have many
 
@@ -92,7 +92,7 @@ class SearchSpace:
         return table
 
     def counts(self, genes: ArrayLike) -> NDArray[np.int64]:
-        """The channel counts of one gene vector, or of many as the rows of a matrix."""
+        """The counts of one gene vector, or of many as the rows of a matrix."""
         return np.asarray(self._table[np.arange(len(self)), np.asarray(genes)])
 
     def genes(self, structures: ArrayLike) -> NDArray[np.int64]:
@@ -119,16 +119,6 @@ class SearchSpace:
         if not isinstance(structure, Structure) or len(structure) != len(self):
             return False
         return all(count in choice for count, choice in zip(structure, self.choices, strict=True))
-
-    def require(self, structure: Structure) -> None:
-        """Reject a structure that is not in the space."""
-        self._vector(structure)
-        for name, count, choice in zip(self.names, structure, self.choices, strict=True):
-            if count not in choice:
-                raise InvalidStructure(
-                    f"{count} is not a legal number of channels for group {name!r}. "
-                    f"Choose from {', '.join(map(str, choice))}."
-                )
 
     def _vector(self, values: ArrayLike) -> NDArray[np.float64]:
         vector = np.asarray(values, dtype=np.float64)

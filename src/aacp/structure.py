@@ -1,4 +1,7 @@
-"""Structure: how many channels each prunable group keeps (the paper's structure vector C')."""
+"""Structure: how many units each prunable group keeps (the paper's structure vector C').
+
+A unit is one channel, or several that must be removed together; see `aacp.channels`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from aacp.errors import InvalidStructure
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """An immutable vector of channel counts, one per prunable group, in the graph's order."""
+    """An immutable vector of counts: how many units each prunable group keeps, in the order of `graph.free`."""
 
     counts: tuple[int, ...]
 
@@ -26,7 +29,7 @@ class Structure:
             if not _is_count(value):
                 raise InvalidStructure(
                     f"A structure holds whole numbers of at least 1, but got {value!r}. "
-                    "Keep at least one channel of every group."
+                    "Keep at least one unit of every group."
                 )
         object.__setattr__(self, "counts", tuple(int(value) for value in values))
 

@@ -142,7 +142,7 @@ def interpolate_each(targets: list[torch.Tensor], ends: list[torch.Tensor], weig
 
 # -- the text of warnings ---------------------------------------------------------------------------------------------
 
-STRIDES_WARNING = "Grad strides do not match bucket view strides"  # of DistributedDataParallel
+STRIDES_WARNING = "Grad strides do not match bucket view strides"  # a warning of DistributedDataParallel
 
 
 def is_synchronisation(warning: warnings.WarningMessage) -> bool:

@@ -19,7 +19,7 @@ from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
-from aacp.train.sources import source_of
+from aacp.train.sources import batches_of
 from train.small_data import network, pictures, weights
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
@@ -38,7 +38,7 @@ def test_captured_steps_give_what_plain_ones_give(average: float) -> None:
     found = []
     for accelerate in (False, True):
         fabric, model = make_fabric("32-true"), network().cuda()
-        source = source_of(pictures(), recipe, fabric)
+        source = batches_of(pictures(), recipe, fabric)
         session = Session(model, source, recipe, fabric, network(5), accelerate=accelerate)
         epochs = [session.run_epoch(number) for number in range(2)]
         if accelerate:
@@ -78,7 +78,7 @@ def test_loaders_with_ragged_batches_and_dropout_are_captured_too() -> None:
     )
     fabric = make_fabric()
     recipe = replace(RECIPE, epochs=8)
-    session = Session(network(dropout=0.2), source_of(loader, recipe, fabric), recipe, fabric)
+    session = Session(network(dropout=0.2), batches_of(loader, recipe, fabric), recipe, fabric)
     epochs = [session.run_epoch(number) for number in range(8)]
     assert isinstance(session.update, CapturedUpdate)
     assert session.update.graph is not None
@@ -98,7 +98,7 @@ def test_captured_steps_with_fast_norms_and_half_weights_learn_what_they_learn_w
         fabric, model = make_fabric("bf16-mixed", "cuda"), network()
         with fast_norms(model, fabric) if is_fast else nullcontext():
             assert type(model[1]) is (FastBatchNorm2d if is_fast else torch.nn.BatchNorm2d)  # type: ignore[index]
-            session = Session(model, source_of(pictures(), RECIPE, fabric), RECIPE, fabric)
+            session = Session(model, batches_of(pictures(), RECIPE, fabric), RECIPE, fabric)
             assert isinstance(session.update, CapturedUpdate)
             assert isinstance(session.update.update, ConcurrentUpdate)
             assert session.update.update.half_weights is not None

@@ -1,4 +1,4 @@
-"""Grown networks: they compute and learn what the network they were grown from does, and what is new stays zero."""
+"""Grown networks compute and learn the same as the network they were grown from, and their new channels stay zero."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_widths_that_do_not_fit_are_rejected() -> None:
     model = nn.Sequential(unit(3, 11), conv(11, 5, 1))
     graph = traced(model, torch.randn(2, 3, 8, 8))
     for widths in ((10,), (16, 16)):
-        with pytest.raises(InvalidStructure, match=r"Widths grow from \(11,\)"):
+        with pytest.raises(InvalidStructure, match=r"Widths can only grow from \(11,\)"):
             grow(model, graph, widths)
     with pytest.raises(GraphMismatch, match="Trace it again"):
         grow(nn.Sequential(unit(3, 12), conv(12, 5, 1)), graph, (16,))

@@ -13,7 +13,7 @@ from aacp.accelerate.update import concurrent
 from aacp.train.fabric import half_type, make_fabric
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
-from aacp.train.sources import source_of
+from aacp.train.sources import batches_of
 from aacp.train.update import PlainUpdate
 from train.small_data import network, pictures, same, weights
 
@@ -24,7 +24,7 @@ def test_training_with_half_weights_is_training_with_autocast_to_the_last_bit() 
     found = []
     for is_copied in (False, True):
         model, fabric = network(), make_fabric("bf16-mixed", "cpu")
-        session = Session(model, source_of(pictures(), RECIPE, fabric), RECIPE, fabric)
+        session = Session(model, batches_of(pictures(), RECIPE, fabric), RECIPE, fabric)
         assert isinstance(session.update, PlainUpdate)
         half = half_type(fabric)
         assert half is torch.bfloat16

@@ -1,4 +1,4 @@
-"""Quick batch norms: which are chosen, when they use the kernels, and that nothing is left of them afterwards."""
+"""Fast batch norms: which norms are replaced, when the kernels are used, and that all are restored afterwards."""
 
 from __future__ import annotations
 

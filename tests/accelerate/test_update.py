@@ -1,4 +1,4 @@
-"""Which faster update a run gets, and that it computes the same as the plain one."""
+"""Faster updates: which one a run gets, and that it computes the same as the plain update."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aacp.accelerate.update import ConcurrentUpdate, concurrent, faster_update, 
 from aacp.train.fabric import make_fabric
 from aacp.train.recipe import Precision, Recipe
 from aacp.train.session import Session
-from aacp.train.sources import source_of
+from aacp.train.sources import batches_of
 from aacp.train.update import PlainUpdate
 from train.small_data import network, pictures, same, weights
 
@@ -25,7 +25,7 @@ RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1, average=0.9, distillation=0.5)
 
 def session_on_cpu(model: nn.Module, precision: Precision = "32-true") -> Session:
     fabric = make_fabric(precision, "cpu")
-    return Session(model, source_of(pictures(), RECIPE, fabric), RECIPE, fabric, network(5))
+    return Session(model, batches_of(pictures(), RECIPE, fabric), RECIPE, fabric, network(5))
 
 
 def plain_update(model: nn.Module, precision: Precision = "32-true") -> PlainUpdate:

@@ -1,4 +1,4 @@
-"""Widening: what is trained inside a wider network comes out as if it had been trained in its own widths."""
+"""Widening: training inside a wider network gives the same result as training at the network's own widths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
-from aacp.train.sources import source_of
+from aacp.train.sources import batches_of
 from aacp.train.update import PlainUpdate, sgd
 from train.small_data import digits, farthest, in_double, network, odd_resnet, pictures, same, weights
 
@@ -57,7 +57,7 @@ Decide = Callable[[bool], None]
 
 def shown(data: Any) -> Any:
     fabric = make_fabric(device="cpu")
-    return example_inputs(source_of(data, RECIPE, fabric), fabric)
+    return example_inputs(batches_of(data, RECIPE, fabric), fabric)
 
 
 @pytest.mark.parametrize(("name", "size"), [("digits_resnet", (1, 8, 8)), ("resnet20", (3, 8, 8))])
@@ -166,7 +166,7 @@ def test_the_optimiser_decays_the_same_parameters() -> None:
 
 def test_it_is_the_wider_network_that_is_trained_and_what_is_new_in_it_stays_zero() -> None:
     model, fabric = odd_resnet(), make_fabric(device="cpu")
-    source = source_of(digits(), RECIPE, fabric)
+    source = batches_of(digits(), RECIPE, fabric)
     with widened(model, shown(digits()), fabric, 8) as trained_as:
         assert isinstance(trained_as, TrainedWider)
         layers = [layer for layer in trained_as.network.modules() if isinstance(layer, nn.Conv2d)]
@@ -187,7 +187,7 @@ def test_it_is_the_wider_network_that_is_trained_and_what_is_new_in_it_stays_zer
 def test_in_half_precision_and_captured_what_is_new_stays_zero_too() -> None:
     model, fabric = odd_resnet(), make_fabric("bf16-mixed", "cuda")
     recipe = replace(RECIPE, distillation=0.5)
-    source = source_of(digits(), recipe, fabric)
+    source = batches_of(digits(), recipe, fabric)
     with widened(model, example_inputs(source, fabric), fabric, 8) as trained_as:
         assert isinstance(trained_as, TrainedWider)
         session = Session(trained_as.network, source, recipe, fabric, odd_resnet())

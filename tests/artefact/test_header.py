@@ -1,4 +1,4 @@
-"""A file that is not what it should be is refused in words, and nothing is touched."""
+"""Headers of pruned networks' files: damaged or wrong files are rejected with a message, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes is what torch computes, or there is no file."""
+"""ONNX export: ONNX Runtime computes the same as torch, or no file is written."""
 
 from __future__ import annotations
 

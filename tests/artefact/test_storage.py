@@ -1,4 +1,4 @@
-"""A pruned network comes back from its file bit for bit, or not at all."""
+"""save and load: a pruned network is restored bit for bit, or the file is rejected."""
 
 from __future__ import annotations
 

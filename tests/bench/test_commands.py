@@ -1,4 +1,4 @@
-"""`aacp bench` on the command line, on small helpings."""
+"""`aacp bench` on the command line, with few seeds and evaluations."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def test_curves_never_rise_and_count_iterations_not_generations() -> None:
         distances = fig3._distances(reading, 0, 15)
         assert len(distances) == 16
         assert distances == sorted(distances, reverse=True)
-    curve = fig3.Curve("two seeds", [[3.0, 2.0, 0.0, 0.0], [3.0, 3.0, 3.0, 1.0]])
+    curve = fig3.MeanCurve("two seeds", [[3.0, 2.0, 0.0, 0.0], [3.0, 3.0, 3.0, 1.0]])
     assert curve.solved(1) == 0
     assert curve.solved(3) == 0.5
     assert curve.median_iterations is None

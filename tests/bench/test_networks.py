@@ -1,4 +1,4 @@
-"""Cost models against the numbers everyone knows, and against a sum written out layer by layer."""
+"""Cost models compared with published numbers, and with sums written out layer by layer."""
 
 import numpy as np
 import pytest

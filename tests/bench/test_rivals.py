@@ -1,4 +1,4 @@
-"""Bees, tournaments, sensitivity, random and uniform: each does what its name says."""
+"""Search methods of other papers: each follows its published rule."""
 
 import numpy as np
 import pytest

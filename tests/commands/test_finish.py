@@ -1,4 +1,4 @@
-"""aacp search, finetune, scratch, evaluate: the stages as commands of their own, in one folder."""
+"""aacp search, finetune, scratch, evaluate: single stages as commands in one folder."""
 
 from __future__ import annotations
 
@@ -125,6 +125,9 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
     assert (asked["max_drop"], asked["shrink"], asked["export"]) == (0.99, "weight_bytes", False)
 
 
+BOTH = "--prune-macs and --max-macs exclude each other. Give one of them."
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -133,8 +136,10 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "a half"), 2, "not a share to remove"),
         (("search", "digits_resnet", "--data", "digits", "--prune-size", "50"), 2, "to keep with --max-size"),
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3,0.4"), 2, "aacp sweep"),
-        (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3", "--max-macs", "1M"), 2, "Give one"),
-        (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 1, "is not a quantity"),
+        (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3", "--max-macs", "1M"), 2, BOTH),
+        (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 2, "value for --max-size: weight_b"),
+        (("search", "digits_resnet", "--data", "digits", "--max-size", "2XB"), 2, "'2XB' is not a quantity"),
+        (("sweep", "digits_resnet", "--data", "digits", "--prune-size", "0.5,1"), 2, "value for --prune-size: weight"),
         (("evaluate", "digits_resnet"), 1, "does not record what data"),
         (("evaluate", "digits_resnet", "--data", "digits", "--model", "resnet20"), 1, "resnet20 would be ignored"),
         (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is not a function"),

@@ -1,4 +1,4 @@
-"""Options that would be ignored: refused if they were given, before anything is loaded or a folder is touched."""
+"""Options that would be ignored are rejected before anything is loaded or a folder is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which recipe a command takes when none is named: the one for its data."""
+"""The default recipe of a command depends on its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits and budgets: all hard, refused early and in words."""
+"""Limits and budgets: all limits hold, and wrong or infeasible ones are rejected early with a message."""
 
 import math
 

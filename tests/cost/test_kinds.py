@@ -1,13 +1,18 @@
-"""The table of cost kinds: names, quantities, and costs of the user's own."""
+"""The table of cost kinds: names, quantities, and user-defined costs."""
 
 from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
 
 import aacp
+from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import COSTS, CostKind, computed_costs, cost_kind, cost_words
+from aacp.runs.files import NetworkMetrics
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +138,29 @@ def test_a_function_that_builds_something_else_is_rejected(graph: aacp.ChannelGr
 def test_reports_have_words_for_every_cost() -> None:
     assert cost_words("weight_bytes") == "bytes of weights"
     assert cost_words("flash_bytes") == "flash bytes"
+
+
+def macs(graph: aacp.ChannelGraph) -> aacp.Cost:
+    """A function of the user's with the name of a built-in cost."""
+    return aacp.cost_of(lambda structure: 1.0, graph, "macs")
+
+
+@pytest.mark.parametrize("cost", [macs, CostKind("macs", macs), CostKind("latency", macs)])
+def test_a_cost_of_the_users_cannot_have_the_name_of_a_built_in_one(cost: Any) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"is the name of a built-in cost\. Choose another name"):
+        Limit(cost, pruning_rate=0.5)
+    assert Limit(COSTS["macs"], 0.5).cost is Limit(aacp.macs, 0.5).cost is COSTS["macs"]
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", "two words", "1st", "<lambda>", "grün"])
+def test_the_name_of_a_cost_is_fit_for_files_and_folders(name: str) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"A cost cannot be named .* Start with a letter"):
+        CostKind(name)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(NetworkMetrics)])
+def test_a_cost_cannot_have_the_name_of_another_field_of_the_evaluation(name: str) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"another field of evaluation\.json"):
+        CostKind(name)
+    with pytest.raises(aacp.InvalidOption, match=r"another field of evaluation\.json"):
+        Limit(Cost(name, "", 1.0, lambda rows: rows.sum(axis=1)), pruning_rate=0.5)

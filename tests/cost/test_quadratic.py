@@ -1,4 +1,4 @@
-"""The polynomial of a cost: equal to the cost where it exists, absent where it does not."""
+"""The polynomial of a cost equals the cost; costs that are not of second degree have none."""
 
 import numpy as np
 import pytest

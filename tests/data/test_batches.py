@@ -1,4 +1,4 @@
-"""Batches give the same examples in the same order, whatever they came from."""
+"""Batches hold the same examples in the same order for every kind of source."""
 
 from __future__ import annotations
 

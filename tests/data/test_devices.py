@@ -1,4 +1,4 @@
-"""Devices: what is not here is refused, by everything that takes a device, before anything is written."""
+"""Devices: every function that takes a device rejects one that is missing, before anything is written."""
 
 from __future__ import annotations
 

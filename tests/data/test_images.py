@@ -1,4 +1,4 @@
-"""Images hold what they are given, normalise as told, and refuse what is no set of images."""
+"""Images: their content, their normalisation, and the rejection of invalid data."""
 
 from __future__ import annotations
 

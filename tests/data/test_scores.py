@@ -1,4 +1,4 @@
-"""Accuracy counts right answers, and says what it cannot count."""
+"""Accuracy: the share of correct labels, and errors for targets that cannot be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of a fabric that nobody watches over, so that a test sees how each of them ends by itself."""
+"""Processes of a fabric without a supervisor, so that a test sees how each of them ends."""
 
 from __future__ import annotations
 

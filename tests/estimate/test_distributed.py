@@ -1,4 +1,4 @@
-"""A search on several processes: the history of one, and no rank left waiting whatever happens to another."""
+"""A search on several processes has the history of a search on one, and no rank waits forever."""
 
 from __future__ import annotations
 

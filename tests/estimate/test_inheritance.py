@@ -1,4 +1,4 @@
-"""Inheritance keeps the most important channels where they stand."""
+"""Inheritance keeps the most important units, in their original order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PSAE: the score of the network that `inherit` and `recalibrate` make, once per structure, whatever comes between."""
+"""PSAE: the score of the inherited and recalibrated network, computed once for each structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ranking fine-tunes what was estimated, and tells how far the two orders agree."""
+"""A ranking fine-tunes the estimated structures and reports how well the two orders agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: each mistake has a name and advice, and costs nothing."""
+"""Bad input: each mistake has its own error with advice, and changes nothing."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_graph_of_another_network_is_refused_by_name() -> None:
 @pytest.mark.parametrize("counts", [[0], [-3], [99], [[1], [9]]])
 def test_counts_that_no_network_has_cost_nothing_we_know(counts: object) -> None:
     graph = aacp.trace(net(), IMAGE)
-    with pytest.raises(aacp.InvalidStructure, match="at least 1 channel"):
+    with pytest.raises(aacp.InvalidStructure, match="at least 1 unit"):
         aacp.macs(graph)(counts)
 
 

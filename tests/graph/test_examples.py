@@ -1,4 +1,4 @@
-"""What a network is called with, as plain data and back."""
+"""Example inputs as plain data, and back."""
 
 from __future__ import annotations
 

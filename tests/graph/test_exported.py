@@ -1,4 +1,4 @@
-"""The exported form: what a module's own code cannot do when cut, its exported graph can."""
+"""The exported form of networks whose code does not run with other widths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same on a GPU: nothing leaves the device, and the cut network equals the zero-masked original there."""
+"""Tracing and cutting on a GPU: tensors stay on the device, and cuts equal the zero-masked original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channel ids: what goes together, what must stay."""
+"""Channel ids: which of them are tied, and which must stay."""
 
 from __future__ import annotations
 

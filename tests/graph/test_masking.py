@@ -1,4 +1,4 @@
-"""Statistics over channels: worked out by hand on the kept channels alone."""
+"""Statistics over channels, compared with statistics computed by hand on the kept channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Freezing by hand, leaving residual streams alone, and the order of groups."""
+"""Options of `trace`: frozen layers, unpruned residual streams, and the order of groups."""
 
 from __future__ import annotations
 

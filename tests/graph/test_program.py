@@ -1,4 +1,4 @@
-"""Exported programs: blocks under autocast or no_grad, shared weights, tensors that belong to nobody."""
+"""Exported programs: blocks under autocast or no_grad, shared weights, tensors outside of modules."""
 
 from __future__ import annotations
 

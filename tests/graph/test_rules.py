@@ -1,4 +1,4 @@
-"""Rules of operators: those of users, and what becomes of a rule that fails or does not know a call."""
+"""Rules of operators: user-defined rules, and rules that fail or do not support a call."""
 
 from __future__ import annotations
 

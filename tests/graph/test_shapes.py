@@ -1,4 +1,4 @@
-"""A cut network says by its shapes what it keeps."""
+"""The structure of a cut network is derived from its shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes in a network's code: which number follows which width."""
+"""Hard-coded sizes: which number depends on which width."""
 
 from __future__ import annotations
 

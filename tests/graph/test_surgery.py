@@ -1,4 +1,4 @@
-"""shrink and cut_units: two ways to say what stays, the same network."""
+"""shrink and cut_units: both give the same network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every construct that real networks are made of, cut and compared with the original."""
+"""Every micro network is traced, cut, and compared with the original."""
 
 from __future__ import annotations
 

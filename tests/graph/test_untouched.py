@@ -1,4 +1,4 @@
-"""The caller's model is never touched, also after a failure."""
+"""The caller's model is never changed, even after a failure."""
 
 from __future__ import annotations
 

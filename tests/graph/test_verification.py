@@ -1,4 +1,4 @@
-"""Verification: a network whose code breaks when cut is found out, and only what breaks is frozen."""
+"""Verification detects code that fails when it is cut, and freezes only the responsible groups."""
 
 from __future__ import annotations
 

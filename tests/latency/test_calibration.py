@@ -1,4 +1,4 @@
-"""Lines that outliers do not move, and errors as they are reported."""
+"""Robust lines, and the reported error of predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A structure counts as faster if it was in three of four turns; runtimes/ tests how structures are measured."""
+"""A structure counts as faster if it was faster in three of four turns (runtimes/ tests the measurement itself)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a latency is measured, and what cannot be measured here."""
+"""Deployments: the conditions of a measurement, and deployments that this machine cannot measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same on a GPU, where the time of a piece is between two events."""
+"""Latency on a GPU, where the time of a piece lies between two events."""
 
 from __future__ import annotations
 

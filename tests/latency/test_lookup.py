@@ -1,4 +1,4 @@
-"""One array operation finds what a loop over pieces adds up."""
+"""The lookup in one array gives the same sums as a loop over the pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps are found on a machine whose kernels step where we say, and not invented where they do not."""
+"""Steps are found on a simulated machine whose kernels have known steps, and none are found where there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A latency table predicts what a known machine takes, says how far it errs, and refuses to be used elsewhere."""
+"""A latency table predicts the times of a simulated machine, states its error, and is rejected on other machines."""
 
 from __future__ import annotations
 

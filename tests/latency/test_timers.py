@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import aacp
-from aacp.latency.timers import MAX_EXTENSION, MIN_TURNS, WARMUP, Progress, time_in_turns
+from aacp.latency.timers import MAX_EXTENSION, MIN_TURNS, WARMUP, MeasurementProgress, time_in_turns
 
 
 class Machine:
@@ -65,7 +65,7 @@ def test_a_noisy_measurement_is_extended_and_then_ends() -> None:
 
 
 def test_progress_prints_a_line_for_each_tenth_and_what_was_measured_before(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("structures", 100, 20, verbose=True)
+    progress = MeasurementProgress("structures", 100, 20, verbose=True)
     for _ in range(80):
         progress.step()
     lines = capsys.readouterr().err.splitlines()
@@ -75,5 +75,5 @@ def test_progress_prints_a_line_for_each_tenth_and_what_was_measured_before(caps
 
 
 def test_progress_is_silent_unless_it_is_verbose(capsys: pytest.CaptureFixture[str]) -> None:
-    Progress("structures", 1).step()
+    MeasurementProgress("structures", 1).step()
     assert capsys.readouterr().err == ""

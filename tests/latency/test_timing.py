@@ -1,4 +1,4 @@
-"""Calls are timed in turns; a clock of our own says what must come out."""
+"""Calls are timed in turns; a simulated clock determines the expected results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delivery: the file of a pruned network is there and whole, however a run was stopped."""
+"""Delivery: the file of a pruned network is complete, wherever a run was interrupted."""
 
 from __future__ import annotations
 

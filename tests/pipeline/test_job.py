@@ -1,4 +1,4 @@
-"""Jobs: what is named once need not be named again."""
+"""Jobs: names that the run folder records need not be given again."""
 
 from __future__ import annotations
 

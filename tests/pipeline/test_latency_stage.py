@@ -1,4 +1,4 @@
-"""A limit on latency is met by what is measured, whatever a table says."""
+"""A limit on latency is met by measurements, even if the table is wrong."""
 
 from __future__ import annotations
 

@@ -15,8 +15,10 @@ from aacp.estimate.psae import PSAE
 from aacp.pipeline.max_drop import FINENESS
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
+from aacp.search.history import History
 from aacp.search.loop import recorded
 from aacp.train.recipe import DIGITS
 
@@ -64,6 +66,32 @@ def test_the_history_is_that_of_all_probes(model, data, tmp_path: Path) -> None:
     lines = [line for path in tmp_path.glob("probes/*/history.jsonl") for line in path.read_text().splitlines()]
     probes = {tuple(json.loads(line)["counts"]) for line in lines}
     assert {candidate.structure.counts for candidate in recorded(tmp_path)} == probes
+
+
+@pytest.mark.usefixtures("linear")
+def test_limits_are_in_the_order_of_the_table(model, data, tmp_path: Path) -> None:
+    choice = found(model, data, {"params": 0.3}, tmp_path, replace(PLAN, max_drop=0.6, shrink="macs", evaluations=2))
+    assert [limit.cost for limit in choice.limits] == ["macs", "params"]
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_share_that_no_measured_structure_reaches_is_one_that_fails(model, data, tmp_path: Path, monkeypatch) -> None:
+    """Measured latencies can show that a share is out of reach after smaller ones have passed."""
+    search = Search.run
+
+    def measured(self: Search, estimate: PSAE) -> tuple[ChosenStructure, History]:
+        if self.budget.limits[0].pruning_rate > within_reach:
+            raise aacp.InfeasibleBudget("params: none when measured. Loosen the limit.")
+        return search(self, estimate)
+
+    monkeypatch.setattr(Search, "run", measured)
+    plan = replace(PLAN, max_drop=0.9, shrink="params", evaluations=2)
+    within_reach = 0.3
+    (limit,) = found(model, data, {}, tmp_path / "some", plan).limits
+    assert within_reach - FINENESS < limit.pruning_rate <= within_reach
+    within_reach = 0.0
+    with pytest.raises(aacp.InfeasibleBudget, match="none when measured"):
+        found(model, data, {}, tmp_path / "none", plan)
 
 
 @pytest.mark.usefixtures("linear")

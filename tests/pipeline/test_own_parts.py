@@ -1,4 +1,4 @@
-"""Parts of the user's own go wherever a built-in one goes, are recorded, and are found again by another process."""
+"""User-defined parts are accepted wherever built-in ones are, are recorded, and can be imported by another process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_cost_of_the_users_limits_a_run_and_is_named_in_every_result(model, da
     assert (reached["energy"]["reached"], reached["energy"]["unit"]) == (joules, "J")
     assert recorded(tmp_path, "evaluation.json")["after"]["energy"] == joules
     assert pruned.evaluation.after.energy == joules
-    assert f"energy: {0.5 * sum(graph.full)} -> {joules}" in str(pruned)
+    assert f"energy: {0.5 * sum(graph.full):g} -> {joules:g}" in str(pruned)
     page = (tmp_path / "report.html").read_text()
     assert "Energy: 60" in page  # the limit
     assert f"{joules:.4g}".rstrip("0") in page

@@ -1,4 +1,4 @@
-"""Plans: what is not there or would be ignored for want of something else is refused, and nothing that has a use."""
+"""Plans: fields that would be ignored, and files that do not exist, are rejected; valid plans are accepted."""
 
 from __future__ import annotations
 

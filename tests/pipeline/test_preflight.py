@@ -1,4 +1,4 @@
-"""Rehearsal: batches and losses that cannot work are refused before a run folder is written; all that works is not."""
+"""Preflight: batches and losses that cannot work are rejected before a run folder is written; valid ones are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pruned: what is printed at the end of a run."""
+"""Pruned: the text that is printed at the end of a run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import torch
 
 import aacp
 from aacp.pipeline.pruned import Pruned
-from aacp.runs.files import ChosenStructure, Evaluation, NetworkMetrics, OnnxRecord
+from aacp.runs.files import ChosenStructure, Evaluation, LimitResult, NetworkMetrics, OnnxRecord
 
 BEFORE, AFTER = (
     NetworkMetrics(0.934, 0.94, {"macs": 1_000_000, "params": 500, "activation_bytes": 100, "energy": 2.5}),
-    NetworkMetrics(0.937, None, {"macs": 499_000, "params": 260, "activation_bytes": 80, "energy": 1.25}),
+    NetworkMetrics(0.937, None, {"macs": 499_000, "params": 260, "activation_bytes": 80, "energy": 1.2500000001}),
+)
+LIMITS = (
+    LimitResult("params", "parameters", None, 300, 500, 300, 260),
+    LimitResult("energy", "J", 0.4, None, 2.5, 1.5, 1.2500000001),
+    LimitResult("latency", "s", None, 0.004, 0.008, 0.004, 0.003),
 )
 
 
@@ -23,16 +28,17 @@ def pruned(tmp_path: Path, graph: aacp.ChannelGraph) -> Pruned:
     exported = OnnxRecord(18, 0.0, 10, 5, ())
     folder = aacp.RunFolder(tmp_path / "run")
     return Pruned(
-        torch.nn.Identity(), graph, ChosenStructure((1, 2), 0.9, ()), Evaluation(BEFORE, AFTER), exported, folder
+        torch.nn.Identity(), graph, ChosenStructure((1, 2), 0.9, LIMITS), Evaluation(BEFORE, AFTER), exported, folder
     )
 
 
 def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: Path) -> None:
     assert str(pruned).splitlines() == [
         "macs: 1,000,000 -> 499,000 (-50.1%)",
-        "params: 500 -> 260 (-48.0%)",
+        "params: 500 -> 260 (-48.0%), at most 300",
         "activation_bytes: 100 -> 80 (-20.0%)",
-        "energy: 2.5 -> 1.25 (-50.0%)",
+        "energy: 2.5 -> 1.25 (-50.0%), at most 1.5",
+        "latency: 8 ms -> 3 ms (-62.5%), at most 4 ms",
         "test score: 0.9340 -> 0.9370",
         "kept: [1, 2]",
         f'network: aacp.load("{tmp_path}/run/pruned.safetensors", into=MODEL)',

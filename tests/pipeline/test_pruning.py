@@ -1,4 +1,4 @@
-"""prune: stages that leave their results, skip themselves, and come to the same end however often they are stopped."""
+"""prune: stages write their results, finished stages are skipped, and interrupted runs give the same result."""
 
 from __future__ import annotations
 

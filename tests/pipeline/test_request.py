@@ -1,10 +1,19 @@
-"""What a run is asked, as it is written down."""
+"""The request of a run, as run.json records it."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
-from aacp.pipeline.request import _command
+import pytest
+import torch
+
+import aacp
+from aacp.pipeline.request import _command, register_request
+from aacp.pipeline.task import PruningTask
+from pipeline.own_parts import energy
+
+JOULES = aacp.CostKind("energy", energy, "J", suffixes={"J": 1.0, "mJ": 1e-3})
 
 
 @pytest.mark.parametrize("program", ["/home/me/.venv/bin/aacp", "/somewhere/src/aacp/cli.py", "aacp"])
@@ -14,3 +23,42 @@ def test_our_commands_can_be_typed_again(program: str) -> None:
 
 def test_a_program_of_the_users_keeps_its_name() -> None:
     assert _command(["work/prune.py", "--fast"]) == "work/prune.py --fast"
+
+
+@pytest.fixture
+def task() -> PruningTask:
+    part = (torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    return PruningTask(torch.nn.Linear(2, 2), aacp.Data.of(part, part), None, torch.device("cpu"))
+
+
+def test_the_same_limit_resumes_a_run_whatever_suffixes_its_cost_has(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    budget = aacp.Budget(aacp.Limit(JOULES, at_most=0.003))
+    register_request(folder, task, budget, aacp.Plan())
+    folder.write_json("structure.json", {})  # the run has begun
+    register_request(folder, task, budget, aacp.Plan())
+    with pytest.raises(aacp.RunMismatch, match=r"limit on energy: at most 0.003, .* then, at most 4mJ, .* now"):
+        register_request(folder, task, aacp.Budget(aacp.Limit(JOULES, at_most=0.004)), aacp.Plan())
+
+
+def test_a_limit_on_a_cost_with_the_name_of_a_setting_is_compared(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    kind = aacp.CostKind("seed", energy)
+    register_request(folder, task, aacp.Budget(aacp.Limit(kind, pruning_rate=0.3)), aacp.Plan())
+    folder.write_json("structure.json", {})
+    with pytest.raises(aacp.RunMismatch, match=r"limit on seed: 30 % less, .* then, 40 % less"):
+        register_request(folder, task, aacp.Budget(aacp.Limit(kind, pruning_rate=0.4)), aacp.Plan())
+
+
+def test_another_function_that_computes_a_cost_of_the_same_name_is_noticed(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    space = aacp.SearchSpace.from_widths([8, 8], 1)
+
+    def limited(function: Callable[[aacp.Structure], float]) -> aacp.Budget:
+        return aacp.Budget(aacp.Limit(aacp.cost_of(function, space, "area"), pruning_rate=0.5))
+
+    register_request(folder, task, limited(lambda structure: 1.0 * sum(structure)), aacp.Plan())
+    folder.write_json("structure.json", {})
+    register_request(folder, task, limited(lambda structure: 1.0 * sum(structure)), aacp.Plan())
+    with pytest.raises(aacp.RunMismatch, match="limit on area: 50 % less, computed by"):
+        register_request(folder, task, limited(lambda structure: 2.0 * sum(structure)), aacp.Plan())

@@ -1,4 +1,4 @@
-"""sweep: several budgets, one memory of all that was evaluated."""
+"""sweep: several budgets whose searches share all evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import aacp
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.sweep import Sweep, sweep
+from aacp.pipeline.sweep import Sweep, folder_name, sweep
 from aacp.train.recipe import DIGITS
 
 pytestmark = pytest.mark.slow
@@ -134,3 +134,8 @@ def test_with_training_every_network_is_delivered(model, data, tmp_path: Path, m
         assert evaluation is not None
         network = aacp.load(folder.path)
         assert evaluation.after.test == aacp.accuracy(network, aacp.Batches.of(data.test))
+
+
+def test_budgets_that_differ_in_the_seventh_digit_have_folders_of_their_own() -> None:
+    names = [folder_name(aacp.Budget.of({"macs": most})) for most in ("1234567", "1234568")]
+    assert names == ["macs-max-1234567", "macs-max-1234568"]

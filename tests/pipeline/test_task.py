@@ -1,4 +1,4 @@
-"""Subject: whatever a loader draws is the same in every call; a loss of the user's is what is minimised."""
+"""PruningTask: a loader gives the same batches in every call, and a user's loss is minimised."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
+from aacp.graph.unverified import trace_unverified
 from aacp.pipeline import pruning
 from aacp.pipeline.task import PruningTask
+from pipeline.own_parts import first_first, last_first
 
 PLAN = aacp.Plan(evaluations=3, recipe=aacp.Recipe(epochs=1, batch_size=64, lr=0.01), calibration_images=48)
 
@@ -113,6 +115,44 @@ def test_a_structure_that_is_not_the_masked_network_is_not_delivered() -> None:
     mistaken = replace(
         traced, groups=tuple(replace(group, frozen=None) for group in traced.groups[:2]) + traced.groups[2:]
     )
-    subject.require_equal(mistaken, aacp.Structure((8, 9)))
+    inheritance = aacp.Inheritance(model, mistaken, part[0])
+    subject.require_equal(inheritance, aacp.Structure((8, 9)))
     with pytest.raises(aacp.UntraceableModel, match=r"cut to \[5, 16\] does not compute .* differ by .*\. Freeze"):
-        subject.require_equal(mistaken, aacp.Structure((5, 16)))
+        subject.require_equal(inheritance, aacp.Structure((5, 16)))
+
+
+class Numbered(nn.Module):
+    """Each channel of the first layer is multiplied by its position, which changes if an earlier channel is cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        torch.rand(1)  # a network may draw random numbers
+        found: Tensor = self.first(pictures)
+        positions = torch.arange(1, found.shape[1] + 1).view(1, -1, 1, 1)
+        return self.second(found * positions).mean((2, 3))
+
+
+def test_the_cut_that_is_checked_removes_the_channels_that_the_delivered_network_loses() -> None:
+    model, part = Numbered(), (torch.randn(20, 3, 12, 12), torch.randint(0, 4, (20,)))
+    subject = PruningTask(model, aacp.Data.of(part, part), "numbered", torch.device("cpu"))
+    traced = trace_unverified(model, subject.example(), "module", torch.float32)[1].graph
+    free = replace(traced, groups=tuple(replace(group, frozen=None) for group in traced.groups[:1]) + traced.groups[1:])
+    state = torch.random.get_rng_state()
+    first = aacp.Inheritance(model, free, part[0], importance=first_first)
+    subject.require_equal(first, aacp.Structure((5,)))
+    last = aacp.Inheritance(model, free, part[0], importance=last_first)
+    with pytest.raises(aacp.UntraceableModel, match=r"cut to \[5\] does not compute"):
+        subject.require_equal(last, aacp.Structure((5,)))
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_budget_out_of_reach_is_rejected_before_a_training_step_is_tried(data, tmp_path: Path, monkeypatch) -> None:
+    def unexpected(*_: object) -> None:
+        raise AssertionError("a step of training")
+
+    monkeypatch.setattr(pruning, "check_training_step", unexpected)
+    with pytest.raises(aacp.InfeasibleBudget, match=r"0\.9999 cannot be met"):
+        aacp.prune(network(), data, {"macs": 0.9999}, tmp_path / "run", plan=PLAN)

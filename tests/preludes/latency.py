@@ -1,17 +1,18 @@
-"""What docs/latency.md assumes: a traced network, two structures of it, and a simulator's cost function."""
+"""What docs/latency.md assumes: a network, its graph and space, an input, two structures, and a count of cycles."""
 
 import torch
 from torch import nn
 
 import aacp
+from preludes.small import trained_network
 
-model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Conv2d(16, 4, 1)).eval()
-x = torch.randn(1, 3, 8, 8)
+model = trained_network().eval()
+x = torch.randn(1, 1, 8, 8)
 graph = aacp.trace(model, x)
-space = aacp.SearchSpace(graph, 1 / 4)
-best = aacp.Structure([8, 8])
+space = aacp.SearchSpace(graph, pruning_step=1 / 4)
+best = aacp.Structure([8, 16])
 second = aacp.Structure([12, 8])
 
 
-def count_cycles(network, example):
-    return sum(parameter.numel() for parameter in network.parameters())
+def count_cycles(network: nn.Module, example: torch.Tensor) -> int:
+    return 1000 * sum(parameter.numel() for parameter in network.parameters())

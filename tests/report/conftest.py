@@ -1,4 +1,4 @@
-"""One run for all tests of the report: whoever changes it takes a copy."""
+"""One run for all tests of the report; a test that changes it makes a copy."""
 
 from pathlib import Path
 

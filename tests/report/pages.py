@@ -1,4 +1,4 @@
-"""A page as a reader without a browser has it: elements, words and the data of the figures."""
+"""A parsed page: its elements, its text and the data of its figures, without a browser."""
 
 from __future__ import annotations
 

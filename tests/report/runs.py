@@ -1,4 +1,4 @@
-"""Run folders as a pipeline will leave them: a real network and a real search, with made-up scores and times."""
+"""Run folders as a pipeline writes them: a real network and a real search, with made-up scores and times."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def copy_of(made: Made, path: Path, **changes: Any) -> Made:
 
 
 def asking(made: Made, macs_rate: float, params_rate: float | None) -> Request:
-    """What was asked, with other rates."""
+    """The request with other pruning rates."""
     limits = [Limit("macs", macs_rate), *([] if params_rate is None else [Limit("params", params_rate)])]
     return replace(made.request, limits=tuple(limits))
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: every chart drawn, nothing complained of, nothing fetched, nothing wider than a phone."""
+"""The page in a real browser: all charts are drawn, without errors, requests or content wider than a phone."""
 
 from __future__ import annotations
 

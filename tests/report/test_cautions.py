@@ -1,4 +1,4 @@
-"""Cautions: what numbers that look right do not say."""
+"""Cautions: remarks on results that should not be trusted."""
 
 from __future__ import annotations
 
@@ -54,6 +54,15 @@ def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(secon
     ] == ([True] * is_told)
 
 
+@pytest.mark.parametrize(("max_drop", "is_told"), [(0.5, False), (None, True)])
+def test_a_run_that_shrinks_the_latency_is_not_advised_to_limit_it(max_drop: float | None, is_told: bool) -> None:
+    same = Latency(0.002, 0.0019, 0.0021)
+    exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, same, same),))
+    request = replace(REQUEST, limits=(), max_drop=max_drop, shrink="latency")
+    texts = [text for text, _ in told(replace(RUN, request=request, exported=exported))]
+    assert any("Limit the latency itself" in text for text in texts) == is_told
+
+
 @pytest.mark.parametrize(
     ("test", "holdout", "is_told"),
     [
@@ -80,16 +89,16 @@ def test_a_hold_out_that_was_trained_on_is_reported(test: float, holdout: float 
         (
             0.02,
             0.93,
-            "Largest drop met: 1.00 points lost on held-out data, where at most 2.00 points may be lost.",
+            "Largest drop met: 1.00 points lost on held-out data; the limit is 2.00 points.",
             True,
         ),
         (
             0.005,
             0.93,
-            "Largest drop exceeded: 1.00 points lost on held-out data, where at most 0.50 points may be lost.",
+            "Largest drop exceeded: 1.00 points lost on held-out data; the limit is 0.50 points.",
             False,
         ),
-        (0.005, 0.95, "Largest drop met: nothing lost on held-out data, where at most 0.50 points may be lost.", True),
+        (0.005, 0.95, "Largest drop met: nothing lost on held-out data; the limit is 0.50 points.", True),
     ],
 )
 def test_a_drop_is_judged_by_what_is_delivered(drop: float, holdout: float, words: str, is_kept: bool) -> None:

@@ -1,4 +1,4 @@
-"""Figures hold what the files say, in a form that plotly itself accepts."""
+"""Figures contain the values of the run files, in a form that plotly accepts."""
 
 from __future__ import annotations
 

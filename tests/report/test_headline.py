@@ -1,4 +1,4 @@
-"""The headline says what was achieved, and as plainly what was not."""
+"""The headline and the remarks say what was achieved and what was not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aacp.cost.budget import Limit
-from aacp.report.headline import asked, headline, remarks, subject
+from aacp.report.headline import headline, limits_text, remarks, subject
 from aacp.report.run import Run
 from aacp.runs.files import (
     BeforeAfter,
@@ -99,5 +99,5 @@ def test_another_metric_is_a_number_with_its_name() -> None:
 
 def test_limits_in_short() -> None:
     limits = (Limit("macs", 0.5), Limit("latency", at_most=1.8e-3))
-    assert plain(asked(limits)) == "MACs -50 %, latency ≤ 1.8 ms"
-    assert asked(()) == "no limit"
+    assert plain(limits_text(limits)) == "MACs -50 %, latency ≤ 1.8 ms"
+    assert limits_text(()) == "no limit"

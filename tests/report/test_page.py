@@ -1,4 +1,4 @@
-"""What stands in the page is what stands in the files, and nothing else gets in."""
+"""The page contains the values of the run files, and no text of theirs becomes HTML."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_numbers_of_the_page_are_those_of_the_files(made: Made, tmp_path: Pa
 def test_every_limit_stands_with_target_reached_and_slack(made: Made, tmp_path: Path) -> None:
     page = Page(write_report(made.path, tmp_path / "page.html"))
     limit = made.choice.limits[0]
-    cells = page.row("MACs: 50 % fewer")
+    cells = page.row("MACs: 50 % less")
     assert cells[:2] == [f"{limit.full / 1e6:.4g} M", f"{limit.full / 2e6:.4g} M"]
     removed, slack = 100 * (1 - limit.reached / limit.full), 100 * (0.5 - limit.reached / limit.full)
     assert cells[2] == f"{limit.reached / 1e6:.4g} M \N{MINUS SIGN}{removed:.2f} %"
@@ -72,7 +72,7 @@ def test_names_from_files_never_become_markup(made: Made, tmp_path: Path) -> Non
         ({"graph.json"}, "traced, not searched yet", ["Costs", "Channels", "Channels that are not pruned"]),
         ({"run.json"}, "no results yet", ["How to reproduce"]),
         ({"history.jsonl"}, "60 structures evaluated so far", ["Search"]),
-        ({"structure.json"}, "MACs: 50 % fewer", ["Limits"]),
+        ({"structure.json"}, "MACs: 50 % less", ["Limits"]),
         ({"evaluation.json"}, "92.0 % instead of 91.7 % right", ["Before and after"]),
         ({"export.json"}, "1.70 times as fast", ["Before and after"]),
         ({"training"}, "30 epochs of training", ["Training"]),

@@ -1,4 +1,4 @@
-"""Sections that users register: where they stand, what they may show, and that a mistake in one loses nothing."""
+"""Registered sections: their order, their content, and errors in one of them."""
 
 import sys
 from collections.abc import Iterator

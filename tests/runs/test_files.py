@@ -1,4 +1,4 @@
-"""The small files of a run: what is written is what is read, and what is wrong is named."""
+"""The JSON files of a run are read as they were written, and errors name the wrong field."""
 
 from __future__ import annotations
 
@@ -97,3 +97,8 @@ def test_what_was_reached_says_the_same_as_the_limit_itself(asked: dict[str, flo
 
 def test_every_part_of_a_plan_is_written_down_and_so_compared() -> None:
     assert {field.name for field in fields(Plan)} <= {field.name for field in fields(Request)}
+
+
+def test_a_cost_that_the_unpruned_network_does_not_have_is_shown_without_a_share() -> None:
+    choice = ChosenStructure((1,), 0.5, (LimitResult("joules", "J", None, 2.0, 0.0, 2.0, 0.0),))
+    assert str(choice).splitlines()[0] == "joules: 0 -> 0, at most 2"

@@ -1,4 +1,4 @@
-"""A run folder survives what happens to processes."""
+"""A run folder stays valid if processes crash or compete."""
 
 import json
 import multiprocessing

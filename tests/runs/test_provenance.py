@@ -1,4 +1,4 @@
-"""The machine in words."""
+"""The description of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small problem that every test of a search can afford."""
+"""A small problem for all tests of search methods."""
 
 import pytest
 

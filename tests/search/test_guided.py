@@ -1,4 +1,4 @@
-"""The default search: what it picks and what it recommends."""
+"""The default search: what it proposes and what it recommends."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a history remembers and answers."""
+"""Histories: candidates and queries over them."""
 
 import numpy as np
 import pytest

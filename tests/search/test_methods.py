@@ -1,4 +1,4 @@
-"""Search methods by name, and a method that a user wrote: it works wherever a built-in one does."""
+"""Search methods by name, and a user-defined method, which works wherever a built-in one does."""
 
 import json
 import re

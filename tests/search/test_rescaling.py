@@ -1,4 +1,4 @@
-"""Algorithm 1 and its repairs."""
+"""Algorithm 1 and its corrections."""
 
 from itertools import product
 

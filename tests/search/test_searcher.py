@@ -1,4 +1,4 @@
-"""What every search method promises, whatever it does inside."""
+"""The properties that every search method has."""
 
 import json
 from collections.abc import Callable

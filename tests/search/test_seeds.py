@@ -1,4 +1,4 @@
-"""Analytic shapes to begin with."""
+"""Analytic shapes that a search starts from."""
 
 import numpy as np
 import pytest

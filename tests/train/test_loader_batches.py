@@ -1,4 +1,4 @@
-"""Batches from data sets and loaders of the user's: order, shares, workers, errors."""
+"""Batches from user-defined data sets and loaders: order, shares, workers, errors."""
 
 from __future__ import annotations
 

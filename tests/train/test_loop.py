@@ -1,4 +1,4 @@
-"""The loop: what it gives back, what it rejects, and what it leaves as it was."""
+"""The training loop: its results, what it rejects, and what it does not change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aacp.errors import AACPError, CorruptImage, Diverged, InvalidData, InvalidO
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
 from aacp.train.recipe import Recipe
-from aacp.train.sources import source_of
+from aacp.train.sources import batches_of
 from aacp.zoo.folders import image_folder
 from train.small_data import network, pictures, same, weights
 
@@ -252,7 +252,7 @@ def test_a_device_that_is_not_there_is_rejected() -> None:
 
 def test_too_many_processes_for_a_batch_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="batch of 16 cannot be divided among 3"):
-        source_of(pictures(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
+        batches_of(pictures(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
 
 
 def test_a_loader_that_gives_nothing_is_rejected() -> None:

@@ -1,4 +1,4 @@
-"""What is shown of a run: nothing by default, a line for each epoch in a file, a bar on a terminal."""
+"""The progress of a run: nothing by default, a line for each epoch in a file, a bar on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data to judge by: kept or streamed, the score is the same."""
+"""Data to score on: the score is the same whether they are kept or streamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step minimises, against formulas written out; and that a teacher is never touched."""
+"""The loss of a training step compared with formulas, and that a teacher is never changed."""
 
 from __future__ import annotations
 

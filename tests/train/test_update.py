@@ -13,7 +13,7 @@ from aacp.train.averaging import Average
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
-from aacp.train.sources import source_of
+from aacp.train.sources import batches_of
 from aacp.train.update import sgd, share_correct
 from train.small_data import network, pictures, same, weights
 
@@ -28,7 +28,7 @@ def written_out(recipe: Recipe, average: float = 0.0) -> tuple[torch.nn.Module, 
     optimiser = torch.optim.SGD(
         model.parameters(), recipe.lr, recipe.momentum, nesterov=recipe.nesterov, weight_decay=recipe.weight_decay
     )
-    source = source_of(pictures(), recipe, make_fabric(device="cpu"))
+    source = batches_of(pictures(), recipe, make_fabric(device="cpu"))
     mean = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for epoch in range(recipe.epochs):
         for step, (inputs, labels) in enumerate(source.epoch(epoch)):

@@ -35,7 +35,7 @@ def difference(model: nn.Module, growth: Growth, arguments: tuple[Any, ...], see
         model: the network, in double precision.
         growth: the growth to check.
         arguments: the network's inputs, in double precision.
-        seed: of random weights and of whatever the network draws.
+        seed: the seed of the random weights and of the random numbers that the network draws.
     """
     with torch.random.fork_rng(devices=[]):
         try:
@@ -71,7 +71,7 @@ def _run(network: nn.Module, arguments: tuple[Any, ...], training: bool, seed: i
         if isinstance(module, DROPOUTS):
             module.eval()
     network.zero_grad()
-    torch.default_generator.manual_seed(seed)  # which `torch.manual_seed` would do to every GPU as well
+    torch.default_generator.manual_seed(seed)  # `torch.manual_seed` would also seed every GPU
     found = tensors_in(network(*copy.deepcopy(arguments)))
     generator = torch.Generator().manual_seed(seed)
     drawn = [(value, torch.randn(value.shape, generator=generator, dtype=torch.float64)) for value in found]

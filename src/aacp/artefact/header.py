@@ -33,12 +33,12 @@ class AppliedCut:
     """One cut of a network."""
 
     graph: ChannelGraph
-    structure: Structure  # how many channels each free group keeps
-    channels: Channels | None = None  # which channels each free group keeps, if they are known
+    structure: Structure  # how many units each free group keeps
+    channels: Channels | None = None  # the indices of the units that each free group keeps, if they are known
 
     @property
     def kept(self) -> Structure | Channels:
-        """What to give `shrink`: the channels, or the counts if these are unknown; both give the same shapes."""
+        """The argument for `shrink`: the indices of the kept units or, if they are unknown, only their counts."""
         return self.structure if self.channels is None else self.channels
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class AppliedCut:
     def from_json(cls, data: Mapping[str, Any]) -> AppliedCut:
         graph = ChannelGraph.from_json(data["graph"])
         structure = Structure(data["structure"])
-        graph.lane_sizes(structure)  # rejects counts that are not the graph's
+        graph.valid_counts(structure)  # rejects counts that are not the graph's
         if data["channels"] is None:
             return cls(graph, structure)
         channels = tuple(tuple(part) for part in data["channels"])
@@ -62,11 +62,11 @@ class AppliedCut:
 class Artefact:
     """The header of a pruned network's file: everything but the weights."""
 
-    model: str | None  # the name of the original, as `build_model` takes it
+    model: str | None  # the name by which `build_model` builds the original
     cuts: tuple[AppliedCut, ...]  # one, or several if a pruned network was pruned again
     example: Any = None  # shapes and types of an input, as plain data
     metadata: Mapping[str, Any] | None = None  # what the caller of `save` passed
-    version: str = __version__  # of the aacp that wrote the file
+    version: str = __version__  # the version of aacp that wrote the file
 
     @property
     def graph(self) -> ChannelGraph:

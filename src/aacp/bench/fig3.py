@@ -36,8 +36,8 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """The best ||x - 5|| after each iteration (a column) of each seed (a row)."""
+class MeanCurve:
+    """The curve of one reading: the best ||x - 5|| after each iteration (a column) of each seed (a row)."""
 
     reading: str
     distances: list[list[float]]
@@ -87,10 +87,11 @@ def readings() -> list[Reading]:
     ]
 
 
-def measure(seeds: int = 50, iterations: int = ITERATIONS) -> list[Curve]:
+def measure(seeds: int = 50, iterations: int = ITERATIONS) -> list[MeanCurve]:
     """Run every reading on Eq. 14."""
     return [
-        Curve(reading.name, [_distances(reading, seed, iterations) for seed in range(seeds)]) for reading in readings()
+        MeanCurve(reading.name, [_distances(reading, seed, iterations) for seed in range(seeds)])
+        for reading in readings()
     ]
 
 
@@ -111,7 +112,7 @@ def _distances(reading: Reading, seed: int, iterations: int) -> list[float]:
     return [round(-value, 6) + 0.0 for value in np.maximum.accumulate(best).tolist()]
 
 
-def table(curves: list[Curve]) -> str:
+def table(curves: list[MeanCurve]) -> str:
     """The figure as a table."""
     last = len(curves[0].distances[0]) - 1
     early = min(WITHIN, last)
@@ -124,7 +125,7 @@ def table(curves: list[Curve]) -> str:
     return "\n".join(lines)
 
 
-def summary(curves: list[Curve]) -> list[dict[str, Any]]:
+def summary(curves: list[MeanCurve]) -> list[dict[str, Any]]:
     """For each reading and seed: the iteration that reached the optimum, or None, and the final distance."""
     return [
         {
@@ -136,7 +137,7 @@ def summary(curves: list[Curve]) -> list[dict[str, Any]]:
     ]
 
 
-def draw(curves: list[Curve], path: Path) -> None:
+def draw(curves: list[MeanCurve], path: Path) -> None:
     """Write the curves of Fig. 3 as a page: the mean best distance over iterations."""
     caption = (
         f"Eq. 14, mean of {len(curves[0].distances)} seeds. The fig3 preset is a reading found by screening variants: "
@@ -147,7 +148,7 @@ def draw(curves: list[Curve], path: Path) -> None:
     path.write_text(document("Fig. 3 of the paper", joined([tag("h1", "Fig. 3 of the paper"), figure.markup("")])))
 
 
-def _trace(curve: Curve) -> dict[str, Any]:
+def _trace(curve: MeanCurve) -> dict[str, Any]:
     means = np.mean(curve.distances, axis=0).round(4).tolist()
     dash = "dash" if curve.reading.startswith("ABC") else "solid"  # there are more curves than colours
     return line(curve.reading, list(range(len(means))), means, {"dash": dash})

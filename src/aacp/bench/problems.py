@@ -28,7 +28,7 @@ Rows = NDArray[np.float64]
 
 CEILING = 0.94  # accuracy of the unpruned network
 FLOOR = 0.10  # accuracy of guessing among ten classes
-ADDITIVE_DAMAGE = 0.08  # of the uniform structure at half the MACs: it costs seven points of accuracy
+ADDITIVE_DAMAGE = 0.08  # damage of the uniform structure at half the MACs; it costs seven points of accuracy
 COUPLING_DAMAGE = {"neighbour": 0.7, "random": 0.4}  # mean over random structures
 
 
@@ -150,7 +150,7 @@ def pruning_problem(
     Args:
         family: "additive", "neighbour" or "random".
         model: the cost model: "vgg16" or "resnetN" with N = 6n + 2.
-        seed: the damage is drawn from it.
+        seed: the seed of the damage, which is drawn at random.
         pruning_rate: the share of the MACs that the budget removes.
         pruning_step: the step of the search space.
         images: the size of the validation set, None for estimates without noise.

@@ -1,1 +1,1 @@
-"""The commands that need more options than a page holds; `aacp.cli` puts them together."""
+"""The commands with many options, and the options that they share; `aacp.cli` adds them to the program."""

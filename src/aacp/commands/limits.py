@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import click
 
-from aacp.commands.options import Command, gathered
-from aacp.cost.budget import Budget
+from aacp.commands.options import Command, Given, gathered
+from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import COSTS, CostKind
+from aacp.errors import InvalidOption
 
 KINDS = [kind for kind in COSTS.values() if kind.option]
 COST_NAMES = {kind.option: kind.name for kind in KINDS}  # the cost of each --prune-... and --max-...
-Given = Mapping[str, str | None]  # the options as they were written, by parameter name
 
 
 def budget_of(given: Given, *, needed: bool = True) -> Budget:
@@ -27,35 +27,54 @@ def budget_of(given: Given, *, needed: bool = True) -> Budget:
 
 def budgets_of(given: Given, *, needed: bool = True) -> tuple[Budget, ...]:
     """A budget for every combination of the rates; `needed` rejects a command without limits."""
-    rates = {kind.name: _rates(kind, given[f"prune_{kind.option}"]) for kind in KINDS}
-    most = {kind.name: given[f"max_{kind.option}"] for kind in KINDS}
-    if both := [cost for cost in rates if rates[cost] and most[cost]]:
-        raise click.UsageError(f"{both[0]} has both a share to remove and a most to keep. Give one of them.")
-    fixed = {cost: text for cost, text in most.items() if text is not None}
-    varied = {cost: values for cost, values in rates.items() if values}
-    if needed and not fixed and not varied:
+    choices = [limits for kind in KINDS if (limits := _limits(kind, given))]
+    if needed and not choices:
         raise click.UsageError(
             "There is no limit to prune to. Give one or more, such as --prune-macs 0.5 or --max-size 2MB."
         )
-    combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
-    return tuple(Budget.of({**combination, **fixed}) for combination in combinations)
+    return tuple(Budget.of(Budget(*limits)) for limits in product(*choices))
 
 
-def _rates(kind: CostKind, text: str | None) -> list[float]:
+def _limits(kind: CostKind, given: Given) -> list[Limit]:
+    """The limits on one kind of cost, of which each budget of a sweep has one."""
+    rate_option = f"--prune-{kind.option}"
+    most_option = f"--max-{kind.option}"
+    rates = given[f"prune_{kind.option}"]
+    most = given[f"max_{kind.option}"]
+    if rates is not None and most is not None:
+        raise click.UsageError(f"{rate_option} and {most_option} exclude each other. Give one of them.")
+    if most is not None:
+        return [_limit(kind, most_option, at_most=most)]
+    parts = [] if rates is None else rates.split(",")
+    advice = f"Give the most to keep with {most_option}."
+    return [_limit(kind, rate_option, advice, pruning_rate=_number(part, rate_option)) for part in parts]
+
+
+def _limit(
+    kind: CostKind, option: str, advice: str = "", *, pruning_rate: float | None = None, at_most: str | None = None
+) -> Limit:
+    """A limit; a value that it rejects is reported with the option that gave it.
+
+    Args:
+        kind: of the limited cost.
+        option: the name of the option.
+        advice: a sentence to add to the reason of a rejection.
+        pruning_rate: the share to remove, or None.
+        at_most: the most to keep, as text, or None.
+    """
     try:
-        rates = [] if text is None else [float(part) for part in text.split(",")]
+        return Limit(kind, pruning_rate, None if at_most is None else kind.parse(at_most))
+    except InvalidOption as error:
+        raise click.BadParameter(f"{error} {advice}".rstrip(), param_hint=option) from error
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        return float(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is not a share to remove. Write 0.5, or 0.3,0.5 in a sweep.",
-            param_hint=f"--prune-{kind.option}",
+            f"{text!r} is not a share to remove. Write 0.5, or 0.3,0.5 in a sweep.", param_hint=option
         ) from None
-    if wrong := [rate for rate in rates if not 0 <= rate < 1]:
-        raise click.BadParameter(
-            f"{wrong[0]:g} is not a share to remove, which is at least 0 and less than 1. Write 0.5 for 50 %, or give "
-            f"the most to keep with --max-{kind.option}.",
-            param_hint=f"--prune-{kind.option}",
-        )
-    return rates
 
 
 def _rate_option(kind: CostKind) -> Callable[[Command], Command]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from typing import Literal
 
 import click
 
-from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, resumable
+from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, file_name, resumable
 from aacp.commands.parameters import Step
 from aacp.pipeline import defaults
 
@@ -57,7 +56,7 @@ def measure(
     from aacp.latency.deployment import Deployment
     from aacp.latency.job import MeasurementJob
 
-    out = out or f"latency/{re.sub(r'[^A-Za-z0-9._-]+', '-', f'{model}-{runtime}-{device}')}.json"
+    out = out or f"latency/{file_name(f'{model}-{runtime}-{device}')}.json"
     where = Deployment(runtime, device, batch, threads)
     job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
     with resumable(f"{out}.log"):

@@ -78,9 +78,14 @@ def task_names(task: Given) -> TaskNames:
     return TaskNames(**task)
 
 
-def run_folder(task: Given, given: str | None) -> str:
+def run_folder(model: str, given: str | None) -> str:
     """The folder of --run, or one named after the model."""
-    return given or f"runs/{re.sub(r'[^A-Za-z0-9._-]+', '-', task['model'])}"
+    return given or f"runs/{file_name(model)}"
+
+
+def file_name(text: str) -> str:
+    """Text as the name of a file or folder: runs of other characters than letters, digits, ., _ and - become a -."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
 
 
 def metric_option(default: str) -> Callable[[Command], Command]:

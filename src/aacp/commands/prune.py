@@ -105,7 +105,7 @@ def prune(
         plan = replace(plan, max_drop=drop, shrink=COST_NAMES[shrink], probe_epochs=probe_epochs)
     from aacp.pipeline.job import PruningJob
 
-    place = run_folder(task, folder)
+    place = run_folder(task["model"], folder)
     with resumable(place):
         pruned = PruningJob(task_names(task), budget, plan, place, known_from).prune()
     show(pruned, pruned.evaluation, as_json)
@@ -133,7 +133,7 @@ def search(
     budget = budget_of(limits)
     from aacp.pipeline.job import PruningJob
 
-    place = run_folder(task, folder)
+    place = run_folder(task["model"], folder)
     with resumable(place):
         choice = PruningJob(task_names(task), budget, plan_from(search, None), place, known_from).search()
     show(f"{choice}\nfolder: {place}", choice, as_json)
@@ -170,7 +170,7 @@ def sweep(
     from aacp.pipeline.job import SweepJob
 
     recipe = recipe_of(training, task["data"], False, search["seed"], task["loss"]) if train else None
-    place = folder or f"{run_folder(task, None)}-sweep"
+    place = folder or f"{run_folder(task['model'], None)}-sweep"
     plan = plan_from(search, recipe, train_on_holdout=training["train_on_holdout"], export=not no_export)
     job = SweepJob(task_names(task), budgets, plan, place, train, known_from)
     with resumable(place):

@@ -19,7 +19,7 @@ def recipe_of(training: Mapping[str, Any], data: str, scratch: bool, seed: int, 
         training: the values of `training_options`.
         data: the name of the data.
         scratch: whether the network is trained from new weights.
-        seed: of the training.
+        seed: the seed of the training.
         loss: the name of a loss function, if one is given.
     """
     recipe = _named_recipe(training["recipe"], data, scratch, loss)

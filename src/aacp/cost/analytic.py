@@ -22,6 +22,7 @@ class Cost:
     unit: str
     full: float  # the cost of the unpruned network
     _of_rows: Callable[[NDArray[np.int64]], NDArray[np.float64] | NDArray[np.int64]] = field(repr=False)
+    source: str = field(default="", repr=False)  # where a user's function is defined that computes the cost
 
     def __call__(self, structures: ArrayLike) -> NDArray[np.float64] | NDArray[np.int64]:
         rows = np.asarray(structures, dtype=np.int64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost
-from aacp.cost.kinds import COSTS, LATENCY, AnyCost, Builder, CostKind, CostTable, cost_kind, is_cost, kind_of_builder
+from aacp.cost.kinds import (
+    COSTS,
+    LATENCY,
+    AnyCost,
+    Builder,
+    CostKind,
+    CostTable,
+    cost_kind,
+    is_cost,
+    kind_of_builder,
+    require_cost_name,
+)
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.runs.serialisation import Record
+from aacp.runs.sources import source_of
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
@@ -33,8 +45,8 @@ def cost_of(
     Args:
         function: the cost of one structure.
         space: a search space, or the graph of a network: where the unpruned structure is taken from.
-        name: of the cost.
-        unit: of its values, for people.
+        name: the name of the cost.
+        unit: the unit of the values, for people.
     """
     known: dict[bytes, float] = {}
 
@@ -45,7 +57,8 @@ def cost_of(
                 known[key] = float(function(Structure(row.tolist())))
         return np.array([known[key] for key in keys], dtype=np.float64)
 
-    return Cost(name, unit, float(rows(np.asarray(space.full)[None])[0]), rows)
+    full = float(rows(np.asarray(space.full)[None])[0])
+    return Cost(name, unit, full, rows, source_of(function))
 
 
 def amount(value: float, unit: str = "") -> str:
@@ -53,6 +66,11 @@ def amount(value: float, unit: str = "") -> str:
     if unit == "s":
         return f"{1e3 * value:.3g} ms"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.6g}"
+
+
+def is_within(values: ArrayLike, bound: float) -> NDArray[np.bool_]:
+    """Whether costs are at most a bound, up to rounding; not-a-number is not."""
+    return np.asarray(np.asarray(values) <= bound + TOLERANCE * abs(bound))
 
 
 @dataclass(frozen=True, init=False)
@@ -124,8 +142,8 @@ class Limit(Record):
 
     @property
     def source(self) -> str:
-        """Where the function is defined that computes a cost of the user's; empty for the table's costs."""
-        return self.cost.source if isinstance(self.cost, CostKind) else ""
+        """Where the function of a user-defined cost is defined; empty for built-in costs."""
+        return self.cost.source if isinstance(self.cost, (CostKind, Cost)) else ""
 
     @classmethod
     def _from_fields(cls, data: Mapping[str, Any], place: str) -> Limit:
@@ -186,7 +204,7 @@ class Limit(Record):
 
     def holds(self, values: ArrayLike) -> NDArray[np.bool_]:
         """Whether costs are within the bound; not-a-number is not."""
-        return np.asarray(np.asarray(values) <= self.bound + TOLERANCE * abs(self.bound))
+        return is_within(values, self.bound)
 
     def slack(self, structures: ArrayLike) -> NDArray[np.float64]:
         """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
@@ -205,22 +223,32 @@ class _WrittenLimit(Record):
     source: str = ""
 
 
-LIMIT_FIELDS = tuple(field.name for field in fields(_WrittenLimit))
-
-
 def _cost(given: Any) -> AnyCost:
     """The cost of a limit, whichever way it was given."""
     if isinstance(given, str):
         return cost_kind(given)
-    if isinstance(given, CostKind) or is_cost(given):
+    if isinstance(given, CostKind):
+        return _kind(given)
+    if is_cost(given):
         cost: AnyCost = given
+        require_cost_name(cost.name)
         return cost
     if callable(given):
-        return kind_of_builder(given)
+        return _kind(kind_of_builder(given))
     raise InvalidOption(
         f"{given!r} is not a cost. Give a name such as 'macs', a CostKind, or a cost made with cost_of(function, "
         "space, name)."
     )
+
+
+def _kind(given: CostKind) -> CostKind:
+    """A kind as given, or that of the table; files and reports would take another of the same name for the table's."""
+    known = COSTS.get(given.name)
+    if known is not None and given.build is not known.build:
+        raise InvalidOption(
+            f"Your cost is named {given.name!r}, which is the name of a built-in cost. Choose another name."
+        )
+    return known or given
 
 
 @dataclass(frozen=True, init=False)
@@ -289,7 +317,7 @@ class Budget:
 
     def check(self, space: SearchSpace) -> None:
         """Reject a budget that the smallest structure of the space does not meet."""
-        # Paper: Algorithm 1 never asks whether its targets can be met, and does not end when they cannot.
+        # Paper: Algorithm 1 does not check whether its targets can be met, and does not end if they cannot.
         smallest = [float(limit.cost(np.asarray(space.smallest))) for limit in self.limits]
         found = sorted(zip(self.limits, smallest, strict=True), key=lambda pair: bool(pair[0].holds(pair[1])))
         if found and not found[0][0].holds(found[0][1]):

@@ -1,7 +1,8 @@
 """The table of cost kinds: what each cost is called, how its quantities are written, how it is computed for a graph.
 
-Limits, command-line options, run files and reports are all derived from `COSTS`. A cost of your own is a `CostKind` of
-your own, which goes wherever a name of the table goes.
+Limits, command-line options, run files and reports are all derived from `COSTS`. A cost of your own is a `CostKind`
+that you give to `Limit`. Mappings such as {"macs": 0.5}, `Plan.shrink` and the command line only take names of the
+table.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from aacp.runs.sources import source_of
 COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 BYTES = {"": 1.0, "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+# Fields that evaluation.json holds beside the costs, which stand there by their names.
+RESERVED_NAMES = ("test", "holdout", "costs", "file_bytes")
 
 
 class AnyCost(Protocol):
@@ -47,14 +52,24 @@ class CostTable(Protocol):
     def cost(self, graph: ChannelGraph) -> Cost: ...
 
 
+def require_cost_name(name: str) -> None:
+    """Reject a name that cannot be the name of a field in files or a part of the name of a folder."""
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+        raise InvalidOption(
+            f"A cost cannot be named {name!r}. Start with a letter, and use only letters, digits and underscores."
+        )
+    if name in RESERVED_NAMES:
+        raise InvalidOption(f"A cost cannot be named {name!r}, which is another field of evaluation.json. Rename it.")
+
+
 @dataclass(frozen=True)
 class CostKind:
-    """One kind of cost, before the graph is known whose structures it prices.
+    """One kind of cost, not yet for a particular graph.
 
     Args:
-        name: in budgets and files, such as "energy".
+        name: the name in budgets and files, such as "energy".
         build: computes the cost of a graph; None for latency, which a measured table predicts.
-        unit: of its values, for people.
+        unit: the unit of the values, for people.
         words: its name in reports; by default `name` with spaces.
         suffixes: what may follow a number in a quantity such as "60M", and the factor it stands for.
         option: the word in --prune-OPTION and --max-OPTION; without one the command line does not offer the kind.
@@ -73,9 +88,12 @@ class CostKind:
     example: str = field(default="60M", compare=False, repr=False)
     recorded_source: str = field(default="", compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        require_cost_name(self.name)
+
     @property
     def source(self) -> str:
-        """Where the function is defined that builds a cost of the user's; empty for the table's kinds."""
+        """Where the function of a user-defined cost is defined; empty for built-in kinds."""
         if self.build is None or COSTS.get(self.name) is self:
             return self.recorded_source
         return source_of(self.build)

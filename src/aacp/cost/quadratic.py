@@ -1,7 +1,7 @@
 """QuadraticForm: a cost as a polynomial of second degree, so that every possible step is priced at once.
 
-Multiply-accumulates and parameters are sums of products of two widths. A search asks hundreds of thousands of times
-what one step more would cost; with the polynomial that is one small matrix product for all groups together.
+Multiply-accumulates and parameters are sums of products of two widths. A search computes the cost of
+one more step hundreds of thousands of times; with the polynomial, that is one small matrix product for all groups.
 """
 
 from __future__ import annotations

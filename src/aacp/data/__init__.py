@@ -1,1 +1,1 @@
-"""Labelled data in memory, in batches on a device, and how well a network does on it."""
+"""Labelled data in memory, batches of them on a device, and functions that score a network."""

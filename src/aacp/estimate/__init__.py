@@ -1,1 +1,1 @@
-"""How good a structure is, without training it: importance, inheritance, recalibration, PSAE."""
+"""Estimates of the score of a structure without training: importance, inheritance, recalibration, PSAE."""

@@ -1,4 +1,4 @@
-"""Importance: how much each channel of a group matters."""
+"""Importance: a number for each unit of a group; the units with the largest numbers are kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aacp.modules import evaluating, named_tensors
 from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
-GroupScores = Mapping[str, ArrayLike]  # one number per channel, by the name of the group
+GroupScores = Mapping[str, ArrayLike]  # one number per unit of each group, by the name of the group
 Importance = (
     str | Callable[[nn.Module, ChannelGraph], GroupScores] | Callable[[nn.Module, ChannelGraph, Batches], GroupScores]
 )
@@ -42,8 +42,8 @@ def unit_importance(
         importance: "l1" and "l2" are norms of the filters that produce a channel, summed over all layers that produce
             it; "bn" is the size of the batch norms' scales (l1 where a group has none); "random" is the paper's control
             (Table 3). A function takes (model, graph), or (model, graph, calibration) if it requires three arguments,
-            and returns one number per channel for each group of `graph.free`, by the group's name.
-        seed: of "random".
+            and returns one number per unit for each group of `graph.free`, by the group's name.
+        seed: the seed of "random".
         calibration: images from the training data, for functions that take them.
     """
     require_match(model, graph)

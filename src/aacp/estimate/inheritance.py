@@ -1,4 +1,4 @@
-"""Inheritance: how a structure becomes a network that has the weights of the unpruned one."""
+"""Inheritance: makes the network of a structure with the weights of the unpruned network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aacp.modules import copy_module, detach_hooks, device_of_model
 from aacp.structure import Structure
 from aacp.torch_internals import pytree
 
-KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept channels of each free group, by the group's name
+KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept units of each free group, by name
 
 
 class Reconstruction(Protocol):
@@ -41,7 +41,8 @@ class Reconstruction(Protocol):
             network: the cut network, in evaluation mode, on the device of the calibration images.
             original: the unpruned network, on the same device; it must not be changed.
             graph: the channel graph of the unpruned network.
-            kept: the indices of the channels that each free group keeps, by the group's name.
+            kept: the indices of the units that each free group keeps, by the group's name. A unit is one channel, or
+                several that must be removed together.
             calibration: images from the training data.
         """
 
@@ -59,7 +60,7 @@ class ChannelOrder:
 
     @classmethod
     def of(cls, graph: ChannelGraph, scores: Scores) -> ChannelOrder:
-        """Rank units by descending score; of equal scores the lower index comes first."""
+        """Rank units by descending score; with equal scores the lower index comes first."""
         ranks = np.zeros(len(scores), dtype=np.int64)
         start = 0
         for group in graph.groups:
@@ -77,7 +78,7 @@ class ChannelOrder:
         return kept
 
     def kept(self, structure: Iterable[int]) -> KeptChannels:
-        """The indices of the channels that each free group keeps, in the order they have in the network."""
+        """The indices of the units that each free group keeps, in the order they have in the network."""
         units = self.units(structure)
         chosen: KeptChannels = {}
         start = 0
@@ -89,7 +90,7 @@ class ChannelOrder:
 
 
 class Inheritance:
-    """How a structure becomes a network: which channels it keeps, and how their weights are set right.
+    """Makes networks from structures: chooses the units to keep, cuts the others, and corrects the weights.
 
     The estimate, the delivered network and every network in between come from one Inheritance, so what is scored is
     what is delivered. The model is copied: later changes to it have no effect.
@@ -100,7 +101,7 @@ class Inheritance:
         calibration: images from the training data, which batch norms are recalibrated on: a loader, a data set, tensors
             or Batches. They are read once and kept.
         importance: "l1", "l2", "bn", "random", or a function; see `unit_importance`. It is evaluated once, here.
-        seed: of the importance "random".
+        seed: the seed of the importance "random".
         reconstruction: a function that corrects the weights of the cut network before recalibration; see
             `Reconstruction`. None keeps the weights of the original.
         device: where the networks are made; None is the model's device.
@@ -133,7 +134,7 @@ class Inheritance:
         return self.order.units(structure)
 
     def kept(self, structure: Iterable[int]) -> KeptChannels:
-        """The indices of the channels that each free group keeps, as `aacp.save(kept=...)` takes them."""
+        """The indices of the units that each free group keeps, as `aacp.save(kept=...)` takes them."""
         return self.order.kept(structure)
 
     def network(self, structure: Iterable[int]) -> nn.Module:

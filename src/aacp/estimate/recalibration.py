@@ -25,7 +25,7 @@ from aacp.modules import evaluating
 from aacp.torch_internals import BatchNorm, pytree
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
-BATCH_SIZE = 128  # images that go through the network at once on a CPU
+BATCH_SIZE = 128  # images per forward pass on a CPU
 LIVE_ACTIVATIONS = 40  # upper bound on live activations, as a multiple of the input bytes (MobileNetV2: 20)
 
 
@@ -195,7 +195,7 @@ def _run(model: nn.Module, inputs: Any) -> None:
 
 
 class _Reached(BaseException):
-    """Ends a pass at the batch norm in question; not an Exception, so that the model's code does not catch it."""
+    """Ends a pass at a batch norm; not an Exception, so that the model's code does not catch it."""
 
 
 def _norm_by_norm(model: nn.Module, norms: Norms, batches: Batches) -> int:

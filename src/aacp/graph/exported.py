@@ -29,7 +29,7 @@ class GraphNetwork(nn.Module):
         super().__init__()
         self.body = body
         self.output_spec = output_spec
-        self.names = names  # of its tensors in that module
+        self.names = names  # the names that the tensors have in that module
 
     def forward(self, *arguments: Any) -> Any:
         return pytree.tree_unflatten(self.body(*tensors_in(arguments)), self.output_spec)

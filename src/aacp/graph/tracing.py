@@ -38,7 +38,7 @@ def trace(
         scope: "all", or "inner" to leave residual streams unpruned.
         form: "module", or "exported" for networks whose code does not run with other widths: `shrink` then returns a
             graph of operators in place of a module of the same class.
-        seed: of the random cuts.
+        seed: the seed of the random cuts.
     """
     patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
     _require_choice("scope", scope, SCOPES)
@@ -81,7 +81,7 @@ def prepare(
         model: the network; it is not changed.
         example: what to call it with.
         form: "module" or "exported", as for `trace`.
-        seed: of the random weights.
+        seed: the seed of the random weights.
         dtype: the floating-point type in which outputs are compared.
     """
     propagation, assembled, arguments = trace_unverified(model, example, form, dtype)

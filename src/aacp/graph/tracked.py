@@ -37,7 +37,7 @@ SHAPE = Source("", ("shape",))  # the source of all numbers read off a tensor's 
 class Tracked(int):
     """An integer, the sources that it was computed from, and the computation."""
 
-    sources: Mapping[Source, int]  # and the value that each had
+    sources: Mapping[Source, int]  # each source with the value that it had
     compute: Callable[[Mapping[Source, int]], int]  # the integer that other values of the sources would give
 
     @classmethod

@@ -187,7 +187,7 @@ def randomised_copy(model: nn.Module, arguments: tuple[Any, ...], seed: int, dty
     Args:
         model: the network; it is not changed.
         arguments: what to call it with, of the given type.
-        seed: of the weights.
+        seed: the seed of the random weights.
         dtype: the floating-point type of the copy.
     """
     twin = evaluation_copy(model, dtype)

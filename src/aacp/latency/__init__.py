@@ -1,1 +1,1 @@
-"""Latency: what the structures of a network take on this machine, measured."""
+"""Latency: measured times of networks on this machine, and tables that predict them for other structures."""

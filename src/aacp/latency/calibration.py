@@ -19,11 +19,11 @@ OUTLIER_DEVIATIONS = 2.0  # residuals above this many times the median residual 
 # benchmarks/latency_prediction.py. They are standard deviations of the logarithm of seconds: 0.1 means about 10 %.
 TREND_SLOPES = (0.0, 0.003, 0.006, 0.01, 0.02, 0.03, 0.05)  # candidates for the slope of a group, by octave of width
 TREND_NOISES = (0.01, 0.02, 0.03, 0.05, 0.08)  # candidates for the noise; the most likely pair of candidates is used
-TREND_OFFSET = 0.02  # of the error that all structures of a table share
-CORRECTION_SHARED = 0.1  # of the error that all structures share, seen in later measurements
-CORRECTION_LOCAL = 0.1  # of the error that near structures share, seen in later measurements
-CORRECTION_LENGTH = 0.25  # how near: correlation length in octaves of width, root mean square over the groups
-MIN_NOISE = 0.003  # the least uncertainty of a later measurement that is assumed
+TREND_OFFSET = 0.02  # deviation of the error that all structures of a table have in common
+CORRECTION_SHARED = 0.1  # deviation of the error that later measurements find in all structures alike
+CORRECTION_LOCAL = 0.1  # deviation of the error that later measurements find in similar structures
+CORRECTION_LENGTH = 0.25  # its correlation length, in octaves of width (root mean square over the groups)
+MIN_NOISE = 0.003  # a later measurement is assumed to have at least this uncertainty
 
 
 def robust_line(predicted: Values, seconds: Values) -> tuple[float, float]:
@@ -50,7 +50,7 @@ class Trend:
     """
 
     centre: Values  # mean width of each group, in octaves
-    slopes: Values  # of the logarithm of seconds, by octave of each group
+    slopes: Values  # the change of the logarithm of seconds per octave of width, for each group
     offset: float
 
     @classmethod

@@ -25,11 +25,11 @@ LARGEST_MULTIPLE = 32  # the largest power of two whose multiples are distinguis
 # The prior of the Gaussian process. Its numbers were chosen by hand and not fitted to data; the accuracy of tables that
 # use them is measured by benchmarks/latency_prediction.py. Standard deviations are of the logarithm of seconds: 0.1
 # means about 10 %.
-SMOOTH_DEVIATION = 0.1  # of the part that is similar for near widths
-SMOOTH_LENGTH = 0.7  # correlation length of that part, in octaves of width
-STEP_DEVIATIONS = (0.05, 0.2, 0.6)  # candidates for the part that depends on the dividing power of two
-STEP_LENGTH = 2.0  # correlation length of that part, in octaves of width
-PLACE_DEVIATION = 0.05  # of the factor that a place in the network has of its own
+SMOOTH_DEVIATION = 0.1  # deviation of the smooth part, which is similar for near widths
+SMOOTH_LENGTH = 0.7  # correlation length of the smooth part, in octaves of width
+STEP_DEVIATIONS = (0.05, 0.2, 0.6)  # candidates for the deviation of the part that depends on dividing powers of two
+STEP_LENGTH = 2.0  # correlation length of the part that depends on dividing powers of two, in octaves of width
+PLACE_DEVIATION = 0.05  # deviation of the separate factor of each place in the network
 NOISES = (0.01, 0.03, 0.1)  # candidates for the noise of a measurement; the most likely pair of candidates is used
 
 

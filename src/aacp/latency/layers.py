@@ -83,7 +83,7 @@ class _CallRecorder(TorchFunctionMode):
 
 
 def _described(name: str, args: Sequence[Any], result: Tensor) -> str:
-    """Describe a call in words that are the same for all widths."""
+    """Describe a call by text that is the same for all widths."""
     size = "x".join(map(str, result.shape[2:]))
     if not is_convolution(name) or len(args) < 2:
         return f"{name} {size}".rstrip()

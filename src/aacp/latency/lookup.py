@@ -16,7 +16,7 @@ Values = NDArray[np.float64]
 # The widths of a piece: each is a constant plus a multiple of the count of each group.
 Widths = Sequence[tuple[int, Mapping[str, int]]]
 
-MAX_GRID_POINTS = 2**14  # of one piece: 128 values of each of two widths
+MAX_GRID_POINTS = 2**14  # the largest grid of one piece, such as 128 values for each of two widths
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Lookup:
     value of one axis; entry 0 stands for the axes that are padding.
 
     Args:
-        matrix: from the counts of the groups to the values of the axes, without their constants.
+        matrix: maps the counts of the groups to the values of the axes, without their constants.
         entries: the entry of the value 0 of each axis, plus the constant of its width.
         below: for each entry, the distance in `values` from the start of the piece's grid to the grid point below.
         above: for each entry, its position between the grid point below (0) and the one above (1).

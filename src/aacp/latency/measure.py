@@ -23,13 +23,13 @@ from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
 from aacp.latency.table import LatencyTable
-from aacp.latency.timers import NetworkTimer, Progress, StructureTimer
+from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
 from aacp.runs.folder import RunFolder
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
-STRUCTURES = 48  # that a table is fitted to
-HELD_OUT = 10  # structures that only serve to measure the table's error
+STRUCTURES = 48  # how many structures are measured to fit a table
+HELD_OUT = 10  # how many more structures are measured, only to determine the error of the table
 
 # The structures that a table is fitted to, and those that its error is measured on.
 MeasurementPlan = tuple[Sequence[Structure], Sequence[Structure]]
@@ -122,7 +122,7 @@ def measure_table(
     request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts]))
     log = _MeasurementLog(file, request)
     structures = [*fitted, *held_out]
-    progress = Progress("structures", len(structures), len(log.measured), verbose)
+    progress = MeasurementProgress("structures", len(structures), len(log.measured), verbose)
     for structure in structures[len(log.measured) :]:
         log.add(timer(structure))
         progress.step()

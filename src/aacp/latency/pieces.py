@@ -15,7 +15,7 @@ class MeasurementConditions:
     """The conditions that a latency depends on besides the network."""
 
     runtime: str
-    version: str  # of the runtime
+    version: str  # the version of the runtime
     device: str  # "cpu", the name of a GPU, or a name that only the runtime knows
     precision: str  # such as "float32"
     batch: int
@@ -58,10 +58,10 @@ class Width:
 class Piece:
     """A layer and everything that runs after it up to the next one."""
 
-    layer: str  # its name
+    layer: str  # the name of the layer
     kind: str  # pieces of the same kind differ in their widths alone
     output_size: tuple[int, ...]  # height and width
-    widths: tuple[Width, ...]  # that its time depends on
+    widths: tuple[Width, ...]  # the widths that the time of the piece depends on
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Piece:

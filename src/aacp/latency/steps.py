@@ -16,15 +16,15 @@ from torch import nn
 from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure
-from aacp.latency.timers import NetworkTimer, Progress, StructureTimer
+from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
 from aacp.structure import Structure
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)  # the steps that are considered
-DEFAULT_STEP = 8  # for groups whose width makes no difference that timing can show
+DEFAULT_STEP = 8  # the step of a group whose width has no measurable effect on the time
 PASSES = 3  # how often each probe is measured; the differences between passes are noise
 SIGNIFICANT_ERRORS = 5.0  # a difference counts if it is this many standard errors
 MIN_SAVING = 0.5  # fewer channels must save this share of the time that proportional scaling predicts
-MIN_NOISE = 0.005  # relative noise that is assumed at least
+MIN_NOISE = 0.005  # the relative noise is assumed to be at least this
 
 
 def discover_steps(
@@ -57,7 +57,7 @@ def find_steps(timer: StructureTimer, graph: ChannelGraph, verbose: bool = False
     colours = coloured([group.name for group in groups], timer.pieces)
     probes = [probe_counts(group) for group in groups]
     plan = _probe_plan(colours, probes) * PASSES
-    progress = Progress("probes", len(plan), verbose=verbose)
+    progress = MeasurementProgress("probes", len(plan), verbose=verbose)
     seconds: list[dict[int, list[float]]] = [{} for _ in groups]
     for colour, distance in plan:
         probed = [i for i in range(len(groups)) if colours[i] == colour and distance in probes[i]]

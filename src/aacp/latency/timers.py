@@ -27,7 +27,8 @@ MIN_TURNS = 7  # timed turns, even if they take longer than the requested second
 MAX_TURNS = 60  # timed turns, before any are added because of noise
 QUIET_NOISE = 0.015  # relative uncertainty of a structure's time above which turns are added
 MAX_EXTENSION = 4  # a noisy measurement may take up to this many times the requested seconds
-LEVEL_QUANTILE = 0.1  # of the turns gives the seconds of the unpruned network: interference only ever adds time
+# The seconds of the unpruned network are this quantile over its turns, because interference only adds time.
+LEVEL_QUANTILE = 0.1
 PROGRESS_LINES = 10  # on standard error while structures are measured
 
 
@@ -146,7 +147,7 @@ def _seconds_of(call: Callable[[], object], clock: Callable[[], float]) -> float
     return clock() - start
 
 
-class Progress:
+class MeasurementProgress:
     """Counts measurements, and prints a line to standard error now and then with the time that is left.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PRUNING_STEP = 1 / 8  # of each width, as in the paper
+PRUNING_STEP = 1 / 8  # a share of each width, as in the paper
 METHOD = "default"
 EVALUATIONS = 200
 IMPORTANCE = "l1"

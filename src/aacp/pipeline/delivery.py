@@ -44,8 +44,7 @@ def save_network(
     """
     path = folder.path / ARTEFACT
     if not _is_complete(path):
-        structure = [len(channels) for channels in kept.values()]
-        save(network, graph, path, kept=kept, model=name, example=example, metadata={"structure": structure})
+        save(network, graph, path, kept=kept, model=name, example=example)
     return path
 
 

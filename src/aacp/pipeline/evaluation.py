@@ -35,7 +35,7 @@ def evaluate(
         model: the name of the network that a file was cut from, if the file does not record it.
         metric: package.module:function of the score; a run folder records its own.
         device: where to compute; None is the GPU, if there is one.
-        seed: of the hold-out; a run folder records its own.
+        seed: the seed of the hold-out; a run folder records its own.
     """
     path = Path(network)
     knows_holdout = False

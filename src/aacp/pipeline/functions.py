@@ -40,6 +40,6 @@ def restored(name: str, what: str, arguments: str, known: Container[str]) -> Any
         raise RunMismatch(
             f"The {what} of this run is {name.partition('#')[0]}, which cannot be imported: it is a lambda, a local "
             "function, defined in a script, or recorded by an older version. Call aacp.prune again with it, or search "
-            f"again with a {what} that a module defines."
+            f"again with another {what}, one that a module defines."
         )
     return imported(name, arguments)

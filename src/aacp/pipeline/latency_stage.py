@@ -116,7 +116,7 @@ def _from_json(data: Mapping[str, Any]) -> LatencyCheck:
     return LatencyCheck(Structure(data["counts"]), Quartiles(**data["seconds"]), Quartiles(**data["ratio"]))
 
 
-def holds(limit: Limit, checked: LatencyCheck) -> bool:
+def is_met_when_measured(limit: Limit, checked: LatencyCheck) -> bool:
     """True if three of four measurements are within a limit."""
     return _share_of_limit(limit, checked).upper <= 1
 

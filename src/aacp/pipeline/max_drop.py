@@ -43,17 +43,25 @@ class MaxDropSearch:
         passed = 0
         failed = self._first_share_out_of_reach()
         best = None
+        unmet = None  # why the smallest share that failed has no structure, if it has none
         while failed - passed > 1:
             middle = (passed + failed) // 2
-            choice, score = self._probe(middle * FINENESS)
+            try:
+                choice, score = self._probe(middle * FINENESS)
+            except InfeasibleBudget as error:  # only the measured latencies of candidates show it
+                self._write(middle * FINENESS, f"no structure. {error}")
+                failed = middle
+                unmet = error
+                continue
             self._report(middle * FINENESS, score, allowed)
             if score >= allowed:
                 passed = middle
                 best = choice
             else:
                 failed = middle
+                unmet = None
         if best is None:
-            raise InfeasibleBudget(
+            raise unmet or InfeasibleBudget(
                 f"With {100 * FINENESS:.1f} % of the {self.plan.shrink} removed the score falls below {allowed:.4f}, "
                 "the lowest that is allowed. Allow a larger drop, or score after a short training (probe_epochs)."
             )
@@ -75,7 +83,7 @@ class MaxDropSearch:
     def _probe(self, rate: float) -> tuple[ChosenStructure, float]:
         """The best structure found with this share removed, and its score."""
         folder = RunFolder(self.search.folder.path / PROBES / f"{rate:.4f}")
-        budget = Budget(*self.search.budget.limits, Limit(self.plan.shrink, pruning_rate=rate))
+        budget = Budget.of(Budget(*self.search.budget.limits, Limit(self.plan.shrink, pruning_rate=rate)))
         choice, history = replace(self.search, budget=budget, folder=folder, known=self.known).run(self.estimate)
         self.known = History.merged([self.known, history])
         return choice, self._train(choice, folder) if self.plan.probe_epochs else choice.score
@@ -93,8 +101,9 @@ class MaxDropSearch:
         return task.score_network(network, task.data.holdout)
 
     def _report(self, rate: float, score: float, allowed: float) -> None:
+        verdict = "within" if score >= allowed else "beyond"
+        self._write(rate, f"{score:.4f}, {verdict} the drop ({allowed:.4f} is allowed)")
+
+    def _write(self, rate: float, outcome: str) -> None:
         if self.search.verbose:
-            verdict = "within" if score >= allowed else "beyond"
-            sys.stderr.write(
-                f"{self.plan.shrink} -{100 * rate:.1f} %: {score:.4f}, {verdict} the drop ({allowed:.4f} is allowed)\n"
-            )
+            sys.stderr.write(f"{self.plan.shrink} -{100 * rate:.1f} %: {outcome}\n")

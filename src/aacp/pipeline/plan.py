@@ -40,7 +40,7 @@ class Plan:
         frozen: patterns of the names of layers that are not pruned.
         scope: "all", or "inner" to leave residual streams as they are.
         export: write both networks as ONNX files and time them.
-        seed: of everything random.
+        seed: the seed of everything random.
         max_drop: the largest drop of the score that is allowed, in the unit of the score. `shrink` is then reduced as
             far as that allows: bisection finds the share to remove.
         shrink: the cost that max_drop reduces.

@@ -26,7 +26,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss, Objective, one_number
 
-EXAMPLES = 2  # with one example, a loss per example looks like a mean
+EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
 
 

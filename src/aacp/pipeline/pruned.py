@@ -14,7 +14,7 @@ from aacp.pipeline.delivery import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
-from aacp.runs.files import ChosenStructure, Evaluation, OnnxRecord
+from aacp.runs.files import ChosenStructure, Evaluation, OnnxRecord, cost_change
 from aacp.runs.folder import RunFolder
 
 
@@ -52,11 +52,7 @@ class Pruned:
 
     def __str__(self) -> str:
         before, after = self.evaluation.before, self.evaluation.after
-        lines = [
-            f"{name}: {_change(value, after.costs[name])}"
-            for name, value in before.costs.items()
-            if name in after.costs
-        ]
+        lines = self._costs()
         scores = [("test", before.test, after.test), ("holdout", before.holdout, after.holdout)]
         lines += [
             f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if old is not None and new is not None
@@ -66,14 +62,17 @@ class Pruned:
             lines += [remark.text for remark in cautions(read_run(self.folder.path))]
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
 
+    def _costs(self) -> list[str]:
+        """Each cost before and after, with its limit if it has one; latency only if it is limited."""
+        before = self.evaluation.before.costs
+        after = self.evaluation.after.costs
+        lines = {name: cost_change(name, before[name], after[name]) for name in before if name in after}
+        lines |= {limit.cost: str(limit) for limit in self.choice.limits}
+        return list(lines.values())
+
     def _places(self) -> list[str]:
         """The files of the result."""
         onnx = [f"ONNX: {self.folder.path / PRUNED_ONNX}"] if self.exported else []
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
         report = [f"report: {self.report}"] if find_spec("plotly") else []
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]
-
-
-def _change(before: float, after: float) -> str:
-    share = f" ({after / before - 1:+.1%})" if before else ""
-    return f"{before:,} -> {after:,}{share}"

@@ -17,7 +17,7 @@ from torch import nn
 from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
-from aacp.cost.kinds import COSTS
+from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data
@@ -34,8 +34,19 @@ from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.report.page import write_report
-from aacp.runs.files import EVALUATION, GRAPH, RUN, STRUCTURE, TRAINING, ChosenStructure, Evaluation, OnnxRecord
+from aacp.runs.files import (
+    EVALUATION,
+    GRAPH,
+    RUN,
+    STRUCTURE,
+    TRAINING,
+    ChosenStructure,
+    Evaluation,
+    OnnxRecord,
+    Request,
+)
 from aacp.runs.folder import RunFolder
+from aacp.space import SearchSpace
 from aacp.train.loop import finetune, train_from_scratch
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
@@ -76,14 +87,14 @@ def prune(
         device: where to compute; None is the GPU, if there is one.
         verbose: report progress on the standard error output.
     """
-    limits = Budget.of(budget)
-    plan.check_budgets([limits])
+    budget = Budget.of(budget)
+    plan.check_budgets([budget])
     for what, given in (("teacher", teacher), ("loss", loss)):
         if given is not None and plan.recipe is None:
             raise InvalidOption(f"A {what} is for training, but the plan has no recipe. Give one, or leave it out.")
     task = PruningTask(model, data, name, device_of(device), score, loss=loss)
     earlier = tuple(map(str, known_from))
-    run = PruningRun(task, limits, plan, RunFolder.of(folder), teacher=teacher, known_from=earlier, verbose=verbose)
+    run = PruningRun(task, budget, plan, RunFolder.of(folder), teacher=teacher, known_from=earlier, verbose=verbose)
     return run.prune()
 
 
@@ -154,9 +165,9 @@ class PruningRun:
         with self.folder.lock():
             if not (self.folder.path / RUN).exists():
                 self.plan.require_table()
-            register_request(self.folder, self.task, self.budget, self.plan, self.known_from)
+            request = register_request(self.folder, self.task, self.budget, self.plan, self.known_from)
             graph = self.trace()
-            return graph, self.search(graph)
+            return graph, self.search(graph, request)
 
     # -- stages -------------------------------------------------------------------------------------------------------
 
@@ -170,19 +181,22 @@ class PruningRun:
         self.folder.write_json(GRAPH, graph.to_json())
         return graph
 
-    def search(self, graph: ChannelGraph) -> ChosenStructure:
-        """The best structure within the budget."""
+    def search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
+        """The best structure within the budget; `request` names the runs whose evaluations are reused."""
         written = self.folder.read_json(STRUCTURE)
         if written is not None:
             return ChosenStructure.from_json(written)
+        latency = self.latency_stage(graph)
+        space = SearchSpace(graph, latency.find_steps())
+        self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph)
         self._report_progress("searching")
-        known = known_evaluations(self.known_from, self.task, self.plan, graph)
-        latency = self.latency_stage(graph)
+        known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
         search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, table, self.verbose)
         if not self.accepts_met_budget:
             search.require_demand()
+        search.bound_budget.check(space)
         estimate = self.shared.estimate(graph, known)
         for note in estimate.notes:
             self._report_progress(note)
@@ -190,7 +204,7 @@ class PruningRun:
             choice, _ = search.run(estimate)
         else:
             choice = MaxDropSearch(search, estimate).run()
-        self.task.require_equal(graph, choice.structure)
+        self.task.require_equal(self.shared.inheritance(graph), choice.structure)
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 
@@ -230,7 +244,7 @@ class PruningRun:
         knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)
         after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
-        # Costs of the user's were computed in the search. Their functions may not be there any more.
+        # Costs that the user defined were computed in the search; their functions may not be importable here.
         own = [limit for limit in choice.limits if limit.cost not in COSTS]
         before_costs = before.costs | {limit.cost: limit.full for limit in own}
         after_costs = after.costs | {limit.cost: limit.reached for limit in own}

@@ -6,7 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def register_request(
     skipped = {*CIRCUMSTANCES}
     if before.weights == request.weights:
         skipped.add("model")  # the same weights are the same network, whatever it is called
-    names = [field.name for field in fields(Request) if field.name not in skipped]
+    names = [each.name for each in fields(Request) if each.name not in skipped]
     require_same(folder, before, request, names, "Repeat the earlier request, or choose another folder.")
     folder.write_json(RUN, before.to_json())
     return before
@@ -109,15 +109,31 @@ def require_same(folder: RunFolder, before: Request, request: Request, names: Se
 
 
 def _settings(request: Request, names: Sequence[str]) -> dict[str, Any]:
-    """The named fields as they are read from JSON; each limit by its cost, as text."""
+    """The named fields as they are read from JSON; each limit by its cost."""
     settings = {name: _plain(getattr(request, name)) for name in names if name != "limits"}
-    limits = {limit.cost.name: _limit_text(limit) for limit in request.limits} if "limits" in names else {}
-    return limits | settings
+    limits = request.limits if "limits" in names else ()
+    return {f"limit on {limit.cost.name}": _ComparedLimit.of(limit) for limit in limits} | settings
 
 
-def _limit_text(limit: Limit) -> str:
-    source = limit.source
-    return f"{limit.phrase}, computed by {source}" if source else limit.phrase
+@dataclass(frozen=True)
+class _ComparedLimit:
+    """What makes two limits on one cost the same; the text is only for messages.
+
+    The text depends on the suffixes of the cost, which run.json does not hold.
+    """
+
+    pruning_rate: float | None
+    at_most: float | None
+    source: str
+    text: str = field(compare=False)
+
+    @classmethod
+    def of(cls, limit: Limit) -> _ComparedLimit:
+        text = f"{limit.phrase}, computed by {limit.source}" if limit.source else limit.phrase
+        return cls(limit.pruning_rate, limit.at_most, limit.source, text)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
@@ -149,7 +165,7 @@ def read_request(folder: RunFolder) -> Request:
 
 def plan_of(request: Request, **changes: Any) -> Plan:
     """The plan of a recorded request, with some fields changed; functions are imported again by their names."""
-    recorded = {field.name: getattr(request, field.name) for field in fields(Plan)}
+    recorded = {each.name: getattr(request, each.name) for each in fields(Plan)}
     found = {name: value for name, value in recorded.items() if value is not None}
     for name, arguments in FUNCTIONS.items():
         if name in found:
@@ -190,7 +206,7 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
 
 def _recorded_plan(plan: Plan) -> dict[str, Any]:
     """The fields of a plan as run.json holds them."""
-    planned = {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    planned = {each.name: getattr(plan, each.name) for each in fields(Plan)}
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
         "recipe": None if plan.recipe is None else plan.recipe.to_json(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +16,11 @@ from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
-from aacp.pipeline.latency_stage import TABLE, LatencyStage, holds, measured_seconds
+from aacp.pipeline.latency_stage import TABLE, LatencyStage, is_met_when_measured, measured_seconds
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.request import ESTIMATE_FIELDS, read_request, request_of, require_same
+from aacp.pipeline.request import ESTIMATE_FIELDS, read_request, require_same
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ChosenStructure, LimitResult
+from aacp.runs.files import ChosenStructure, LimitResult, Request
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, recorded, run_search
@@ -65,28 +64,29 @@ class Search:
         return SearchSpace(self.graph, self.latency.find_steps())
 
     @cached_property
-    def limits(self) -> Budget:
+    def bound_budget(self) -> Budget:
         """The budget on the costs of the graph."""
         return self.budget.on(self.graph, self.table)
 
     def require_demand(self) -> None:
         """Reject a budget that the unpruned network meets."""
-        if self.plan.max_drop is None and all(limit.holds(limit.cost.full) for limit in self.limits.limits):
+        budget = self.bound_budget
+        if self.plan.max_drop is None and all(limit.holds(limit.cost.full) for limit in budget.limits):
             raise InvalidOption(
-                f"The unpruned network already meets {self.limits}, so there is nothing to remove. Give tighter limits."
+                f"The unpruned network already meets {budget}, so there is nothing to remove. Give tighter limits."
             )
 
     def run(self, estimate: PSAE) -> tuple[ChosenStructure, History]:
         """The structure to deliver, and every evaluation; an interrupted search is resumed."""
         limit = self.budget.limit_on(LATENCY)
         found = self._search(estimate)
-        if limit is not None:
+        if limit is not None:  # candidates of earlier runs are left out, since their latencies were not measured
             return self._meet_latency(limit, found, estimate)
-        better = better_known(self.known, self.limits, self.space, found.best)
-        return choice_of(better or found.recommended, self.limits), found.history
+        better = better_known(self.known, self.bound_budget, self.space, found.best)
+        return choice_of(better or found.recommended, self.bound_budget), found.history
 
     def _search(self, estimate: PSAE) -> SearchResult:
-        method = searcher(self.plan.method, self.space, self.limits, self.plan.seed, known=self.known)
+        method = searcher(self.plan.method, self.space, self.bound_budget, self.plan.seed, known=self.known)
         found = run_search(
             method, estimate, evaluations=self.plan.evaluations, folder=self.folder, verbose=self.verbose
         )
@@ -101,27 +101,27 @@ class Search:
         the upper quartiles of the measurements, saved, and a shorter search follows that knows all evaluations. A
         resumed run starts with the first table and corrects it by the same measurements.
         """
-        search = self
+        latest = self  # the latest search, whose table all measurements so far have corrected
         histories = [found.history]
         for number in range(1, MAX_ROUNDS + 1):
             candidates = self._best(found)
             checks = self.latency.check([candidate.structure for candidate in candidates])
             for candidate, checked in zip(candidates, checks, strict=True):
                 self._report(candidate, checked, limit)
-                if holds(limit, checked):
-                    return search._measured_choice(candidate, checked), History.merged(histories)
+                if is_met_when_measured(limit, checked):
+                    return latest._measured_choice(candidate, checked), History.merged(histories)
             if number == MAX_ROUNDS:
                 break
-            corrected = search._correct_table(limit, checks)
+            corrected = latest._correct_table(limit, checks)
             corrected.save(self.folder.path / TABLE)
-            search = replace(
+            latest = replace(
                 self,
                 table=corrected,
                 plan=replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.evaluations // 4)),
                 folder=RunFolder(self.folder.path / f"{CORRECTED}-{number}"),
                 known=History.merged([self.known, *histories]),
             )
-            found = search._search(estimate)
+            found = latest._search(estimate)
             histories.append(found.history)
         raise InfeasibleBudget(
             f"{limit.cost.name}: {MAX_ROUNDS * MEASURED_CANDIDATES} candidates met the limit by the latency table, but "
@@ -141,19 +141,19 @@ class Search:
 
     def _measured_choice(self, candidate: Candidate, checked: LatencyCheck) -> ChosenStructure:
         """A candidate to deliver, with its measured latency."""
-        choice = choice_of(candidate, self.limits)
+        choice = choice_of(candidate, self.bound_budget)
         assert self.table is not None
         results = [
             replace(result, reached=measured_seconds(limit, checked, self.table).median)
             if result.cost == LATENCY
             else result
-            for limit, result in zip(self.limits.limits, choice.limits, strict=True)
+            for limit, result in zip(self.bound_budget.limits, choice.limits, strict=True)
         ]
         return replace(choice, limits=tuple(results))
 
     def _report(self, candidate: Candidate, checked: LatencyCheck, limit: Limit) -> None:
         if self.verbose:
-            verdict = "within the limit" if holds(limit, checked) else "over the limit"
+            verdict = "within the limit" if is_met_when_measured(limit, checked) else "over the limit"
             sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}\n")
 
 
@@ -169,13 +169,10 @@ def better_known(known: History, budget: Budget, space: SearchSpace, best: Candi
     return found if found is not None and found.score > best.score else None
 
 
-def known_evaluations(folders: Sequence[str], task: PruningTask, plan: Plan, graph: ChannelGraph) -> History:
-    """Every evaluation of earlier runs, which must have estimated scores of the same network in the same way."""
-    if not folders:
-        return History()
-    request = request_of(task, Budget(), plan)
+def known_evaluations(request: Request, graph: ChannelGraph) -> History:
+    """Every evaluation of the runs that a request names, which must have estimated scores in the same way."""
     histories = []
-    for path in folders:
+    for path in request.known_from:
         if not Path(path).is_dir():
             raise RunMismatch(f"There is no folder {path} to take evaluations from. Give the folder of a run.")
         folder = RunFolder(path)
@@ -183,6 +180,6 @@ def known_evaluations(folders: Sequence[str], task: PruningTask, plan: Plan, gra
         require_same(folder, read_request(folder), request, ESTIMATE_FIELDS, advice)
         history = recorded(folder)
         for candidate in history:
-            graph.lane_sizes(np.asarray(candidate.structure))  # rejects structures of another graph
+            graph.valid_counts(np.asarray(candidate.structure))  # rejects structures of another graph
         histories.append(history)
     return History.merged(histories)

@@ -46,7 +46,7 @@ class Sweep:
         folders: the run folder of each budget.
         choices: the structure of each budget.
         evaluations: scores and costs of the networks that were trained; None for the others.
-        front: of every evaluated structure, those that no other beats in score, MACs and parameters, best score first.
+        front: the evaluated structures that no other beats in score, MACs and parameters, best score first.
     """
 
     folders: tuple[RunFolder, ...]
@@ -95,9 +95,9 @@ def sweep(
         train: train, evaluate and export every network, not only search.
     """
     task = PruningTask(model, data, name, device_of(device), score, loss=loss)
-    limits = tuple(Budget.of(budget) for budget in budgets)
-    check_sweep(plan, limits)
-    return SweepRun(task, limits, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
+    run_budgets = tuple(map(Budget.of, budgets))
+    check_sweep(plan, run_budgets)
+    return SweepRun(task, run_budgets, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
@@ -197,15 +197,16 @@ class SweepRun:
             if best is None or is_final or run.budget.limit_on(LATENCY) is not None:
                 continue
             graph = run.trace()
-            budget = run.budget.on(graph)
-            better = better_known(known, budget, SearchSpace(graph, run.latency_stage(graph).find_steps()), best)
+            bound_budget = run.budget.on(graph)
+            space = SearchSpace(graph, run.latency_stage(graph).find_steps())
+            better = better_known(known, bound_budget, space, best)
             if better is not None:
-                self.task.require_equal(graph, better.structure)
-                run.folder.write_json(STRUCTURE, choice_of(better, budget).to_json())
+                self.task.require_equal(run.shared.inheritance(graph), better.structure)
+                run.folder.write_json(STRUCTURE, choice_of(better, bound_budget).to_json())
 
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
         graph = runs[0].trace()
-        choices = tuple(run.search(graph) for run in runs)
+        choices = tuple(ChosenStructure.from_json(run.folder.read_json(STRUCTURE)) for run in runs)
         records = [run.folder.read_json(EVALUATION) for run in runs]
         evaluations = tuple(None if record is None else Evaluation.from_json(record) for record in records)
         front = self._write_front(graph, [run.folder for run in runs])
@@ -221,7 +222,7 @@ class SweepRun:
                 sys.stderr.write(f"{self.folder.path}: no report. {error}\n")
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
-        """Of every evaluated structure, those that no other beats; they are also written to a file."""
+        """Write the evaluated structures that no other beats to a file, and return them."""
         costs = [COSTS[name].on(graph) for name in FRONT_COSTS]
         front = tuple(History.merged(map(recorded, folders)).pareto(costs))
         rows = []
@@ -239,7 +240,7 @@ def folder_name(budget: Budget) -> str:
 
 
 def _amount(limit: Limit) -> str:
-    return f"{limit.pruning_rate:g}" if limit.at_most is None else f"max-{limit.at_most:g}"
+    return f"{limit.pruning_rate:.10g}" if limit.at_most is None else f"max-{limit.at_most:.10g}"
 
 
 def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> str:

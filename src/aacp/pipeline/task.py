@@ -14,6 +14,7 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data, Source
 from aacp.errors import InvalidData, UntraceableModel
+from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import prepare
 from aacp.modules import evaluating
 from aacp.pipeline.plan import Plan
@@ -128,10 +129,15 @@ class PruningTask:
         holdout = None if knows_holdout else self.score_network(network, self.data.holdout)
         return NetworkMetrics(test, holdout, {cost.name: int(cost(structure)) for cost in computed_costs(graph)})
 
-    def require_equal(self, graph: ChannelGraph, structure: Structure) -> None:
-        """Reject a structure for which the cut network does not compute the same as the masked original."""
-        checked = prepare(self.model, self.example(), graph.form)
-        difference = checked.difference_when(graph, graph.kept_units(structure))
+    def require_equal(self, inheritance: Inheritance, structure: Structure) -> None:
+        """Reject a structure for which the cut network does not compute the same as the masked original.
+
+        The cut removes the units that the delivered network loses: those that the inheritance ranks lowest.
+        """
+        graph = inheritance.graph
+        with global_seed(self.device, 0):  # networks may draw random numbers
+            verifier = prepare(self.model, self.example(), graph.form)
+            difference = verifier.difference_when(graph, inheritance.units(structure))
         if difference is not None:
             raise UntraceableModel(
                 f"The network cut to {list(structure)} does not compute the same as the masked one: {difference}. "

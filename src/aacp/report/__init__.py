@@ -1,1 +1,1 @@
-"""One self-contained page from run folders: what was asked, what was found, what it is worth."""
+"""Reports: one self-contained HTML page about one or more runs, made from their folders."""

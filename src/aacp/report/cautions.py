@@ -1,15 +1,18 @@
-"""Cautions: remarks on a run whose numbers may look right but should not be trusted or are not what was wanted."""
+"""Cautions: remarks on results that should not be trusted, or that miss the goal of the run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aacp.cost.kinds import LATENCY
 from aacp.report.numbers import difference, score
 from aacp.report.run import Run
-from aacp.runs.files import NetworkMetrics
+from aacp.runs.files import NetworkMetrics, Request
 
-LEAKAGE_GAP = 0.03  # hold-out accuracy this far above test accuracy suggests that the hold-out was trained on
-TRAINING_LOSS = 0.01  # training is reported as harmful if the score falls by more than this share
+# If the accuracy on the hold-out exceeds that on test data by this much, the hold-out was probably trained on.
+LEAKAGE_GAP = 0.03
+# If training lowers the score by more than this share of it, the report says that training did harm.
+TRAINING_LOSS = 0.01
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Remark:
 
 
 def cautions(run: Run) -> list[Remark]:
-    """All cautions that apply to a run; for a `max_drop`, also whether it was met."""
+    """All cautions that apply to a run. If the run has a `max_drop`, one remark says whether it was met."""
     if run.evaluation is None:
         return []
     before, after = run.evaluation.before, run.evaluation.after
@@ -38,12 +41,11 @@ def _about_nothing(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark
 
 
 def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
-    """Fewer MACs do not always mean less time, which may have been the goal."""
+    """Warn if the network has fewer MACs but is not faster, since the goal may have been a faster network."""
     timings = run.exported.timings if run.exported else ()
-    asked = () if run.request is None else run.request.limits
     if not timings or after.macs >= before.macs or any(timing.is_faster for timing in timings):
         return []
-    if any(limit.cost.name == "latency" for limit in asked):
+    if run.request is not None and LATENCY in _reduced_costs(run.request):
         return []
     how = (
         "Limit the latency itself (--prune-latency, --max-latency), or choose the pruning step by timing (--step auto)."
@@ -51,8 +53,14 @@ def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list
     return [Remark(f"The network has fewer MACs but is not faster where it was timed. {how}", False)]
 
 
+def _reduced_costs(request: Request) -> set[str]:
+    """The costs that a run has limits on, and the cost that a max_drop reduces."""
+    shrunk = set() if request.max_drop is None or request.shrink is None else {request.shrink}
+    return {limit.cost.name for limit in request.limits} | shrunk
+
+
 def _about_drop(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
-    """Structures were chosen by their estimated drop; what counts is the drop of the delivered network."""
+    """Compare the drop of the delivered network with the limit: the search used estimated drops."""
     allowed = None if run.request is None else run.request.max_drop
     if allowed is None or before.holdout is None or after.holdout is None:
         return []
@@ -60,11 +68,11 @@ def _about_drop(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list
     lost = "nothing" if after.holdout >= before.holdout else difference(before.holdout, after.holdout, run.metric)
     verdict = "Largest drop met" if is_met else "Largest drop exceeded"
     most = difference(0.0, allowed, run.metric)
-    return [Remark(f"{verdict}: {lost} lost on held-out data, where at most {most} may be lost.", is_met)]
+    return [Remark(f"{verdict}: {lost} lost on held-out data; the limit is {most}.", is_met)]
 
 
 def _about_training(run: Run, trained: float | None) -> list[Remark]:
-    """Training with a learning rate that is too high, or for too few steps, can lower the score."""
+    """Warn if training lowered the score, as it can with a learning rate that is too high or with too few steps."""
     if run.choice is None or trained is None or run.request is None or run.request.recipe is None:
         return []
     inherited = run.choice.score
@@ -77,7 +85,7 @@ def _about_training(run: Run, trained: float | None) -> list[Remark]:
 
 
 def _about_holdout(unpruned: NetworkMetrics) -> list[Remark]:
-    """Few mistakes on the hold-out and many on test data suggest that the network was trained on the hold-out."""
+    """Warn if the network was probably trained on the hold-out: it makes few mistakes there and many on test data."""
     test, holdout = unpruned.test, unpruned.holdout
     if test is None or holdout is None or holdout - test < LEAKAGE_GAP or 4 * (1 - holdout) > 1 - test:
         return []

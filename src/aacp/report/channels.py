@@ -12,7 +12,7 @@ from aacp.report.html import Figure
 from aacp.report.numbers import percent
 from aacp.report.run import Run
 
-NAMED = 30  # up to this many groups, each is named on the axis: more do not fit on a phone
+NAMED = 30  # with more groups than this the axis names stages, because more names do not fit on a phone
 
 
 def kept_counts(graph: ChannelGraph, counts: Sequence[int] | None) -> list[int]:
@@ -27,7 +27,7 @@ def layers_of(group: ChannelGroup, graph: ChannelGraph) -> list[str]:
 
 
 def channels_figure(run: Run) -> Figure | None:
-    """Bars of kept over full; before a search, of the widths themselves."""
+    """A bar for each group: the share of its width that is kept or, before a search, its width."""
     if run.graph is None or not run.graph.groups:
         return None
     graph, is_chosen = run.graph, run.choice is not None
@@ -48,7 +48,7 @@ HATCHED = {"color": GREY, "pattern": {"shape": "/", "size": 5, "solidity": 0.35}
 
 
 def _bars(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool, is_frozen: bool) -> dict[str, Any]:
-    """The groups that may be pruned, or those that may not."""
+    """The bars of the groups that may be pruned, or of those that may not."""
     pairs = list(zip(graph.groups, kept, strict=True))
     heights = [100 * count / g.width if is_chosen else count * g.unit_channels for g, count in pairs]
     places = [place for place, group in enumerate(graph.groups) if (group.frozen is not None) == is_frozen]
@@ -94,7 +94,7 @@ def _hover(group: ChannelGroup, count: int, graph: ChannelGraph) -> str:
 
 
 def _names(graph: ChannelGraph) -> dict[str, Any]:
-    """The axis of groups: each by its name, or, where there are too many, each stage once."""
+    """The axis of groups: a label for each group or, if there are too many groups, one for each stage."""
     groups = graph.groups
     if len(groups) <= NAMED:
         places, texts = list(range(len(groups))), [_short(group.name) for group in groups]

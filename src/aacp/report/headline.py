@@ -1,4 +1,4 @@
-"""The headline of a run in one sentence, and remarks on what got better and what got worse."""
+"""The headline of a run, which is one sentence, and remarks on what improved and what did not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _achievements(run: Run) -> list[str]:
 
 
 def fewer(before: float, after: float, noun: str) -> str:
-    """50 to 25: "50 % fewer"."""
+    """The relative change of a count as text: from 50 to 25 MACs is "50 % fewer MACs"."""
     if before == after or not before:
         return f"no fewer {noun}"
     return f"{percent(abs(1 - after / before))} {'fewer' if after < before else 'more'} {noun}"
@@ -116,8 +116,8 @@ def _about_time(timing: BeforeAfter) -> Remark:
     return Remark(f"Not measurably faster {where}: {numbers}.", False)
 
 
-def asked(limits: Sequence[Limit]) -> str:
-    """The requested limits in short form."""
+def limits_text(limits: Sequence[Limit]) -> str:
+    """The requested limits as short text: "MACs \N{MINUS SIGN}50 %, latency \N{LESS-THAN OR EQUAL TO} 1.8 ms"."""
     words = []
     for limit in limits:
         name = cost_words(limit.cost.name)

@@ -16,7 +16,7 @@ def plain(value: float, digits: int) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """0.5 is "50 %": a round number needs no zeros."""
+    """A share in percent, without trailing zeros: 0.5 is "50 %"."""
     text = plain(100 * share, digits)
     return f"{text.removesuffix('.' + '0' * digits)}{NBSP}%"
 
@@ -26,7 +26,7 @@ def signed(text: str) -> str:
 
 
 def count(value: float) -> str:
-    """126,561,536 is "126.6 M"."""
+    """A number with four digits and a suffix: 126,561,536 is "126.6 M"."""
     return f"{value:,.0f}" if abs(value) < 1e4 else _scaled(value, [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")])
 
 
@@ -47,12 +47,12 @@ def change(before: float, after: float) -> str:
 
 
 def score(value: float, metric: str, digits: int = 2) -> str:
-    """An accuracy in percent, any other metric as the number it is."""
+    """A score as text: an accuracy in percent, any other metric as a plain number."""
     return f"{plain(100 * value, digits)}{NBSP}%" if metric == "accuracy" else plain(value, digits + 2)
 
 
 def gain(before: float, after: float, metric: str) -> str:
-    """The signed difference of two scores; of accuracies, in points."""
+    """The signed difference of two scores, in points if they are accuracies."""
     if metric == "accuracy":
         return f"{signed(plain(100 * (after - before), 2))}{NBSP}points"
     return signed(plain(after - before, 4))

@@ -40,7 +40,7 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
 
 
 def runs_in(place: AnyPath) -> list[Path]:
-    """The folder itself if it is a run's, or else the run folders directly inside it, as in a sweep."""
+    """The folder itself if it is a run folder; otherwise the run folders directly inside it, as in a sweep."""
     folder = Path(place)
     within = sorted(path.parent for path in folder.glob(f"*/{RUN}") if path.parent.name != TRAINING)
     return [folder] if (folder / RUN).exists() or not within else within

@@ -40,7 +40,7 @@ Anything = TypeVar("Anything")
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run as the report shows it: None or empty for files that are missing, `troubles` for unreadable ones."""
+    """The content of one run folder. Missing files give None or an empty value; `troubles` names unreadable files."""
 
     name: str
     request: Request | None = None
@@ -74,7 +74,7 @@ class Run:
         """The metrics of the pruned network: as evaluated, or else the costs of the chosen structure."""
         if self.evaluation is not None:
             return self.evaluation.after
-        return None if self.graph is None or self.choice is None else self._priced(Structure(self.choice.counts))
+        return None if self.graph is None or self.choice is None else self._priced(self.choice.structure)
 
     def _priced(self, structure: Structure) -> NetworkMetrics:
         return NetworkMetrics(None, None, {cost.name: int(cost(np.asarray(structure))) for cost in self.costs})
@@ -85,7 +85,7 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a run folder; a file that cannot be read is named in `troubles`, and the others are read."""
+    """Read a run folder. If a file cannot be read, `troubles` names it, and the other files are read all the same."""
     folder = Path(path)
     if not folder.is_dir():
         raise NothingToReport(f"There is no folder {folder}. Give the folder of a run.")
@@ -128,7 +128,7 @@ class _Reader:
         graph = self._json(GRAPH, ChannelGraph.from_json)
         if graph is not None:
             _check(graph, graph.full)
-            computed_costs(graph)  # pricing shows whether its parts fit each other
+            computed_costs(graph)  # raises an error if the parts of the graph do not fit each other
         return graph
 
     def _history(self, graph: ChannelGraph | None) -> History:
@@ -140,7 +140,7 @@ class _Reader:
     def _choice(self, graph: ChannelGraph | None) -> ChosenStructure | None:
         choice = self._json(STRUCTURE, ChosenStructure.from_json)
         if choice is not None:
-            _check(graph, Structure(choice.counts))
+            _check(graph, choice.structure)
         return choice
 
     def _epochs(self) -> tuple[Epoch, ...]:
@@ -152,6 +152,6 @@ class _Reader:
 def _check(graph: ChannelGraph | None, structure: Structure) -> None:
     """Reject a structure of another graph."""
     if graph is not None:
-        graph.lane_sizes(np.asarray(structure))
+        graph.valid_counts(np.asarray(structure))
     elif not len(structure):
         raise RunMismatch("it has a structure without counts. Search again.")

@@ -9,7 +9,7 @@ from aacp.cost.kinds import cost_words
 from aacp.report.channels import channels_of_runs
 from aacp.report.chart import AMBER, BLUE, GREY, SHADES, axis, hover, layout, line, points
 from aacp.report.curves import against, scale, score_title
-from aacp.report.headline import asked, compared, subject
+from aacp.report.headline import compared, limits_text, subject
 from aacp.report.html import Figure, Markup, joined, section, table, tag
 from aacp.report.numbers import DASH, change, gain, percent, score
 from aacp.report.run import Run
@@ -47,7 +47,8 @@ def comparison(runs: Sequence[Run]) -> Markup:
 
 def _table(runs: Sequence[Run]) -> Markup:
     heads = ("run", "limits requested", "MACs", "parameters", "accuracy", "change", "limits")
-    return table("Every run, with what it removed.", heads, [_row(run, place) for place, run in enumerate(runs)], 2)
+    rows = [_row(run, place) for place, run in enumerate(runs)]
+    return table("Every run, and the change of its costs and score.", heads, rows, 2)
 
 
 def _row(run: Run, place: int) -> tuple[object, ...]:
@@ -57,7 +58,7 @@ def _row(run: Run, place: int) -> tuple[object, ...]:
     verdict = tag("span", "missed" if missed else "met", attributes={"class": "bad" if missed else "good"})
     return (
         tag("a", run.name, attributes={"href": f"#run{place}"}),
-        asked(run.request.limits) if run.request else DASH,
+        limits_text(run.request.limits) if run.request else DASH,
         change(before.macs, after.macs) if is_cut and before and after else DASH,
         change(before.params, after.params) if is_cut and before and after else DASH,
         DASH if found is None else f"{score(found[0], run.metric)} {found[1]}",
@@ -93,7 +94,7 @@ def _line_figure(judged: Sequence[tuple[Run, float]], costs: Sequence[str], kind
     if len(unpruned) == 1:
         level = scale(metric) * unpruned.pop()
         traces.append(line("unpruned", [min(xs), max(xs)], [level, level], {"color": GREY, "dash": "dot"}))
-    caption = f"{metric.capitalize()} ({kind}) over the share of {cost_words(cost)} asked to be removed."
+    caption = f"{metric.capitalize()} ({kind}) over the requested pruning rate of {cost_words(cost)}."
     x, y = axis(f"{cost_words(cost)} removed, %"), axis(score_title(metric, kind))
     return Figure("rates", caption, traces, layout(x, y))
 
@@ -119,13 +120,13 @@ def _shades_figure(judged: Sequence[tuple[Run, float]], costs: Sequence[str], ki
         "ygap": 2,
     }
     first, second = (cost_words(cost) for cost in costs)
-    caption = f"{metric.capitalize()} ({kind}) over the shares of {first} and {second} asked to be removed."
+    caption = f"{metric.capitalize()} ({kind}) over the requested pruning rates of {first} and {second}."
     x, y = axis(f"{first} removed", _ticks(xs)), axis(f"{second} removed", _ticks(ys))
     return Figure("rates", caption, [trace], layout(x, y), 130 + 52 * max(3, len(ys)))
 
 
 def _ticks(values: Sequence[float]) -> dict[str, object]:
-    """Ticks named by their rates; all cells have the same size, whatever the distance of the rates."""
+    """Ticks labelled with their rates. All cells have the same size, even if the rates are not equally spaced."""
     names = [percent(value) for value in values]
     return {"tickvals": list(range(len(values))), "ticktext": names, "showgrid": False}
 
@@ -153,7 +154,7 @@ def fronts(runs: Sequence[Run]) -> list[Figure]:
         Figure(
             f"front-{cost.name}",
             f"The {len(whole):,} structures evaluated in any run: estimated {metric} against {cost_words(cost.name)}, "
-            "and the front of them all.",
+            "and their Pareto front.",
             _with_choices(against(whole, cost, costs, metric), searched, costs.index(cost)),
             layout(axis(cost_words(cost.name), {"tickformat": "~s", "nticks": 6}), axis(score_title(metric))),
         )

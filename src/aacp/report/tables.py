@@ -1,4 +1,4 @@
-"""Tables: what a report says about one run in rows of numbers and words."""
+"""Tables: the parts of a report that show one run in rows of numbers and text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from aacp.cost.kinds import COSTS, cost_words
 from aacp.report.channels import kept_counts, layers_of
-from aacp.report.headline import asked
+from aacp.report.headline import limits_text
 from aacp.report.html import Markup, definitions, details, joined, table, tag
 from aacp.report.numbers import (
     DASH,
@@ -126,10 +126,10 @@ def _limit(limit: LimitResult) -> tuple[object, ...]:
     full, bound, reached = (quantity(value, limit.unit) for value in (limit.full, limit.bound, limit.reached))
     name = cost_words(limit.cost)
     name = name[:1].upper() + name[1:]
-    asked = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} fewer"
+    requested = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} less"
     shown = _under(reached, signed(percent(limit.reached / limit.full - 1, 2))) if limit.full else reached
     verdict = tag("span", "met" if limit.holds else "missed", attributes={"class": "good" if limit.holds else "bad"})
-    return f"{name}: {asked}", full, bound, shown, percent(limit.slack, 2), verdict
+    return f"{name}: {requested}", full, bound, shown, percent(limit.slack, 2), verdict
 
 
 def channel_table(run: Run) -> Markup:
@@ -171,7 +171,7 @@ def reproduction(run: Run) -> Markup:
         return Markup()
     pairs: list[tuple[str, object]] = [
         ("Network and data", f"{request.model}, {request.data}"),
-        ("Limits", _asked(request)),
+        ("Limits", _goal(request)),
         ("Pruning step", _step(request.pruning_step)),
         ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
         ("Training", _settings(request.recipe)),
@@ -187,12 +187,12 @@ def reproduction(run: Run) -> Markup:
     return joined([command, definitions(pairs)])
 
 
-def _asked(request: Request) -> str:
+def _goal(request: Request) -> str:
     if request.max_drop is None:
-        return asked(request.limits)
+        return limits_text(request.limits)
     allowed = difference(0.0, request.max_drop, request.metric)
     drop = f"as few {cost_words(request.shrink or '')} as a drop of {allowed} allows"
-    return f"{drop}; {asked(request.limits)}" if request.limits else drop
+    return f"{drop}; {limits_text(request.limits)}" if request.limits else drop
 
 
 def _step(step: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aacp.cost.budget import TOLERANCE, Limit, amount
+from aacp.cost.budget import Limit, amount, is_within
 from aacp.cost.kinds import COSTS
 from aacp.runs.serialisation import Record, field_place, read_number
 from aacp.structure import Structure
@@ -23,8 +23,8 @@ GRAPH = "graph.json"
 STRUCTURE = "structure.json"
 EVALUATION = "evaluation.json"
 EXPORT = "export.json"
-TRAINING = "training"  # a folder inside the run's
-LOG = "log.jsonl"  # of the training, in its folder
+TRAINING = "training"  # a folder inside the run folder
+LOG = "log.jsonl"  # the log of the training, inside its folder
 
 
 # -- run.json ---------------------------------------------------------------------------------------------------------
@@ -34,17 +34,18 @@ LOG = "log.jsonl"  # of the training, in its folder
 class Request(Record):
     """run.json: the request of a run, and the circumstances in which it began.
 
-    A field of the plan that is None was not in the file: the plan's default applies.
+    A field of the plan that is None was not in the file: the plan's default applies. `recipe`, `reconstruction`,
+    `max_drop` and `latency_table` may also be None in a plan, where None means that there is none.
     """
 
     command: str
     model: str
     data: str
     limits: tuple[Limit, ...]
-    pruning_step: Any  # of SearchSpace: a number, a list, or numbers by name
+    pruning_step: Any  # the argument of SearchSpace: a number, a list, or numbers by name
     method: str  # a name, or package.module:Class
     evaluations: int
-    recipe: dict[str, Any] | None  # Recipe.to_json; None: nothing is trained
+    recipe: dict[str, Any] | None  # the result of Recipe.to_json, or None if nothing is trained
     seed: int
     versions: dict[str, str]
     hardware: str
@@ -59,10 +60,10 @@ class Request(Record):
     scope: str | None = None
     train_on_holdout: bool = False  # whether the final training also uses the hold-out
     export: bool = True  # whether ONNX files are requested
-    max_drop: float | None = None  # of the score; `shrink` is then reduced as far as that allows
+    max_drop: float | None = None  # the largest allowed drop of the score; within it, the cost `shrink` is minimised
     shrink: str | None = None
     probe_epochs: int | None = None
-    deployment: dict[str, Any] | None = None  # runtime, device, batch and threads of latencies
+    deployment: dict[str, Any] | None = None  # runtime, device, batch size and threads for measured latencies
     latency_table: str | None = None
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
     weights_file: str = ""
@@ -75,6 +76,12 @@ class Request(Record):
 # -- structure.json ---------------------------------------------------------------------------------------------------
 
 
+def cost_change(name: str, before: float, after: float, unit: str = "") -> str:
+    """A cost before and after pruning, for people: "macs: 1,000 -> 500 (-50.0%)"."""
+    share = f" ({after / before - 1:+.1%})" if before else ""
+    return f"{name}: {amount(before, unit)} -> {amount(after, unit)}{share}"
+
+
 @dataclass(frozen=True)
 class LimitResult(Record):
     """A limit and the cost of the chosen structure, in the unit of the cost."""
@@ -83,9 +90,9 @@ class LimitResult(Record):
     unit: str
     pruning_rate: float | None
     at_most: float | None
-    full: float  # of the unpruned network
-    bound: float  # the most the structure may cost
-    reached: float  # what it costs
+    full: float  # the cost of the unpruned network
+    bound: float  # the largest cost that meets the limit
+    reached: float  # the cost of the chosen structure
 
     @classmethod
     def of(cls, limit: Limit, structure: Structure) -> LimitResult:
@@ -95,7 +102,8 @@ class LimitResult(Record):
 
     @property
     def holds(self) -> bool:
-        return self.reached <= self.bound + TOLERANCE * abs(self.bound)
+        """True if the structure costs no more than the bound."""
+        return bool(is_within(self.reached, self.bound))
 
     @property
     def slack(self) -> float:
@@ -103,13 +111,17 @@ class LimitResult(Record):
         whole = self.full if self.pruning_rate is not None else self.bound
         return (self.bound - self.reached) / whole if whole else 0.0
 
+    def __str__(self) -> str:
+        most = f"at most {amount(self.bound, self.unit)}"
+        return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}"
+
 
 @dataclass(frozen=True)
 class ChosenStructure(Record):
-    """structure.json: the structure a search ended with."""
+    """structure.json: the structure that the search chose."""
 
     counts: tuple[int, ...]  # one per free group, in the graph's order
-    score: float  # estimated, before training
+    score: float  # the estimated score, before training
     limits: tuple[LimitResult, ...]
 
     @cached_property
@@ -118,12 +130,8 @@ class ChosenStructure(Record):
         return Structure(self.counts)
 
     def __str__(self) -> str:
-        lines = [
-            f"{limit.cost}: {amount(limit.full, limit.unit)} -> {amount(limit.reached, limit.unit)} "
-            f"({limit.reached / limit.full - 1:+.1%}), at most {amount(limit.bound, limit.unit)}"
-            for limit in self.limits
-        ]
-        return "\n".join([*lines, f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"])
+        lines = [*map(str, self.limits), f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"]
+        return "\n".join(lines)
 
 
 # -- training/log.jsonl -----------------------------------------------------------------------------------------------
@@ -134,11 +142,11 @@ class Epoch(Record):
     """One epoch: a line of the log."""
 
     epoch: int  # counted from 1
-    lr: float  # of its last step
-    loss: float  # mean over its steps
-    accuracy: float | None  # on the augmented training batches
-    holdout: float | None  # score on held-out data afterwards, if there are any
-    seconds: float  # of training, without scoring
+    lr: float  # the learning rate of the last step
+    loss: float  # the mean loss over all steps
+    accuracy: float | None  # the accuracy on the augmented training batches
+    holdout: float | None  # score on held-out data after the epoch, if there are any
+    seconds: float  # the time of training, without scoring
     images_per_second: float
 
 
@@ -149,13 +157,14 @@ class Epoch(Record):
 class NetworkMetrics(Record):
     """The scores and the costs of one network; each cost is also an attribute: `metrics.macs`.
 
-    In the file the costs stand beside the other fields, by name.
+    In the file, each cost is a field of its own, with the name of the cost.
     """
 
     test: float | None  # score on test data
     holdout: float | None  # score on held-out data
-    costs: dict[str, float] = field(default_factory=dict)  # by name: the table's but for latency, and the user's
-    file_bytes: int | None = None  # of its weights as safetensors
+    # Built-in costs except latency, and user-defined costs, by name.
+    costs: dict[str, float] = field(default_factory=dict)
+    file_bytes: int | None = None  # the size of the weights as a safetensors file
 
     def __getattr__(self, name: str) -> float:
         costs = self.__dict__.get("costs", {})
@@ -209,7 +218,7 @@ class Latency(Record):
 class BeforeAfter(Record):
     """Both networks timed in the same way, in alternation."""
 
-    runtime: str  # with its version and threads: "ONNX Runtime 1.20, 1 thread"
+    runtime: str  # the name with version and threads: "ONNX Runtime 1.20, 1 thread"
     device: str
     batch_size: int
     repeats: int
@@ -239,9 +248,9 @@ class BeforeAfter(Record):
 class RuntimeFiles(Record):
     """Both networks as files of a runtime other than ONNX Runtime."""
 
-    file: str  # name of the pruned network's
+    file: str  # the name of the pruned network's file
     format: str
-    largest_difference: float  # of any output from torch's
+    largest_difference: float  # the largest difference between any output and that of torch
     before_bytes: int
     after_bytes: int
 
@@ -251,8 +260,8 @@ class OnnxRecord(Record):
     """export.json: the sizes of the ONNX files, their largest difference from torch, and timings."""
 
     opset: int
-    largest_difference: float  # of any output from torch's
-    before_bytes: int  # original.onnx
-    after_bytes: int  # pruned.onnx
+    largest_difference: float  # the largest difference between any output and that of torch
+    before_bytes: int  # the size of original.onnx
+    after_bytes: int  # the size of pruned.onnx
     timings: tuple[BeforeAfter, ...] = ()
-    others: tuple[RuntimeFiles, ...] = ()  # for the runtime of the deployment, if it has files of its own
+    others: tuple[RuntimeFiles, ...] = ()  # the files of the deployment's runtime, if it needs its own

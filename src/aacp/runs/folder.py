@@ -26,7 +26,8 @@ class RunFolder:
         except (FileExistsError, NotADirectoryError):
             file = next(place for place in (self.path, *self.path.parents) if os.path.lexists(place))
             raise InvalidOption(
-                f"A run cannot be kept in {self.path}, since {file} is a file. Name a folder that exists or can be created."
+                f"A run cannot be kept in {self.path}, since {file} is a file. "
+                "Name a folder that exists or can be created."
             ) from None
         self._is_locked = False
 
@@ -35,14 +36,14 @@ class RunFolder:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """The folder at a path; a RunFolder is itself, with the lock it may hold."""
+        """The folder at a path; a RunFolder is returned unchanged, so that its lock stays valid."""
         return path if isinstance(path, RunFolder) else cls(path)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from writing here; the system releases the lock even if this process is killed.
 
-        It may be taken again by its holder: a pipeline locks its folder while a search writes there.
+        The lock is re-entrant: a pipeline locks its folder, and the search that it runs locks it again.
         """
         if self._is_locked:
             yield

@@ -1,4 +1,4 @@
-"""Sources: where a function or class of the user's is defined, as run files record it.
+"""Sources: where a user's function or class is defined, in the form that run files record.
 
 `package.module:name` can be imported again, so that another process can finish the run. Lambdas, local functions,
 callable objects and whatever a script defines cannot: their source ends with `#` and a fingerprint of their code, by
@@ -28,7 +28,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def is_importable(source: str) -> bool:
-    """True if a recorded source can be imported by its name."""
+    """Whether the function of a recorded source can be imported."""
     return "#" not in source
 
 

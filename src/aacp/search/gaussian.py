@@ -24,7 +24,7 @@ VARIANCES = tuple(product((1.0, 5.0), (0.01, 0.06, 0.3)))  # candidates for (s2,
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hyper-parameters of the kernel; the symbols of the formula above stand beside them."""
+    """The hyper-parameters of the kernel; comments give their symbols in the formula above."""
 
     additive_length: float  # la
     joint_length: float  # lf

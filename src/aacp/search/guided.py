@@ -25,11 +25,12 @@ from aacp.search.variation import crossed, mutated, transferred
 
 MAX_OBSERVATIONS = 400  # the model is fitted to the best 400 candidates: its cost grows with the cube of their number
 REFIT_GROWTH = 1.35  # the kernel is chosen again when the number of observations has grown by this factor
-PARENTS = 15  # structures that offspring are bred from
+PARENTS = 15  # the number of structures that offspring are made from
 RANDOM_SHARES = (0.1, 0.0)  # random vectors among the offspring of round one and two; in round two none would be picked
 SCORE_TRUST = 0.25  # weight of a candidate's own score in `recommended`; the model's prediction has the rest
-RIDGE_MIN_GROUPS = 40  # with more groups and more evaluations than these, a ridge model is tried as well:
-RIDGE_MIN_EVALUATIONS = 200  # it is better there if the groups do not interact
+# With more groups and more evaluations than these, a ridge model is tried too: it is better if groups do not interact.
+RIDGE_MIN_GROUPS = 40
+RIDGE_MIN_EVALUATIONS = 200
 MIN_GENE_DISTANCE = 3  # members of a batch differ in at least this many genes
 
 

@@ -61,9 +61,8 @@ class Rescaling:
         # The count of each gene and its distance to the next, as floats, for which matrix products are fast.
         self._counts = space.counts(genes).T.astype(np.float64)
         self._steps = np.diff(self._counts, axis=1, append=self._counts[:, -1:])
-        self._offsets = self._counts.shape[1] * np.arange(
-            len(space)
-        )  # position of each group's row in the two flattened tables
+        # The position of each group's row in these two tables when they are flattened.
+        self._offsets = self._counts.shape[1] * np.arange(len(space))
 
     def __call__(self, genes: Genes, generator: np.random.Generator, form: Form = "two-sided") -> Genes:
         """Rescale every row."""
@@ -117,7 +116,7 @@ class Rescaling:
     def _grown(self, genes: Genes, generator: np.random.Generator) -> Genes:
         """While a step up fits, take one, drawn uniformly from those not known to break a limit."""
         # Paper: Algorithm 1 only shrinks. A random vector starts far below the budget and would stay there.
-        genes = self._leapt(genes, generator) if self._forms else genes.copy()
+        genes = self._leapt(genes, generator) if self.budget.limits else genes.copy()
         active = np.arange(len(genes))
         rejected = np.zeros(genes.shape, dtype=bool)
         moved = np.zeros(len(genes), dtype=bool)  # whether the row has changed since its first rejected step

@@ -118,7 +118,7 @@ class Searcher(ABC, Generic[Settings]):
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
-        self.generation = -1  # of the structures that `ask` returned last; the first is 0
+        self.generation = -1  # the generation of the structures that `ask` returned last; the first generation is 0
         self.generator = np.random.default_rng(seed)
         self.prior = closest(known or History(), budget)
         first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]
@@ -152,7 +152,7 @@ class Searcher(ABC, Generic[Settings]):
 
     @abstractmethod
     def restore(self, memory: Mapping[str, Any]) -> None:
-        """Set the attributes again from what `memory` returned, after its way through JSON."""
+        """Set the attributes from what `memory` returned, after it was written to JSON and read back."""
 
     # -- what a method may use ----------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Searcher(ABC, Generic[Settings]):
         return candidates
 
     def _checked(self, genes: Genes) -> Genes:
-        """Reject rows that break the promise of `ask`: the mistake is in the method, and best found at once."""
+        """Reject rows that are not legal or not within the budget, so that a mistake in a method shows at once."""
         name, groups = type(self).__name__, len(self.space)
         if genes.ndim != 2 or genes.shape[1] != groups or genes.dtype.kind != "i":
             raise InvalidStructure(
@@ -240,7 +240,7 @@ class Searcher(ABC, Generic[Settings]):
     @property
     def best(self) -> Candidate | None:
         """The candidate with the highest score so far."""
-        # Paper: Alg. 2 answers from the last population, which reinitialisation may have stripped of its best.
+        # Paper: Alg. 2 returns the best of the last population, whose best may have been lost to reinitialisation.
         return self.history.best
 
     @property
@@ -251,7 +251,7 @@ class Searcher(ABC, Generic[Settings]):
     # -- state --------------------------------------------------------------------------------------------------------
 
     def _identity(self) -> dict[str, Any]:
-        """What must agree for a saved state to belong to this search, as it reads after its way through JSON."""
+        """What must agree for a saved state to belong to this search, as it is after writing and reading JSON."""
         return {
             "method": type(self).__name__,
             "settings": json.loads(json.dumps(vars(self.settings))),

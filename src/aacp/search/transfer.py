@@ -7,9 +7,9 @@ import numpy as np
 from aacp.cost.budget import Budget
 from aacp.search.history import Candidate, History
 
-MAX_PRIOR = 200  # earlier candidates that the model of a new search is fitted to, beside its own
-CLOSEST = 50  # a new search starts from the best of the 50 earlier candidates with the closest costs:
-WARM_STARTS = 5  # from 5 of them
+MAX_PRIOR = 200  # a new search fits its model to at most this many earlier candidates, beside its own
+CLOSEST = 50  # warm starts are chosen from this many earlier candidates, those with the closest costs
+WARM_STARTS = 5  # a new search starts from this many earlier candidates, those with the best scores
 
 
 def closest(known: History, budget: Budget) -> list[Candidate]:

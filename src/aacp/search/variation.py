@@ -11,7 +11,7 @@ from aacp.search.rescaling import Genes, Rescaling
 
 _Test = Callable[[Genes], NDArray[np.bool_]]
 
-ATTEMPTS = 8  # random moves tried on a known vector before it is left as it is
+ATTEMPTS = 8  # the number of random moves that are tried on a known vector before it is kept unchanged
 
 
 def nudged(genes: Genes, is_new: _Test, rescaling: Rescaling, generator: np.random.Generator) -> Genes:

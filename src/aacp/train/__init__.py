@@ -1,1 +1,1 @@
-"""How accuracy comes back: recipes, one training loop, distillation from the unpruned network."""
+"""Training of pruned networks: recipes, one training loop, distillation from the unpruned network."""

@@ -25,7 +25,7 @@ class DeviceBatches:
 
     Args:
         images: the data.
-        batch_size: of all processes together.
+        batch_size: examples in a step, of all processes together.
         seed: decides order, crops and flips.
         device: where the images are kept.
         rank: the number of this process.

@@ -35,7 +35,7 @@ def run_in_processes(
         function: it must be importable, because new processes import it.
         arguments: they must be picklable, because they are sent to new processes.
         processes: how many processes to start; with 1 the function runs in this process.
-        precision: of the fabric.
+        precision: the precision of the fabric.
         device: where to run, such as "cpu" or "cuda"; None for the GPUs if there are any.
         folder: the run folder of the function, which the error about a lost process names.
     """

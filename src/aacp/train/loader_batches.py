@@ -28,7 +28,7 @@ class LoaderBatches:
 
     Args:
         source: the data set or loader.
-        batch_size: of all processes together; ignored for a loader.
+        batch_size: examples in a step, of all processes together; ignored for a loader.
         seed: decides the order.
         device: where the batches are moved to.
         rank: the number of this process.

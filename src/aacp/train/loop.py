@@ -26,7 +26,7 @@ from aacp.train.reporting import Report, report
 from aacp.train.scoring import scoring_batches
 from aacp.train.seeding import global_seed
 from aacp.train.session import Session
-from aacp.train.sources import as_carried_out, has_own_batches, parts_of, source_of
+from aacp.train.sources import as_carried_out, batches_of, has_own_batches, parts_of
 from aacp.train.teaching import Loss
 from aacp.train.trained_as import TrainedDirectly, accelerated_network
 
@@ -84,7 +84,7 @@ def fit(
     check_teacher(recipe, teacher)
     check_mixing(recipe, loss)
     fabric = chosen_fabric(fabric, recipe.precision, device)
-    source = source_of(train, recipe, fabric)
+    source = batches_of(train, recipe, fabric)
     recipe = as_carried_out(recipe, train)
     with ExitStack() as stack:
         stack.enter_context(collective_errors(fabric, folder))
@@ -227,7 +227,7 @@ def _run_epochs(
         epoch = session.run_epoch(number)
         if batches is not None and is_first:
             epoch = replace(epoch, holdout=session.evaluate(batches, score))
-        # The log before the state: if the process dies in between, the state tells that the line is one too many.
+        # The log before the state: if the process dies in between, the state shows that the log has one line too many.
         log(epoch)
         if checkpoint is not None and is_first:
             checkpoint.write(number + 1)

@@ -27,11 +27,11 @@ class Recipe:
         milestones: epochs after which "steps" lowers the rate.
         decay: the factor by which "steps" multiplies the rate at each milestone.
         warmup_epochs: during these epochs the rate rises linearly before it follows the schedule.
-        momentum: of stochastic gradient descent.
+        momentum: the momentum of stochastic gradient descent.
         nesterov: whether to use Nesterov's form of momentum.
         weight_decay: the weight of the L2 penalty.
         decays_norms: False exempts biases and normalisation layers from weight decay.
-        label_smoothing: of cross-entropy; it does not apply to your own loss function.
+        label_smoothing: the label smoothing of cross-entropy; it does not apply to your own loss function.
         mixing: examples and labels are mixed in pairs, in shares drawn from Beta(mixing, mixing); 0 for no mixing.
         mixture: "blends" adds two images (mixup); "patches" puts a rectangle of one into the other (CutMix).
         distillation: the teacher's share of the loss, 0 to 1; 0 for no teacher.

@@ -58,7 +58,7 @@ def report(
         recipe: the settings, shown first.
         own_batches: whether the user's loader makes the batches.
         folder: where the log is written, if anywhere.
-        fabric: tells which process is the first.
+        fabric: determines which process is the first.
         verbose: whether to show progress on stderr.
         tensorboard: whether to write TensorBoard files to the folder.
     """

@@ -82,7 +82,7 @@ class Session:
         """Train for one epoch, counted from 0."""
         self.model.train()
         begun = time.perf_counter()
-        totals = torch.zeros(2)  # of losses and shares of correct labels
+        totals = torch.zeros(2)  # the sums of the losses and of the shares of correct labels
         unread: list[Tensor] = []
         images = 0
         step = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def source_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | LoaderBatches:
+def batches_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | LoaderBatches:
     """Training data as batches for this process."""
     ranks = fabric.world_size
     if recipe.batch_size % ranks:

@@ -1,1 +1,1 @@
-"""What the paper prunes, and what it prunes it on."""
+"""The networks and data sets of the paper."""

@@ -1,4 +1,4 @@
-"""The data sets that `load_data` knows by name, with what other rooms need to know about each of them.
+"""The data sets that `load_data` knows by name, with what other modules need to know about each of them.
 
 This table is plain data, so that the command line and the report can read it without importing torch.
 """
@@ -13,7 +13,7 @@ class NamedData:
     """A named data set: how to write it, what a report calls it, and its default recipes."""
 
     usage: str  # as it is written on the command line
-    title: str | None = None  # what a report calls it; None: what stands after the colon
+    title: str | None = None  # the name in reports; None is the text after the colon
     recipe: str = "base"  # the name of the recipe that trains a network from scratch
     finetune_recipe: str = "finetune"  # the name of the recipe that fine-tunes a pruned network
 

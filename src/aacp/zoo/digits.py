@@ -13,8 +13,8 @@ from aacp.data.splits import Data, split
 
 FILE = Path(__file__).with_name("digits.npz")
 TEST = 360  # the last fifth of the images, most of them by writers who do not occur in the rest
-MEAN = (0.3054,)  # of the training images, as is the standard deviation
-STD = (0.3753,)
+MEAN = (0.3054,)  # the mean of the pixels of the training images
+STD = (0.3753,)  # the standard deviation of the pixels of the training images
 
 
 def digits(holdout: float = 0.1, seed: int = 0) -> Data:

@@ -23,8 +23,8 @@ from aacp.zoo._torchvision import import_torchvision
 ENDINGS = {".jpg", ".jpeg", ".png"}
 TRAINING = ("train",)  # the folder of training images
 TEST = ("val", "validation", "test")  # possible names of the folder of test images
-MEAN = (0.485, 0.456, 0.406)  # of ImageNet, as is the standard deviation
-STD = (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)  # the mean of each channel on ImageNet
+STD = (0.229, 0.224, 0.225)  # the standard deviation of each channel on ImageNet
 PREFETCHED = 4  # batches that each worker prepares in advance
 
 Pipeline = Callable[[Any], Tensor]  # from a PIL image to the input of the network

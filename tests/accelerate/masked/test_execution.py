@@ -1,4 +1,4 @@
-"""Sliced and masked execution give what `shrink` and `recalibrate` give, on every construct a network is made of."""
+"""Sliced and masked execution agree with `shrink` and `recalibrate` on every construct of the micro networks."""
 
 from __future__ import annotations
 

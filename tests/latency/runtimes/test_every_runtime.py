@@ -1,4 +1,4 @@
-"""One suite for every runtime: those of the library, and one as a user would write it."""
+"""One suite for every runtime: those of the library, and a user-defined one."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from aacp.accelerate.kernels import sums
 from aacp.accelerate.kernels.sums import PROGRAMS, TILE, first_of, mean_and_variance, totals
 
 PAIRS = 128  # pairs of pixels that a program of the convolution handles at once
-CHANNELS = 16  # of the convolution: four neighbouring pixels are then 64 numbers
+CHANNELS = 16  # channels of the convolution, so that four neighbouring pixels are 64 numbers
 NO_TOP = 3.0e38  # upper bound of a ReLU, which has none
 
 
@@ -151,7 +151,7 @@ def convolve_with_moments(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.
 
 
 def self_test() -> None:
-    """Run everything once, on next to nothing: raises what would be raised later."""
+    """Run every kernel once on tiny tensors, so that a failure shows here and not later."""
     x = torch.zeros(1, CHANNELS, 2, 2, device="cuda", dtype=torch.bfloat16).contiguous(
         memory_format=torch.channels_last
     )

@@ -123,7 +123,7 @@ def normalise(
 
     Args:
         x: activations in bfloat16, channels last.
-        weight, bias: of the batch norm.
+        weight, bias: the parameters of the batch norm.
         running_mean, running_var: running statistics, updated with `momentum`.
         batches: the number of batches seen, incremented.
         momentum: the share of the new batch in the running statistics.
@@ -153,7 +153,7 @@ def differentiate(
     Args:
         dy: the gradient of the outputs.
         x: the inputs.
-        weight: of the batch norm.
+        weight: the weight of the batch norm.
         mean, rstd: as `normalise` returned them.
         reaches_x: whether the gradient of the inputs is needed.
     """

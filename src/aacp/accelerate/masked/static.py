@@ -1,6 +1,6 @@
 """A program whose shapes never change: structures differ only in the values of masks and masked weights.
 
-It computes what `MaskedRun`, the reference for absent channels, computes. But it takes no decision that depends on
+It computes the same as `MaskedRun`, the reference for absent channels. But no decision in it depends on
 data, so that it can be captured as a CUDA graph, and it delays batch norms and the operators after them until one
 kernel can compute them together.
 """
@@ -56,7 +56,7 @@ class Statistics:
         Args:
             name: the name of its running mean.
             count: values per channel.
-            mean: of each channel.
+            mean: the mean of each channel.
             variance: population variance of each channel.
 
         Returns:

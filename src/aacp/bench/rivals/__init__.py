@@ -23,5 +23,5 @@ COMPARED: tuple[str, ...] = (*METHODS, *RIVALS)
 
 
 def compared_method(name: str) -> Method:
-    """A method of the library or a rival, by its name in COMPARED."""
+    """The method of the library, or of another paper, that has this name in COMPARED."""
     return RIVALS.get(name, name)

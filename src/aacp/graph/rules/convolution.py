@@ -46,7 +46,7 @@ def transposed_convolution(p: Propagation, call: Call) -> Labels:
     groups = call["groups"] or 1
     inputs = p.lane(source, channel_dim, call.where)
     taken = p.lane(weight, 0, call.where)
-    outputs = p.lane(weight, 1, call.where)  # of one group
+    outputs = p.lane(weight, 1, call.where)  # the output channels of one group
     macs_lanes = (taken, outputs)
     p.tie_lanes(inputs, taken, call.where)
     per_group = shape_of(weight)[0] // groups, shape_of(weight)[1]

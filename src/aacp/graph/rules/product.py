@@ -56,8 +56,8 @@ def _record(
     Args:
         p: the propagation.
         call: the product.
-        name: of the layer.
-        kind: of the layer.
+        name: the name of the layer.
+        kind: the kind of the layer.
         lanes: the lane of each letter.
         sizes: the size of each letter.
         io: the letters of the input and output channels, if the layer has weights.

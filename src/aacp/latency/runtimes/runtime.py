@@ -27,7 +27,7 @@ class TimedLayer:
     is_convolution: bool  # otherwise a linear layer or a matrix product
     output_size: tuple[int, ...]  # height and width; empty for a linear layer
     output_channels: int  # 0 if they are unknown
-    macs: int  # for one input
+    macs: int  # the MACs for one input
 
 
 class PieceTimer(Protocol):
