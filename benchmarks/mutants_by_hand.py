@@ -335,7 +335,7 @@ REPEATED = [
             "budget.on(graph, latency.table_for(budget)).check(space)", "pass",
             f"{SWEEP}test_a_budget_out_of_reach_is_refused_before_anything_is_searched"),
     _mutant("a sweep trains unasked", "pipeline/sweep.py", "for run in runs if self.trains else ():",
-            "for run in runs:", f"{SWEEP}test_a_plan_to_train_by_may_be_searched_with"),
+            "for run in runs:", "glue/test_sweeps.py"),
     _mutant("a sweep that searches requests training", "pipeline/sweep.py",
             "plan if train else replace(plan, recipe=None, from_scratch=False, train_on_holdout=False)", "plan",
             f"{SWEEP}test_a_plan_to_train_by_may_be_searched_with"),
@@ -464,10 +464,10 @@ COMMAND_LINE = [
             _later_option("scratch", "lr")),
     _mutant("trace ignores --frozen", "cli.py", "frozen=frozen, scope=scope", "scope=scope", "test_cli.py"),
     _mutant("trace ignores --scope", "cli.py", "scope=scope, form=form", "form=form", "test_cli.py"),
-    _mutant("export ignores --opset", "cli.py", ", opset=opset, batch", ", batch", "test_cli.py"),
+    _mutant("export ignores --opset", "cli.py", ", opset=opset, batch", ", batch", "glue/test_other_commands.py"),
     _mutant("train ignores the teacher", "cli.py",
             "weights, teacher, teacher_weights, device", "weights, None, None, device",
-            "train/test_job.py::test_a_network_teaches_another_and_weights_are_loaded"),
+            "glue/test_other_commands.py"),
 ]  # fmt: skip
 
 # -- budgets and run files ---------------------------------------------------------------------------------------------
