@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from click.testing import CliRunner
 
@@ -31,7 +33,7 @@ def _raise(*given: object, **named: object) -> None:
 def test_a_teacher_reaches_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "TrainingJob", _raise)
     given = reached("train", "vgg16", "--data", "digits", "--teacher", "resnet20", "--teacher-weights", "t.pth").given
-    assert ("resnet20", "t.pth") in zip(given, given[1:], strict=False)
+    assert ("resnet20", "t.pth") in pairwise(given)
 
 
 def test_the_opset_and_the_batch_reach_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
