@@ -7,7 +7,7 @@ that part. A recorder of what a network reads can therefore tell where each pict
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -144,3 +144,11 @@ def metric(network: nn.Module, batches: aacp.Batches) -> float:
 def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """A loss function, for `--loss glue.subjects:loss`."""
     return nn.functional.cross_entropy(outputs, targets)
+
+
+def inherited(
+    model: nn.Module, graph: aacp.ChannelGraph, counts: Sequence[int], *, importance: str, seed: int = 0
+) -> nn.Module:
+    """The model cut to a structure with its weights kept; its batch norms see other images than in a run."""
+    calibration = (torch.rand(4, 1, 8, 8), torch.zeros(4, dtype=torch.long))
+    return aacp.Inheritance(model, graph, calibration, importance=importance, seed=seed).network(counts)
