@@ -4,7 +4,7 @@ A mutant is the library with one fault put in. Each one is applied to a copy of 
 notice it run there. Hand-picked mutants are listed in mutants_by_hand.py; others are made by mutants_by_tool.py and
 sampled. Numbers: results/mutants.json.
 
-    python benchmarks/mutants.py [--by-tool 40] [--seed 0] [--workers 2] [--only WORDS] [--log FILE] [--out FOLDER]
+    python benchmarks/mutants.py [--by-tool 40] [--seed 0] [--workers 2] [--only PATTERN] [--log FILE] [--out FOLDER]
 
 With --log an interrupted run resumes: a verdict is reused if the mutated file and the tests are the same.
 """
@@ -19,6 +19,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -249,8 +250,8 @@ def _start_worker() -> None:
     _place.append(copy_of_tree())
 
 
-def _work(mutant: Mutant) -> Verdict:
-    return judged(mutant, _place[0])
+def _work(mutant: Mutant) -> tuple[str, Verdict]:
+    return mutant.key, judged(mutant, _place[0])
 
 
 def run(mutants: Sequence[Mutant], workers: int, log: Path | None = None) -> list[Verdict]:
@@ -261,11 +262,11 @@ def run(mutants: Sequence[Mutant], workers: int, log: Path | None = None) -> lis
         known = {line["key"]: Verdict(**line["verdict"]) for line in lines}
     new = [mutant for mutant in mutants if mutant.key not in known]
     with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:
-        for mutant, verdict in zip(new, pool.imap(_work, new), strict=True):
-            known[mutant.key] = verdict
+        for key, verdict in pool.imap_unordered(_work, new):
+            known[key] = verdict
             if log is not None:
                 with log.open("a") as file:
-                    file.write(json.dumps({"key": mutant.key, "verdict": asdict(verdict)}) + "\n")
+                    file.write(json.dumps({"key": key, "verdict": asdict(verdict)}) + "\n")
             words = f"{verdict.outcome} {verdict.seconds} s: {verdict.file}: {verdict.name} [{verdict.killed_by}]"
             print(words, flush=True)
     return [known[mutant.key] for mutant in mutants]
@@ -298,12 +299,12 @@ def main() -> None:
     parser.add_argument("--by-tool", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--only", default="", help="hand-picked mutants whose name or file contains this")
+    parser.add_argument("--only", default="", help="hand-picked mutants whose file and name match this")
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a mutant first")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    picked = [by_hand(each) for each in HAND_PICKED if options.only in f"{each.file} {each.name}"]
+    picked = [by_hand(each) for each in HAND_PICKED if re.search(options.only, f"{each.file} {each.name}")]
     mutants = [*picked, *by_tool(options.by_tool, options.seed)]
     for name in PRELOADED:
         importlib.import_module(name)

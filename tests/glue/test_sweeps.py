@@ -33,6 +33,9 @@ def test_equal_budgets_share_a_run_and_one_that_is_met_is_accepted(model: nn.Mod
     plan = replace(PLAN, evaluations=2)
     found = aacp.sweep(model, data(), budgets, tmp_path, plan=plan, score=smallness, device="cpu")
     assert [folder.path.name for folder in found.folders] == ["macs-0", "macs-0.5"]
+    first, second = found.folders
+    assert second.read_json("run.json")["known_from"] == [str(first.path)]  # whose evaluations it reuses
+    assert not list(tmp_path.rglob("pruned.safetensors"))  # without `train` it only searches
 
 
 def test_a_network_that_was_delivered_keeps_its_structure(

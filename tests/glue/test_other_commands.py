@@ -1,0 +1,42 @@
+"""Options of aacp train and aacp export reach what does the work."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from click.testing import CliRunner
+
+from aacp.artefact import onnx
+from aacp.cli import main
+from aacp.train import job
+
+
+class Reached(Exception):
+    """The work would begin now; `given` is what it begins with."""
+
+    def __init__(self, *given: object, **named: object) -> None:
+        self.given = given
+        self.named = named
+
+
+def reached(*arguments: str) -> Reached:
+    error = CliRunner().invoke(main, arguments).exception
+    assert isinstance(error, Reached)
+    return error
+
+
+def _raise(*given: object, **named: object) -> None:
+    raise Reached(*given, **named)
+
+
+def test_a_teacher_reaches_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "TrainingJob", _raise)
+    given = reached("train", "vgg16", "--data", "digits", "--teacher", "resnet20", "--teacher-weights", "t.pth").given
+    assert ("resnet20", "t.pth") in pairwise(given)
+
+
+def test_the_opset_and_the_batch_reach_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx, "export_artefact", _raise)
+    named = reached("export", "run", "--opset", "19", "--batch", "4").named
+    assert (named["opset"], named["batch"]) == (19, 4)
