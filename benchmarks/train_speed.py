@@ -31,7 +31,7 @@ from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import make_fabric
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.session import Session
-from aacp.train.sources import source_of
+from aacp.train.sources import batches_of
 from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
@@ -57,7 +57,7 @@ def seconds_of(
     if way == "captured, single precision":
         recipe = replace(recipe, precision="32-true")
     fabric = make_fabric(recipe.precision)
-    source = source_of(images, recipe, fabric)
+    source = batches_of(images, recipe, fabric)
     assert isinstance(source, DeviceBatches)
     if way == "plain":
         return plain(student, teacher, source, recipe, fabric.device, epochs)

@@ -1,8 +1,7 @@
 """The one door to `aacp.accelerate`, the optional folder that holds everything that only makes aacp faster.
 
-The core calls this module to get a faster form of something, and uses its own plain form if there is none: because the
-folder is not installed, or because the faster form does not apply. No other module of the core may import
-`aacp.accelerate`.
+The core calls this module to get a faster form of something. It uses its own plain form if there is none: because the
+folder is not installed, or because the faster form does not apply. No other module of the core imports that folder.
 """
 
 from __future__ import annotations
