@@ -19,6 +19,10 @@ import pytest
 import torch
 
 import aacp
+from aacp.graph.masking import MASKED_OPERATORS
+from aacp.graph.rules import RULES
+from aacp.latency.runtimes.registry import _found as registered_runtimes
+from aacp.report.registry import SECTIONS
 from graph.oracles import counted_macs
 
 ROOT = Path(__file__).parent.parent
@@ -87,6 +91,19 @@ def with_few_epochs(function: Callable[..., Any]) -> Callable[..., Any]:
 def brief_check(model: Any, graph: Any, structures: Any, where: Any, *, example: Any) -> list[aacp.LatencyCheck]:
     """`check_latency` in torch, without the exports to ONNX that take most of its time."""
     return original_check(model, graph, structures, replace(where, runtime="torch"), example=example, turns=3)
+
+
+@pytest.fixture(autouse=True)
+def _restored_registries() -> Iterator[None]:
+    """Forget what a page registers: other tests of the process expect the built-in parts alone."""
+    registries = (RULES, MASKED_OPERATORS, registered_runtimes)
+    before = [dict(registry) for registry in registries]
+    sections = list(SECTIONS)
+    yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+    SECTIONS[:] = sections
 
 
 @pytest.fixture

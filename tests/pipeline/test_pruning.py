@@ -176,7 +176,7 @@ def test_a_folder_of_another_request_is_rejected_by_name(model, data, whole, cha
 def test_other_weights_and_other_limits_are_another_request(model, data, whole) -> None:
     with pytest.raises(aacp.RunMismatch, match="weights"):
         prune(aacp.build_model("digits_resnet"), data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
-    words = "macs: 50 % less then, at most 1.5M now; params: 33 % less then, none now"
+    words = "limit on macs: 50 % less then, at most 1.5M now; limit on params: 33 % less then, none now"
     with pytest.raises(aacp.RunMismatch, match=words):
         prune(model, data, {"macs": "1.5M"}, whole.folder.path, plan=PLAN, name="digits_resnet")
 
