@@ -18,6 +18,8 @@ from click.testing import CliRunner
 import aacp
 from aacp.cli import main
 
+pytestmark = pytest.mark.slow
+
 MADE = Path(__file__).parent / "previous_version"
 SEARCH = ["--data", "digits", "--prune-params", "0.9", "--max-size", "40kB", "--evaluations", "10", "--step", "0.25"]
 SEARCH += ["--calibration", "64", "--device", "cpu"]

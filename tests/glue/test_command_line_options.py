@@ -24,6 +24,8 @@ from aacp.cli import main
 from glue import subjects
 from glue.subjects import Stopping
 
+pytestmark = pytest.mark.slow
+
 MODEL = "glue.subjects:stopping"
 DATA = ("--data", "glue.subjects:data", "--device", "cpu")
 LIMIT = ("--prune-macs", "0.5")

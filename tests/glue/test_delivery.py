@@ -14,6 +14,8 @@ from torch import Tensor, nn
 import aacp
 from glue.subjects import Tiny, data, inherited
 
+pytestmark = pytest.mark.slow
+
 CALIBRATION = 64
 PLAN = aacp.Plan(
     pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,

@@ -16,6 +16,8 @@ from torch import nn
 import aacp
 from glue.subjects import data, watermarks
 
+pytestmark = pytest.mark.slow
+
 WHERE = aacp.Deployment("torch", threads=1)
 UPPER = 1.3  # times the median: one measurement in four takes longer than this
 LOWER = 0.5

@@ -11,6 +11,8 @@ from aacp.artefact import onnx
 from aacp.cli import main
 from aacp.train import job
 
+pytestmark = pytest.mark.slow
+
 
 class Reached(Exception):
     """The work would begin now; `given` is what it begins with."""

@@ -10,6 +10,8 @@ import pytest
 import aacp
 from glue.subjects import data
 
+pytestmark = pytest.mark.slow
+
 SPACE = aacp.SearchSpace.from_widths([40] * 6, pruning_step=1)
 PAPER = aacp.EvolutionSettings(population=10, differential_weight=0.5, crossover_rate=0.8, reinitialise_after=4)
 FIG3 = replace(PAPER, population=50, base="best", rounding="stochastic", force_one_gene=True, protect_best=True)

@@ -12,6 +12,8 @@ import aacp
 from glue.recorder import Recorder
 from glue.subjects import data
 
+pytestmark = pytest.mark.slow
+
 PLAN = aacp.Plan(method="random", evaluations=12, recipe=None, calibration_images=16, export=False)
 
 

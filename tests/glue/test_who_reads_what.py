@@ -19,6 +19,8 @@ import aacp
 from glue.recorder import Recorder
 from glue.subjects import SIZES, Tiny, data, inherited, watermarks
 
+pytestmark = pytest.mark.slow
+
 CALIBRATION = 64  # of the 120 training images
 BUDGET = {"macs": 0.5}
 TORCH = aacp.Deployment("torch", threads=1)

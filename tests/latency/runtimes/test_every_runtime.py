@@ -17,6 +17,8 @@ from aacp.latency.layers import timed_layers
 from aacp.latency.runtimes import registry
 from latency.simulator import FileSimulator, Simulator
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 DEVICE = {"simulator": "npu", "file_simulator": "npu"}
 

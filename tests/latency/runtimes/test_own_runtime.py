@@ -24,6 +24,8 @@ from latency.simulator import (
     count_macs,
 )
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = torch.randn(1, 1, 8, 8)
 
 
