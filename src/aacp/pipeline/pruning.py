@@ -69,7 +69,8 @@ def prune(
 ) -> Pruned:
     """Trace, search, inherit, train, evaluate, save and export; the same call again resumes an interrupted run.
 
-    The search uses the hold-out, training uses the training data, and the test data are used once, at the end.
+    The search uses the hold-out and training uses the training data. The test data only score the result and, before
+    the search, the unpruned network; no decision depends on them.
 
     Args:
         model: the trained network; it is not changed.
