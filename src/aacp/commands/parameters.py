@@ -53,7 +53,7 @@ class Part(click.ParamType[float]):
             part = -1.0
         if not part >= 0 or (part >= 1 and part != int(part)):
             self.fail(
-                f"{value!r} is not a part of the data. Write a share such as 0.1, or a number of examples such as 5000.",
+                f"{value!r} is not a part of the data. Write a share such as 0.1, or a number such as 5000.",
                 param,
                 ctx,
             )
