@@ -3,8 +3,8 @@
 The folder holds hard links to synthetic pictures of 500 x 375 pixels, which decode like photographs. Every way is timed
 in the same process, in turns, `--repeats` times, with the same number of workers:
 
-- evaluate: accuracy on the test images, streamed as in aacp evaluate; plain: torchvision's transforms on a DataLoader of
-  normalised float32 images. Also once they are kept as bytes, as the hold-out of a search is.
+- evaluate: accuracy on the test images, streamed as in aacp evaluate; plain: torchvision's transforms on a DataLoader
+  of normalised float32 images. Also once they are kept as bytes, as the hold-out of a search is.
 - recalibrate: the statistics of all batch norms over the calibration images, kept as bytes.
 - train: SGD steps of one epoch by aacp.fit; plain: the same in a loop over a DataLoader, with autocast on a GPU.
 - decode: the workers alone, without a network; and decoders on one core: Pillow as aacp uses it, torchvision's v2
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--network", default="resnet50", help="name of a torchvision network")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
