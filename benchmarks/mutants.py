@@ -25,6 +25,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -180,7 +181,8 @@ def judged(mutant: Mutant, place: Path) -> Verdict:
     seconds = round(time.perf_counter() - begun, 1)
     killed_by = failure.read_text() if failure.exists() else ""
     if status in (3, 4, 5) and not killed_by:
-        raise RuntimeError(f"{mutant.name}: pytest ended with {status}; see {place / 'log.txt'}")
+        printed = (place / "log.txt").read_text()[-2000:]
+        raise RuntimeError(f"{mutant.name}: {', '.join(mutant.tests)} ended with {status}:\n{printed}")
     outcome = {0: "survived", TIMED_OUT: "timeout"}.get(status, "killed")
     killed_by = killed_by or ("" if status == 0 else f"exit status {status}")
     return Verdict(
@@ -202,7 +204,10 @@ def _forked(function: partial[int]) -> int:
         status = 3
         try:
             status = function()
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
