@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +53,8 @@ class MeasurementJob:
         network = build_model(self.model).eval()
         conditions = asdict(conditions_here(network, self.where))  # rejects a bad deployment before the network runs
         example = example_input(network, self.shape, self.where.batch)
-        graph = trace(network, example, frozen=self.frozen, scope=self.scope)
+        # A table holds for every structure of the groups, so the ties of a scope do not matter to it.
+        graph = replace(trace(network, example, frozen=self.frozen, scope=self.scope), ties=())
         return measure_latency(
             network,
             graph,
