@@ -36,7 +36,9 @@ def _with_tie(graph: ChannelGraph, tie: Sequence[str]) -> ChannelGraph:
         if name not in groups:
             raise InvalidOption(f"The graph has no group {name!r} to tie. print(graph) lists the groups.")
         if (reason := groups[name].frozen) is not None:
-            raise InvalidOption(f"Group {name!r} cannot be tied, since it is frozen: {reason}. Leave it out of the tie.")
+            raise InvalidOption(
+                f"Group {name!r} cannot be tied, since it is frozen: {reason}. Leave it out of the tie."
+            )
         if name in taken or name in tie[:position]:
             raise InvalidOption(
                 f"Group {name!r} is tied twice. Name each group once, and write groups with the same share as one tie."
@@ -50,7 +52,7 @@ class Preset:
 
     Args:
         network: the name that `aacp.build_model` builds the network by.
-        convolutions: how many convolutions the network has; larger networks of the family have groups of the same names.
+        convolutions: how many convolutions the network has; a larger network may have all of its groups and more.
         coordinates: the names of the groups that each gene sets; all other groups keep their widths.
     """
 

@@ -38,14 +38,24 @@ class SearchSpace:
     def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = 1 / 8) -> None:
         groups = graph.free
         widths = [(group.name, group.width, group.unit_channels) for group in groups]
-        self._fill(widths, pruning_step, graph.producer_counts, graph.ties)
+        place = {group.name: position for position, group in enumerate(groups)}
+        ties = [[place[name] for name in tie] for tie in graph.ties]
+        self._fill(widths, pruning_step, graph.producer_counts, ties)
 
     @classmethod
-    def from_widths(cls, widths: Sequence[int], pruning_step: PruningStep = 1 / 8) -> SearchSpace:
-        """A space without a network, for experiments: one group of single channels per width."""
+    def from_widths(
+        cls, widths: Sequence[int], pruning_step: PruningStep = 1 / 8, ties: Sequence[Sequence[int]] = ()
+    ) -> SearchSpace:
+        """A space without a network, for experiments.
+
+        Args:
+            widths: the width of each group, in single channels.
+            pruning_step: as in the constructor.
+            ties: the positions of the groups of each tie, no group twice.
+        """
         space = cls.__new__(cls)
         groups = [(f"group{i}", width, 1) for i, width in enumerate(widths)]
-        space._fill(groups, pruning_step, (1,) * len(groups), ())
+        space._fill(groups, pruning_step, (1,) * len(groups), ties)
         return space
 
     def _fill(
@@ -53,7 +63,7 @@ class SearchSpace:
         widths: Sequence[tuple[str, int, int]],
         pruning_step: PruningStep,
         producer_counts: Sequence[int],
-        ties: Sequence[Sequence[str]],
+        ties: Sequence[Sequence[int]],
     ) -> None:
         """Set the fields of a new space.
 
@@ -61,7 +71,7 @@ class SearchSpace:
             widths: (name, units, channels per unit) of each group.
             pruning_step: the argument of the constructor.
             producer_counts: the number of layers that produce each group.
-            ties: the names of the groups of each tie.
+            ties: the positions of the groups of each tie.
         """
         names = tuple(name for name, _, _ in widths)
         steps = _step_per_group(names, pruning_step)
@@ -71,7 +81,7 @@ class SearchSpace:
         )
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "choices", choices)
-        self._tie([[names.index(name) for name in tie] for tie in ties], producer_counts)
+        self._tie(ties, producer_counts)
 
     def _tie(self, ties: Sequence[Sequence[int]], producer_counts: Sequence[int]) -> None:
         """Set the coordinates: one per tie and one per other group, in the order of their first groups."""
@@ -169,7 +179,7 @@ class SearchSpace:
         return int(np.searchsorted(row, width, side="right")) - 1
 
     def to_json(self) -> list[Any]:
-        """The choices of each gene: a list of counts, or for tied groups a list of such lists, the leading one first."""
+        """The choices of each gene: a list of counts, or for tied groups a list of such lists."""
         rows = [[list(self.choices[position]) for position in tie] for tie in self.coordinates]
         return [row[0] if len(row) == 1 else row for row in rows]
 

@@ -51,7 +51,7 @@ def channel_count(graph: ChannelGraph) -> Cost:
     """
     lanes = {layer.name: layer.output for layer in graph.layers if layer.is_convolution and layer.output is not None}
     outputs = np.array(list(lanes.values()), dtype=np.int64)
-    return _cost("channels", "channels", graph, lambda kept: graph.lane_sizes(kept)[:, outputs].sum(axis=1))
+    return _cost("channel_count", "channels", graph, lambda kept: graph.lane_sizes(kept)[:, outputs].sum(axis=1))
 
 
 def weight_bytes(graph: ChannelGraph) -> Cost:

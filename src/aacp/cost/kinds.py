@@ -145,7 +145,7 @@ COSTS: dict[str, CostKind] = {
         CostKind("macs", macs, "MACs", "MACs", COUNTS, "macs", "multiply-accumulates for one input", "60M"),
         CostKind("params", params, "parameters", "parameters", COUNTS, "params", "parameters", "500k"),
         CostKind(
-            "channels", channel_count, "channels", "channels", COUNTS, "channels",
+            "channel_count", channel_count, "channels", "channels", COUNTS, "channels",
             "output channels of all convolutions", "1500",
         ),
         CostKind("weight_bytes", weight_bytes, "bytes", "bytes of weights", BYTES, "size", "bytes of weights", "2MB"),

@@ -31,7 +31,7 @@ class MeasurementJob:
         shape: the shape of an input; by default the one that the network states, or 1x3x224x224.
         step: the pruning step of the search space; "auto" finds one by timing.
         frozen: name patterns of layers that are not pruned.
-        scope: "all", or "inner" to leave residual streams alone.
+        scope: "all", "inner" to leave residual streams alone, or "paper" for the groups that its authors pruned.
         structures: how many structures the table is fitted to.
         seconds_per_structure: how long to measure each structure, about.
         verbose: whether to print progress to standard error.
