@@ -19,6 +19,7 @@ from aacp.commands.options import (
     INPUT,
     JSON,
     SCOPE,
+    TIE,
     reject_options,
     resumable,
     run_folder,
@@ -61,6 +62,7 @@ def main() -> None:
 @INPUT
 @FROZEN
 @SCOPE
+@TIE
 @click.option(
     "--form",
     type=click.Choice(["module", "exported"]),
@@ -70,7 +72,13 @@ def main() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs as JSON.")
 def trace(
-    model: str, shape: tuple[int, ...] | None, frozen: tuple[str, ...], scope: str, form: str, as_json: bool
+    model: str,
+    shape: tuple[int, ...] | None,
+    frozen: tuple[str, ...],
+    scope: str,
+    tie: tuple[tuple[str, ...], ...],
+    form: str,
+    as_json: bool,
 ) -> None:
     """Show the channel groups of MODEL: widths, what is frozen and why, MACs and parameters."""
     from aacp.cost.kinds import computed_costs
@@ -78,7 +86,8 @@ def trace(
     from aacp.zoo.models import build_model, example_input
 
     network = build_model(model)
-    graph = trace_network(network, example_input(network, shape), frozen=frozen, scope=scope, form=form)
+    example = example_input(network, shape)
+    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))

@@ -79,11 +79,13 @@ CHECKS = {
     # -- limits
     "prune_macs": Check((), limited("macs", 0.4), ("--prune-macs", "0.4")),
     "prune_params": Check((), limited("params", 0.4), ("--prune-params", "0.4")),
+    "prune_channels": Check((), limited("channel_count", 0.4), ("--prune-channels", "0.4")),
     "prune_size": Check((), limited("weight_bytes", 0.4), ("--prune-size", "0.4")),
     "prune_memory": Check((), limited("activation_bytes", 0.4), ("--prune-memory", "0.4")),
     "prune_latency": Check((), limited("latency", 0.4), ("--prune-latency", "0.4")),
     "max_macs": Check((), limited("macs", None, 60e3), ("--max-macs", "60k")),
     "max_params": Check((), limited("params", None, 3000.0), ("--max-params", "3k")),
+    "max_channels": Check((), limited("channel_count", None, 30.0), ("--max-channels", "30")),
     "max_size": Check((), limited("weight_bytes", None, 9000.0), ("--max-size", "9kB")),
     "max_memory": Check((), limited("activation_bytes", None, 2000.0), ("--max-memory", "2kB")),
     "max_latency": Check((), limited("latency", None, 0.003), ("--max-latency", "3ms")),
@@ -95,6 +97,7 @@ CHECKS = {
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),
     "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
     "scope": Check(("--scope", "inner"), {"scope": "inner"}),
+    "tie": Check(("--tie", "conv1,conv3", "--tie", "conv2, conv4"), {"tie": [["conv1", "conv3"], ["conv2", "conv4"]]}),
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
     "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
     "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "weight_bytes"}),
@@ -223,8 +226,9 @@ def test_the_defaults_are_those_of_the_library(plain: dict[str, dict[str, Any]])
     defaults = aacp.Plan()
     for command in ("prune", "search", "sweep"):
         written = plain[command]
-        for name in ("pruning_step", "method", "evaluations", "importance", "calibration_images", "scope", "seed"):
+        for name in ("pruning_step", "method", "evaluations", "importance", "calibration_images", "seed"):
             assert written[name] == getattr(defaults, name), (command, name)
+        assert written["scope"] == "all"
         assert written["deployment.runtime"] == defaults.deployment.runtime
         assert written["limits.macs"] == (0.5, None)
     assert plain["prune"]["recipe.lr"] == defaults.recipe.lr

@@ -1,4 +1,4 @@
-"""Types of option values: shapes and pruning steps."""
+"""Types of option values: shapes, names and pruning steps."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ class Shape(click.ParamType[tuple[int, ...]]):
         if min(sizes) < 1:
             self.fail(f"{value!r} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
         return sizes
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """Names joined by commas: conv1,conv2."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return tuple(name.strip() for name in str(value).split(","))
 
 
 class Step(click.ParamType[float | Literal["auto"]]):

@@ -58,6 +58,7 @@ class Request(Record):
     calibration_images: int | None = None
     frozen: tuple[str, ...] = ()
     scope: str | None = None
+    tie: tuple[tuple[str, ...], ...] = ()  # the names of the groups of each tie
     train_on_holdout: bool = False  # whether the final training also uses the hold-out
     export: bool = True  # whether ONNX files are requested
     max_drop: float | None = None  # the largest allowed drop of the score; within it, the cost `shrink` is minimised
