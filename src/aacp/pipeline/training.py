@@ -23,7 +23,7 @@ from aacp.pipeline.training_request import record_failure
 from aacp.runs.files import ARTEFACT, EVALUATION, TRAINING, ChosenStructure, Evaluation, OnnxRecord
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import WEIGHTS
-from aacp.train.loop import finetune, fit
+from aacp.train.loop import fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +115,11 @@ class TrainingRun:
         train, holdout = task.training_parts(self.plan)
         if self.plan.from_scratch:
             network = network_with_new_weights(task, graph, network, choice.structure, self.plan)
-            fit(
-                network, train, recipe, holdout=holdout, loss=task.loss, score=task.score, folder=folder,
-                device=task.device, verbose=self.verbose,
-            )  # fmt: skip
-        else:
-            finetune(
-                network, train, recipe, teacher=self.means.teacher or task.teacher(recipe), holdout=holdout,
-                loss=task.loss, score=task.score, folder=folder, device=task.device, verbose=self.verbose,
-            )  # fmt: skip
+        teacher = None if self.plan.from_scratch else self.means.teacher or task.teacher(recipe)
+        fit(
+            network, train, recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score, folder=folder,
+            device=task.device, verbose=self.verbose,
+        )  # fmt: skip
         return network.eval()
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
