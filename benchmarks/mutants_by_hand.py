@@ -95,7 +95,7 @@ DATA = [
     ),
     _named(
         "batch norms are recalibrated on test data", "pipeline/task.py",
-        "self.read(self.data.train, plan.calibration_images)", "self.read(self.data.test, plan.calibration_images)",
+        "self.read(sampled(self.data.train,", "self.read(sampled(self.data.test,",
         FINETUNED,
     ),
     _named(
@@ -117,12 +117,13 @@ DATA = [
     ),
     _mutant(
         "batch norms are recalibrated on the hold-out", "pipeline/task.py",
-        "self.read(self.data.train, plan.calibration_images)", "self.read(self.data.holdout, plan.calibration_images)",
+        "self.read(sampled(self.data.train,", "self.read(sampled(self.data.holdout,",
         FINETUNED,
     ),
     _mutant(
         "batch norms are recalibrated on all training data", "pipeline/task.py",
-        "self.read(self.data.train, plan.calibration_images)", "self.read(self.data.train)", PLANNED_NUMBER,
+        "sampled(self.data.train, plan.calibration_images, plan.seed), plan.calibration_images)", "self.data.train)",
+        PLANNED_NUMBER,
     ),
     _mutant(
         "train_on_holdout is ignored", "pipeline/task.py",
@@ -161,7 +162,8 @@ DATA = [
         "the pruned network gets the score of the unpruned one", "pipeline/task.py",
         "if network is not self.model:", "if network is None:", FINETUNED,
     ),
-    _mutant("a loader is not seeded", "pipeline/task.py", "seed_loader(part, 0)", "pass",
+    _mutant("a loader is not seeded", "data/seeding.py",
+            "torch.default_generator.manual_seed(derived(0))", "torch.default_generator.seed()",
             "pipeline/test_task.py::test_what_a_shuffling_augmenting_loader_draws_is_the_same_in_every_call"),
     _mutant("the score function is dropped by prune", "pipeline/pruning.py",
             "device_of(device), score, loss=loss)", "device_of(device), loss=loss)", FINETUNED),
@@ -375,8 +377,8 @@ REQUESTS = [
             "weights=digest(value for _, value in named_tensors(task.model)),", "", _option("prune", "weights")),
     _mutant("the loss is not recorded", "pipeline/request.py",
             'loss="cross_entropy" if task.loss is None else _name(task.loss),', "", _option("prune", "loss")),
-    _mutant("the seed does not draw the hold-out", "pipeline/job.py", "load_data(self.data, seed=seed)",
-            "load_data(self.data)", f"{COMMANDS}test_the_seed_draws_the_hold_out[prune]"),
+    _mutant("the seed does not draw the hold-out", "pipeline/job.py", "holdout=self.holdout, seed=seed, ",
+            "holdout=self.holdout, ", f"{COMMANDS}test_the_seed_draws_the_hold_out[prune]"),
     _mutant("the seed does not draw the weights", "pipeline/job.py", 'global_seed(torch.device("cpu"), seed)',
             'global_seed(torch.device("cpu"), 0)', _option("prune", "seed")),
     _mutant("the file of weights is not loaded", "pipeline/job.py", "load_weights(network, weights)", "pass",

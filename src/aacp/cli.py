@@ -13,9 +13,11 @@ from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
 from aacp.commands.options import (
+    CACHE,
     DATA_HELP,
     DEVICE,
     FROZEN,
+    HOLDOUT,
     INPUT,
     JSON,
     SCOPE,
@@ -52,8 +54,8 @@ class Commands(click.Group):
 def main() -> None:
     """Automatic channel pruning of convolutional networks.
 
-    MODEL is vgg16, resnet20, resnet56, resnet110 (for CIFAR-10), digits_resnet, torchvision:NAME, timm:NAME, or
-    package.module:function for your function that returns a network.
+    MODEL is vgg16, resnet20, resnet56, resnet110, mobilenet_v2 (for CIFAR-10), digits_resnet, torchvision:NAME,
+    timm:NAME, or package.module:function for your function that returns a network.
     """
 
 
@@ -98,6 +100,8 @@ def trace(
 @main.command()
 @click.argument("model")
 @click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
+@HOLDOUT
+@CACHE
 @click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Scale the recipe to this number of epochs, with its milestones.")
 @click.option("--batch-size", type=int, help="Examples in a step, of all processes together, instead of the recipe's.")
@@ -119,6 +123,8 @@ def trace(
 def train(
     model: str,
     data: str,
+    holdout: float | None,
+    cache: str | None,
     name: str | None,
     epochs: int | None,
     batch_size: int | None,
@@ -148,8 +154,9 @@ def train(
         recipe = replace(recipe, distillation=FINETUNE.distillation)
     folder = run_folder(model, folder)
     job = TrainingJob(
-        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True
-    )
+        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True,
+        holdout=holdout, cache=cache,
+    )  # fmt: skip
     with resumable(folder):
         found = job.run()
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))

@@ -315,8 +315,25 @@ def table_is_used(command: str, folder: Path) -> None:
     assert f"GraphMismatch: {file}" in result.stderr
 
 
+def holdout_is_used(command: str, folder: Path) -> None:
+    """A number of examples is held out, and written down."""
+    subjects.judged_by.clear()
+    given = ("--data", "glue.subjects:pair", "--metric", "glue.subjects:metric", "--holdout", "30")
+    written = requested(folder, command, MODEL, *DATA, *LIMIT, *given, "--run", folder)
+    assert written["holdout"] == 30
+    assert not subjects.judged_by or len(subjects.judged_by[0]) == 30  # a search is stopped before it judges
+
+
+def cache_is_used(command: str, folder: Path) -> None:
+    """Data that is not decoded cannot be cached."""
+    result = invoke(command, MODEL, *DATA, *LIMIT, "--run", folder, "--cache", folder / "pixels")
+    assert (result.exit_code, "would ignore it" in result.stderr) == (1, True)
+
+
 ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     "device": device_is_used,
+    "holdout": holdout_is_used,
+    "cache": cache_is_used,
     "folder": folder_is_used,
     "as_json": json_is_printed,
     "train": training_is_optional,
@@ -340,7 +357,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-FINISHING = ("recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "metric", "loss")
+FINISHING = ("recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "cache", "metric", "loss")
 NAMED = ("model", "weights", "device", "folder", "as_json")  # tests/commands has these
 
 
@@ -357,6 +374,10 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
     plain = requested(before, command, before, "--device", "cpu", anew=True)
     assert plain["from_scratch"] is (command == "scratch")
     assert plain["recipe.seed"] == 3
+    if name == "cache":
+        result = invoke(command, after, "--cache", tmp_path / "pixels")
+        assert (result.exit_code, "would ignore it" in result.stderr) == (1, True)
+        return
     if name in ("data", "metric"):  # other than the search's, they are rejected
         Stopping.is_due = staticmethod(lambda: False)
         result = invoke(command, after, *CHECKS[name].given, "--device", "cpu")

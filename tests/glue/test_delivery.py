@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import aacp
+from aacp.data.splits import split
 from glue.subjects import Tiny, data, inherited
 
 pytestmark = pytest.mark.slow
 
 CALIBRATION = 64
 PLAN = aacp.Plan(
-    pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
+    pruning_step=4, method="random", evaluations=4, recipe=None, importance="bn", calibration_images=CALIBRATION,
     export=False, seed=3,
 )  # fmt: skip
 BUDGET = {"macs": 0.5}
@@ -84,11 +85,18 @@ def test_an_importance_function_decides_what_is_delivered(pruned_with: Prune, mo
 
 
 def test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_images(by_scales: aacp.Pruned) -> None:
-    require_statistics(by_scales.network, data().train.inputs[:CALIBRATION])
+    require_statistics(by_scales.network, calibration())
 
 
 def test_what_is_saved_has_the_same_statistics(by_scales: aacp.Pruned) -> None:
-    require_statistics(aacp.load(by_scales.file, into=Tiny()).eval(), data().train.inputs[:CALIBRATION])
+    require_statistics(aacp.load(by_scales.file, into=Tiny()).eval(), calibration())
+
+
+def calibration() -> Tensor:
+    """The training images that the plan recalibrates on: a sample with the same share of every label."""
+    train = data().train
+    positions = split(train.labels, CALIBRATION, PLAN.seed)[1]
+    return train.inputs[positions]
 
 
 def require_statistics(network: nn.Module, inputs: Tensor) -> None:
@@ -115,8 +123,8 @@ def test_untrained_the_delivered_network_scores_what_the_search_estimated(by_sca
 
 
 def test_the_search_estimates_what_the_public_estimator_does(by_scales: aacp.Pruned, model: nn.Module) -> None:
-    calibration = data().train.inputs[:CALIBRATION]
-    estimate = aacp.PSAE(aacp.Inheritance(model, by_scales.graph, calibration, importance="bn"), data().holdout)
+    inheritance = aacp.Inheritance(model, by_scales.graph, calibration(), importance="bn")
+    estimate = aacp.PSAE(inheritance, data().holdout)
     lines = (by_scales.folder.path / "history.jsonl").read_text().splitlines()
     for line in map(json.loads, lines):
         assert estimate(line["counts"]) == line["score"]

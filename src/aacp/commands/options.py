@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
-from aacp.commands.parameters import Names, Shape, Step
+from aacp.commands.parameters import Names, Part, Shape, Step
 from aacp.pipeline import defaults
 from aacp.train.recipe import Recipe
 
@@ -118,6 +118,14 @@ FROM = click.option(
     help="Folder of an earlier run of the same network, whose evaluations are reused. Repeatable.",
 )  # fmt: skip
 
+HOLDOUT = click.option(
+    "--holdout", type=Part(), show_default="0.1, and at most 5000 examples",
+    help="Part of the training data that is held out for the search: a share such as 0.1, or a number such as 5000.",
+)  # fmt: skip
+CACHE = click.option(
+    "--cache", type=click.Path(file_okay=False), metavar="DIR",
+    help="Folder for decoded images of imagefolder:PATH, which later passes and commands read instead of the files.",
+)  # fmt: skip
 DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function that returns aacp.Data."
 FROZEN = click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Layers that are not pruned, such as 'head.*'. Repeatable."
@@ -163,6 +171,8 @@ task_options = gathered(
             "MODEL is built with, which are untrained unless your function loads them.",
         ),
         click.option("--data", metavar="DATA", required=True, help=f"What to train, search and test on: {DATA_HELP}"),
+        HOLDOUT,
+        CACHE,
         metric_option("accuracy"),
         loss_option("cross-entropy"),
         DEVICE,
@@ -202,7 +212,7 @@ search_options = gathered(
             type=int,
             default=defaults.CALIBRATION_IMAGES,
             show_default=True,
-            help="Training examples that batch norms are recalibrated on.",
+            help="Training examples that batch norms are recalibrated on, drawn evenly from all classes.",
         ),
         FROZEN,
         SEARCH_SCOPE,

@@ -47,7 +47,7 @@ CIRCUMSTANCES = (
 )  # fmt: skip
 # Fields that estimated scores depend on.
 ESTIMATE_FIELDS = (
-    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope",
+    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
 )  # fmt: skip
 # Fields of a plan that may hold a function or a class, with what it is called with.
 FUNCTIONS = {
@@ -185,6 +185,7 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
         weights=digest(value for _, value in named_tensors(task.model)),
         weights_file=task.weights_file,
         data=task.data.name,
+        holdout=task.holdout,
         limits=budget.limits,
         known_from=known_from,
         versions={
