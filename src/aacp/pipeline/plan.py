@@ -15,7 +15,7 @@ from aacp.estimate.importance import Importance, require_criterion
 from aacp.estimate.inheritance import Reconstruction
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
-from aacp.search.methods import Method, require_method
+from aacp.search.methods import Method, default_evaluations, require_method
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
 
@@ -28,7 +28,8 @@ class Plan:
         pruning_step: the steps in which widths are reduced: a share of each, a number of channels, one of these for
             each group, or "auto", which finds the steps by timing the layers where the network is to run.
         method: the search method: a name, or a subclass of aacp.Searcher.
-        evaluations: the number of structures that a search evaluates.
+        evaluations: the number of structures that a search evaluates. None takes the method's own number
+            (`search_length`): 2,000 for "paper", "released" and "de", 200 for all others.
         recipe: how to train the structure that is found; None does not train it.
         from_scratch: train it from new weights instead of fine-tuning inherited ones.
         train_on_holdout: train it on the hold-out too; its score on the hold-out is then not reported.
@@ -51,7 +52,7 @@ class Plan:
 
     pruning_step: PruningStep | Literal["auto"] = defaults.PRUNING_STEP
     method: Method = defaults.METHOD
-    evaluations: int = defaults.EVALUATIONS
+    evaluations: int | None = None
     recipe: Recipe | None = FINETUNE
     from_scratch: bool = False
     train_on_holdout: bool = False
@@ -73,12 +74,12 @@ class Plan:
             raise InvalidOption(f"max_drop is {self.max_drop}, but must not be negative. Give 0.005 for half a point.")
         if self.shrink not in COSTS:
             raise InvalidOption(f"There is no cost {self.shrink!r} to shrink. Choose from {', '.join(COSTS)}.")
-        if self.evaluations < 1 or self.calibration_images < 1:
+        require_method(self.method)
+        if self.search_length < 1 or self.calibration_images < 1:
             raise InvalidOption(
-                f"A search with {self.evaluations} evaluations on {self.calibration_images} calibration images finds "
+                f"A search with {self.search_length} evaluations on {self.calibration_images} calibration images finds "
                 "nothing. Give 1 or more of both."
             )
-        require_method(self.method)
         require_criterion(self.importance)
         if self.probe_epochs < 0 or (self.probe_epochs and self.recipe is None):
             raise InvalidOption(
@@ -104,11 +105,16 @@ class Plan:
             )
 
     @property
+    def search_length(self) -> int:
+        """The number of structures that each search evaluates: as given, or the default of the method."""
+        return default_evaluations(self.method) if self.evaluations is None else self.evaluations
+
+    @property
     def summary(self) -> str:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
         trained = f"{self.recipe.epochs} epochs of training" if self.recipe else "no training"
-        return f"{self.evaluations} evaluations{times}, then {trained}"
+        return f"{self.search_length} evaluations{times}, then {trained}"
 
     @property
     def shrunk(self) -> tuple[str, ...]:

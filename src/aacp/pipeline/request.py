@@ -209,6 +209,7 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
     planned = {each.name: getattr(plan, each.name) for each in fields(Plan)}
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
+        "evaluations": plan.search_length,
         "recipe": None if plan.recipe is None else plan.recipe.to_json(),
         "deployment": plan.deployment.to_json(),
         **{name: recorded_name(planned[name]) for name in FUNCTIONS},
