@@ -1,8 +1,11 @@
-"""Comparison of search methods on synthetic problems: equal evaluations, many seeds, mean and spread of the regret."""
+"""Comparison of search methods on synthetic problems: equal evaluations, many seeds, mean and spread of the regret.
+
+The methods of the paper's authors are also compared at their own length, which is ten times the default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +13,14 @@ import numpy as np
 from aacp.bench.problems import Problem, knapsack, pruning_problem
 from aacp.bench.rivals import compared_method
 from aacp.search.loop import run_search
-from aacp.search.methods import searcher
+from aacp.search.methods import default_evaluations, searcher
 
 NETWORKS = ("vgg16", "resnet56", "resnet110")
 MARKS = (50, 100, 200)  # numbers of evaluations after which the regret is measured
-METHODS = ("default", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")
+METHODS = ("default", "released", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")
+OWN_LENGTHS = {  # methods whose own length is beyond the last mark
+    method: length for method in METHODS if (length := default_evaluations(compared_method(method))) > MARKS[-1]
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class Comparison:
     """Regrets in points of accuracy on one family: for each method, a row per seed and a column per mark."""
 
     family: str
+    marks: dict[str, list[int]]  # for each method, the numbers of evaluations after which its regret is measured
     regrets: dict[str, list[list[float]]]
 
     def mean(self, method: str) -> list[float]:
@@ -31,17 +38,32 @@ class Comparison:
         return [float(value) for value in np.std(self.regrets[method], axis=0, ddof=1)]
 
 
-def measure(family: str, seeds: int = 50, methods: Sequence[str] = METHODS, marks: Sequence[int] = MARKS) -> Comparison:
-    """Run all methods on `seeds` problems of a family; the network changes from seed to seed."""
+def measure(
+    family: str,
+    seeds: int = 50,
+    methods: Sequence[str] = METHODS,
+    marks: Sequence[int] = MARKS,
+    own_lengths: Mapping[str, int] = OWN_LENGTHS,
+) -> Comparison:
+    """Run all methods on the problems of a family; the network changes from seed to seed.
+
+    Args:
+        family: one of aacp.bench.FAMILIES.
+        seeds: the number of problems.
+        methods: names in aacp.bench.rivals.COMPARED.
+        marks: the numbers of evaluations at which all methods are compared.
+        own_lengths: for some methods, one more mark.
+    """
+    all_marks = {method: [*marks, *([own_lengths[method]] if method in own_lengths else [])] for method in methods}
     regrets: dict[str, list[list[float]]] = {method: [] for method in methods}
     for seed in range(seeds):
         problem = problem_of(family, seed)
-        scores = {method: true_scores(method, problem, seed, marks) for method in methods}
+        scores = {method: true_scores(method, problem, seed, all_marks[method]) for method in methods}
         # If a method finds a better structure than the reference search, that one is the best reachable.
         best = max(problem.reference(), *(max(row) for row in scores.values()))
         for method, row in scores.items():
             regrets[method].append([round(100 * (best - score), 4) for score in row])
-    return Comparison(family, regrets)
+    return Comparison(family, all_marks, regrets)
 
 
 def problem_of(family: str, seed: int) -> Problem:
@@ -61,12 +83,16 @@ def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) 
     return found
 
 
-def table(comparison: Comparison, marks: Sequence[int] = MARKS) -> str:
-    """Mean regret ± standard deviation over seeds after each mark."""
+def table(comparison: Comparison) -> str:
+    """Mean regret ± standard deviation over seeds after each mark; "-" where a method was not measured."""
+    marks = sorted({mark for row in comparison.marks.values() for mark in row})
     lines = [f"{comparison.family}: regret in points, mean ± standard deviation over seeds", ""]
-    lines.append("| searcher | " + " | ".join(f"after {mark} evaluations" for mark in marks) + " |")
+    lines.append("| searcher | " + " | ".join(f"after {mark:,} evaluations" for mark in marks) + " |")
     lines.append("|---" * (1 + len(marks)) + "|")
     for method in comparison.regrets:
         pairs = zip(comparison.mean(method), comparison.spread(method), strict=True)
-        lines.append(f"| {method} | " + " | ".join(f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs) + " |")
+        cells = dict(
+            zip(comparison.marks[method], (f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs), strict=True)
+        )
+        lines.append(f"| {method} | " + " | ".join(cells.get(mark, "-") for mark in marks) + " |")
     return "\n".join(lines)
