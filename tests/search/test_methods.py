@@ -13,7 +13,7 @@ import aacp
 from aacp.bench.problems import Problem
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.loop import run_search
-from aacp.search.methods import default_evaluations, default_evaluations_text, searcher
+from aacp.search.methods import default_evaluations_text, named_method, searcher
 
 
 def documented_example() -> type[aacp.Searcher]:
@@ -119,7 +119,7 @@ def test_what_is_not_a_searcher_is_rejected(problem: Problem, method: Any) -> No
 )
 def test_the_authors_methods_have_the_authors_length(method: Any, evaluations: int) -> None:
     """Ten individuals for 200 generations in the authors' scripts."""
-    assert default_evaluations(method) == evaluations
+    assert named_method(method).evaluations == evaluations
 
 
 def test_the_default_lengths_are_named_in_one_phrase() -> None:

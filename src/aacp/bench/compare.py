@@ -13,13 +13,13 @@ import numpy as np
 from aacp.bench.problems import Problem, knapsack, pruning_problem
 from aacp.bench.rivals import compared_method
 from aacp.search.loop import run_search
-from aacp.search.methods import default_evaluations, searcher
+from aacp.search.methods import named_method, searcher
 
 NETWORKS = ("vgg16", "resnet56", "resnet110")
 MARKS = (50, 100, 200)  # numbers of evaluations after which the regret is measured
 METHODS = ("default", "released", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")
 OWN_LENGTHS = {  # methods whose own length is beyond the last mark
-    method: length for method in METHODS if (length := default_evaluations(compared_method(method))) > MARKS[-1]
+    method: length for method in METHODS if (length := named_method(compared_method(method)).evaluations) > MARKS[-1]
 }
 
 

@@ -149,7 +149,7 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
             return np.floor(mutants + self.generator.random(mutants.shape))
         # The released code cuts fractions of a channel off first. With F = 0.5, half a step is then rounded down where
         # a step is an odd number of channels, and to an even number of steps otherwise. A gene of 0 is one step.
-        step = self.space.counts(np.zeros(len(self.space), dtype=np.int64))
+        step = self.space.leading_counts(np.zeros(len(self.space), dtype=np.int64))
         channels = np.trunc((mutants + 1) * step)
         return np.asarray(np.rint(channels / step) - 1)
 

@@ -22,7 +22,13 @@ AUTHORS_EVALUATIONS = PAPER.population * GENERATIONS  # the length of the author
 
 @dataclass(frozen=True)
 class NamedMethod:
-    """The meaning of a name: a class, its settings (None: the defaults of the class) and the length of a search."""
+    """The meaning of a name in METHODS.
+
+    Args:
+        kind: the class of the method.
+        settings: its settings; None for the defaults of the class.
+        evaluations: the number of structures that a search evaluates if none is given.
+    """
 
     kind: type[Searcher[Any]]
     settings: Any = None
@@ -62,15 +68,14 @@ def searcher(
         start: structures to evaluate first.
         known: candidates that were evaluated before, which the search may learn from.
     """
-    require_method(method)
-    chosen = METHODS[method] if isinstance(method, str) else NamedMethod(method)
+    chosen = named_method(method)
     return chosen.kind(space, budget, seed, chosen.settings, start, known)
 
 
-def default_evaluations(method: Method) -> int:
-    """The number of structures that a search by this method evaluates if none is given."""
+def named_method(method: Method) -> NamedMethod:
+    """The class, the settings and the default length of a method; those of a class are its own defaults."""
     require_method(method)
-    return METHODS[method].evaluations if isinstance(method, str) else EVALUATIONS
+    return METHODS[method] if isinstance(method, str) else NamedMethod(method)
 
 
 def default_evaluations_text() -> str:
