@@ -109,8 +109,8 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
     def _turn(self) -> NDArray[np.int64]:
         """The individuals that the next trials compete with."""
         # Paper: Alg. 2 updates individuals one after another. Except for `RELEASED`, a generation is proposed as a
-        # whole, so that any number of workers can evaluate it. Where the base vector is the best, Eq. 14 then takes
-        # two to three times as many iterations; on pruning problems no difference was measurable.
+        # whole, so that any number of workers can evaluate it. A trial then does not see what earlier trials of the
+        # same generation have found.
         return np.array([self._next]) if self.settings.one_by_one else np.arange(len(self._population))
 
     # -- the paper's equations ----------------------------------------------------------------------------------------
