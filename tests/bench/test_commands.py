@@ -62,7 +62,7 @@ def test_search_compares_at_equal_evaluations(tmp_path: Path, monkeypatch: pytes
     }
     assert min(min(row) for rows in comparison.regrets.values() for row in rows) >= 0
     assert comparison.regrets["uniform"][0][0] == comparison.regrets["uniform"][0][1]
-    text = compare.table(comparison)
+    text = compare.table(comparison, (10, 20))
     assert f"{comparison.mean('paper')[2]:.2f} ± {comparison.spread('paper')[2]:.2f} |" in text
     assert "| after 30 evaluations |" in text
     assert next(line for line in text.splitlines() if line.startswith("| uniform")).endswith("| - |")

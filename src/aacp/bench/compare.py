@@ -25,17 +25,30 @@ OWN_LENGTHS = {  # methods whose own length is beyond the last mark
 
 @dataclass(frozen=True)
 class Comparison:
-    """Regrets in points of accuracy on one family: for each method, a row per seed and a column per mark."""
+    """Regrets in points of accuracy on one family: for each method, a row per seed and a column per mark.
+
+    Args:
+        family: the family of problems.
+        regrets: at the marks that are the same for all methods.
+        own_lengths: the further mark of a method that has a length of its own.
+        regrets_at_own_length: at that mark, one number per seed.
+    """
 
     family: str
-    marks: dict[str, list[int]]  # for each method, the numbers of evaluations after which its regret is measured
     regrets: dict[str, list[list[float]]]
+    own_lengths: dict[str, int]
+    regrets_at_own_length: dict[str, list[float]]
+
+    def columns(self, method: str) -> list[list[float]]:
+        """The regrets of all seeds at each mark; the last column is at the method's own length if it has one."""
+        at_marks = [list(column) for column in zip(*self.regrets[method], strict=True)]
+        return at_marks + ([self.regrets_at_own_length[method]] if method in self.own_lengths else [])
 
     def mean(self, method: str) -> list[float]:
-        return [float(value) for value in np.mean(self.regrets[method], axis=0)]
+        return [float(np.mean(column)) for column in self.columns(method)]
 
     def spread(self, method: str) -> list[float]:
-        return [float(value) for value in np.std(self.regrets[method], axis=0, ddof=1)]
+        return [float(np.std(column, ddof=1)) for column in self.columns(method)]
 
 
 def measure(
@@ -54,16 +67,31 @@ def measure(
         marks: the numbers of evaluations at which all methods are compared.
         own_lengths: for some methods, one more mark.
     """
-    all_marks = {method: [*marks, *([own_lengths[method]] if method in own_lengths else [])] for method in methods}
-    regrets: dict[str, list[list[float]]] = {method: [] for method in methods}
+    longer = {method: own_lengths[method] for method in methods if method in own_lengths}
+    comparison = Comparison(family, {method: [] for method in methods}, longer, {method: [] for method in longer})
     for seed in range(seeds):
         problem = problem_of(family, seed)
+        all_marks = {method: [*marks, *([longer[method]] if method in longer else [])] for method in methods}
         scores = {method: true_scores(method, problem, seed, all_marks[method]) for method in methods}
-        # If a method finds a better structure than the reference search, that one is the best reachable.
-        best = max(problem.reference(), *(max(row) for row in scores.values()))
-        for method, row in scores.items():
-            regrets[method].append([round(100 * (best - score), 4) for score in row])
-    return Comparison(family, all_marks, regrets)
+        add_seed(comparison, problem.reference(), scores)
+    return comparison
+
+
+def add_seed(comparison: Comparison, reference: float, scores: Mapping[str, Sequence[float]]) -> None:
+    """Add the regrets of one problem to a comparison.
+
+    Args:
+        comparison: gets a row for each method.
+        reference: the best true score that a long search without noise has found.
+        scores: for each method, the true scores of its recommendations at its marks.
+    """
+    # If a method finds a better structure than the reference search, that one is the best reachable.
+    best = max(reference, *(max(row) for row in scores.values()))
+    for method, row in scores.items():
+        regrets = [round(100 * (best - score), 4) for score in row]
+        if method in comparison.own_lengths:
+            comparison.regrets_at_own_length[method].append(regrets.pop())
+        comparison.regrets[method].append(regrets)
 
 
 def problem_of(family: str, seed: int) -> Problem:
@@ -83,16 +111,15 @@ def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) 
     return found
 
 
-def table(comparison: Comparison) -> str:
+def table(comparison: Comparison, marks: Sequence[int] = MARKS) -> str:
     """Mean regret ± standard deviation over seeds after each mark; "-" where a method was not measured."""
-    marks = sorted({mark for row in comparison.marks.values() for mark in row})
+    longer = sorted(set(comparison.own_lengths.values()))
     lines = [f"{comparison.family}: regret in points, mean ± standard deviation over seeds", ""]
-    lines.append("| searcher | " + " | ".join(f"after {mark:,} evaluations" for mark in marks) + " |")
-    lines.append("|---" * (1 + len(marks)) + "|")
+    lines.append("| searcher | " + " | ".join(f"after {mark:,} evaluations" for mark in (*marks, *longer)) + " |")
+    lines.append("|---" * (1 + len(marks) + len(longer)) + "|")
     for method in comparison.regrets:
+        lengths = [*marks, *([comparison.own_lengths[method]] if method in comparison.own_lengths else [])]
         pairs = zip(comparison.mean(method), comparison.spread(method), strict=True)
-        cells = dict(
-            zip(comparison.marks[method], (f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs), strict=True)
-        )
-        lines.append(f"| {method} | " + " | ".join(cells.get(mark, "-") for mark in marks) + " |")
+        cells = dict(zip(lengths, [f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs], strict=True))
+        lines.append(f"| {method} | " + " | ".join(cells.get(mark, "-") for mark in (*marks, *longer)) + " |")
     return "\n".join(lines)
