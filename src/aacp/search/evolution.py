@@ -181,7 +181,8 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
         stale = turn[self._population.ages[turn] >= self.settings.reinitialise_after]  # Eq. 13
         if self.settings.protect_best:
             stale = stale[stale != self._population.best]
-        self._population.replace(stale, self._rescaled(self.sample(len(stale))))
+        if len(stale):
+            self._population.replace(stale, self._rescaled(self.sample(len(stale))))
 
     def _rescaled(self, genes: Genes) -> Genes:
         return self.rescaling(genes, self.generator, self.settings.rescaling)
