@@ -52,8 +52,8 @@ class Commands(click.Group):
 def main() -> None:
     """Automatic channel pruning of convolutional networks.
 
-    MODEL is vgg16, resnet20, resnet56, resnet110 (for CIFAR-10), digits_resnet, torchvision:NAME, timm:NAME, or
-    package.module:function for your function that returns a network.
+    MODEL is vgg16, resnet20, resnet56, resnet110, mobilenet_v2 (for CIFAR-10), digits_resnet, torchvision:NAME,
+    timm:NAME, or package.module:function for your function that returns a network.
     """
 
 

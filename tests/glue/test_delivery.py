@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 CALIBRATION = 64
 PLAN = aacp.Plan(
-    pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
+    pruning_step=4, method="random", evaluations=4, recipe=None, importance="bn", calibration_images=CALIBRATION,
     export=False, seed=3,
 )  # fmt: skip
 BUDGET = {"macs": 0.5}
