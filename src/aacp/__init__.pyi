@@ -11,6 +11,7 @@ from aacp.channels import Layer as Layer
 from aacp.channels import Member as Member
 from aacp.cost.analytic import Cost as Cost
 from aacp.cost.analytic import activation_bytes as activation_bytes
+from aacp.cost.analytic import channel_count as channel_count
 from aacp.cost.analytic import macs as macs
 from aacp.cost.analytic import params as params
 from aacp.cost.analytic import weight_bytes as weight_bytes

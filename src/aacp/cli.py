@@ -13,12 +13,15 @@ from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
 from aacp.commands.options import (
+    CACHE,
     DATA_HELP,
     DEVICE,
     FROZEN,
+    HOLDOUT,
     INPUT,
     JSON,
     SCOPE,
+    TIE,
     reject_options,
     resumable,
     run_folder,
@@ -62,6 +65,7 @@ def main() -> None:
 @INPUT
 @FROZEN
 @SCOPE
+@TIE
 @click.option(
     "--form",
     type=click.Choice(["module", "exported"]),
@@ -71,7 +75,13 @@ def main() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs as JSON.")
 def trace(
-    model: str, shape: tuple[int, ...] | None, frozen: tuple[str, ...], scope: str, form: str, as_json: bool
+    model: str,
+    shape: tuple[int, ...] | None,
+    frozen: tuple[str, ...],
+    scope: str,
+    tie: tuple[tuple[str, ...], ...],
+    form: str,
+    as_json: bool,
 ) -> None:
     """Show the channel groups of MODEL: widths, what is frozen and why, MACs and parameters."""
     from aacp.cost.kinds import computed_costs
@@ -79,7 +89,8 @@ def trace(
     from aacp.zoo.models import build_model, example_input
 
     network = build_model(model)
-    graph = trace_network(network, example_input(network, shape), frozen=frozen, scope=scope, form=form)
+    example = example_input(network, shape)
+    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))
@@ -90,6 +101,8 @@ def trace(
 @main.command()
 @click.argument("model")
 @click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
+@HOLDOUT
+@CACHE
 @click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Scale the recipe to this number of epochs, with its milestones.")
 @click.option("--batch-size", type=int, help="Examples in a step, of all processes together, instead of the recipe's.")
@@ -111,6 +124,8 @@ def trace(
 def train(
     model: str,
     data: str,
+    holdout: float | None,
+    cache: str | None,
     name: str | None,
     epochs: int | None,
     batch_size: int | None,
@@ -140,8 +155,9 @@ def train(
         recipe = replace(recipe, distillation=FINETUNE.distillation)
     folder = run_folder(model, folder)
     job = TrainingJob(
-        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True
-    )
+        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True,
+        holdout=holdout, cache=cache,
+    )  # fmt: skip
     with resumable(folder):
         found = job.run()
     click.echo(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
-from aacp.data.batches import inputs_of, targets_of
+from aacp.data.examples import inputs_of, targets_of
 from aacp.estimate.importance import unit_importance
 from aacp.estimate.inheritance import ChannelOrder
 from estimate.small_network import CALIBRATION, IMAGES, LABELS, OTHER, STRUCTURE, negative_loss, network

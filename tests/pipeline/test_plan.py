@@ -10,6 +10,8 @@ import aacp
 from aacp.cost.budget import Budget
 from aacp.data.scores import accuracy
 from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.search.baselines import UniformShrinkage
+from aacp.search.guided import GuidedEvolution
 from aacp.train.recipe import BASE, FINETUNE
 
 
@@ -30,6 +32,15 @@ from aacp.train.recipe import BASE, FINETUNE
 def test_what_is_not_there_or_would_be_ignored_is_rejected(change: dict, words: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=words):
         replace(DEFAULT, **change)
+
+
+def test_only_uniform_widths_leave_residual_streams_alone_by_default() -> None:
+    assert Plan().traced_scope == "all"
+    assert Plan(method=GuidedEvolution).traced_scope == "all"
+    assert Plan(method="uniform").traced_scope == "inner"
+    assert Plan(method=UniformShrinkage).traced_scope == "inner"
+    assert Plan(method="uniform", scope="all").traced_scope == "all"
+    assert Plan(scope="paper").traced_scope == "paper"
 
 
 def test_the_summary_says_what_takes_time() -> None:

@@ -37,7 +37,7 @@ def history(made: Made) -> list[dict[str, Any]]:
 
 def test_plotly_knows_every_property_of_every_figure(made: Made, tmp_path: Path) -> None:
     several = Page(write_report([run.path for run in sweep_of(made, tmp_path / "sweep")])).figures
-    assert len(several) == 5 + 4 * 8
+    assert len(several) == 5 + 4 * 9
     for figure in several.values():
         go.Figure(figure)  # rejects unknown properties
 

@@ -1,4 +1,4 @@
-"""Types of option values: shapes, pruning steps and lists of seeds."""
+"""Types of option values: shapes, names, pruning steps, hold-outs and lists of seeds."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ class Shape(click.ParamType[tuple[int, ...]]):
         if min(sizes) < 1:
             self.fail(f"{value!r} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
         return sizes
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """Names joined by commas: conv1,conv2."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return tuple(name.strip() for name in str(value).split(","))
 
 
 class Step(click.ParamType[float | Literal["auto"]]):
@@ -54,3 +63,22 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         if len(set(seeds)) < len(seeds):
             self.fail(f"{value!r} contains a seed more than once. Give each seed once.", param, ctx)
         return seeds
+
+
+class Part(click.ParamType[float]):
+    """A part of the data: a share below 1, or a whole number of examples."""
+
+    name = "part"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            part = float(value)
+        except ValueError:
+            part = -1.0
+        if not part >= 0 or (part >= 1 and part != int(part)):
+            self.fail(
+                f"{value!r} is not a part of the data. Write a share such as 0.1, or a number such as 5000.",
+                param,
+                ctx,
+            )
+        return part if 0 < part < 1 else int(part)

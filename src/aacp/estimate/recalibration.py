@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from aacp.data.batches import Batches, batch_size_of, call, free_memory
+from aacp.data.batches import Batches
+from aacp.data.examples import batch_size_of, call
+from aacp.data.memory import free_memory
 from aacp.errors import AACPError, InvalidData, first_line
 from aacp.estimate.moments import Moments
 from aacp.estimate.synchronised_forward import SynchronisedForward
@@ -123,7 +125,7 @@ def _set_statistics(model: nn.Module, norms: Norms, batches: Batches) -> int:
 
 def _fits(batches: Batches) -> bool:
     """Whether one pass is worth trying: too little memory is an error on a GPU, but the end of the process on a CPU."""
-    return batches.device.type != "cpu" or batches.bytes * LIVE_ACTIVATIONS <= free_memory()
+    return batches.device.type != "cpu" or batches.input_bytes * LIVE_ACTIVATIONS <= free_memory()
 
 
 def _in_one_pass(model: nn.Module, norms: Norms, batches: Batches) -> int:

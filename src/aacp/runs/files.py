@@ -58,6 +58,7 @@ class Request(Record):
     calibration_images: int | None = None
     frozen: tuple[str, ...] = ()
     scope: str | None = None
+    tie: tuple[tuple[str, ...], ...] = ()  # the names of the groups of each tie
     train_on_holdout: bool = False  # whether the final training also uses the hold-out
     export: bool = True  # whether ONNX files are requested
     max_drop: float | None = None  # the largest allowed drop of the score; within it, the cost `shrink` is minimised
@@ -67,6 +68,7 @@ class Request(Record):
     latency_table: str | None = None
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
     weights_file: str = ""
+    holdout: Any = None  # a share or a number of examples, held out for the search; None is the default of load_data
     data_source: str = ""  # the data as named on the command line, with its path
     metric_source: str = ""  # package.module:function of the score
     loss: str = "cross_entropy"
@@ -151,6 +153,7 @@ class Epoch(Record):
     holdout: float | None  # score on held-out data after the epoch, if there are any
     seconds: float  # the time of training, without scoring
     images_per_second: float
+    limit: str = field(default="", compare=False)  # what limited the speed, if the device waited for data
 
 
 # -- evaluation.json --------------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ class Searcher(ABC, Generic[Settings]):
             "method": type(self).__name__,
             "settings": json.loads(json.dumps(vars(self.settings))),
             "seed": self.seed,
-            "choices": [list(choice) for choice in self.space.choices],
+            "choices": self.space.to_json(),
             "limits": [[str(limit), limit.bound] for limit in self.budget.limits],
         }
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from aacp.data.scores import accuracy
+from aacp.data.splits import Holdout
 from aacp.train.checkpoint import WEIGHTS
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
@@ -39,6 +40,8 @@ class TrainingJob:
         processes: how many processes train together on this machine.
         tensorboard: whether to write TensorBoard files to the folder.
         verbose: whether to report progress on stderr.
+        holdout: the part of the training data that is held out, see `load_data`; 0 trains on all of it.
+        cache: the folder of decoded images, see `load_data`.
     """
 
     model: str
@@ -52,6 +55,8 @@ class TrainingJob:
     processes: int = 1
     tensorboard: bool = False
     verbose: bool = False
+    holdout: Holdout = None
+    cache: str | None = None
 
     def run(self) -> dict[str, Any]:
         """Train, score on the test set, and return the results by name."""
@@ -68,7 +73,7 @@ class TrainingJob:
 
 def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
     """The part of a job that every process runs."""
-    data = load_data(job.data, seed=job.recipe.seed)
+    data = load_data(job.data, holdout=job.holdout, seed=job.recipe.seed, cache=job.cache)
     model = _network(job.model, job.weights, job.recipe.seed)
     teacher = None if job.teacher is None else _network(job.teacher, job.teacher_weights, job.recipe.seed)
     trained = fit(
@@ -104,4 +109,4 @@ def _network(name: str, weights: str | None, seed: int) -> nn.Module:
 def _test_accuracy(model: nn.Module, test: Any, fabric: Fabric) -> float:
     model.to(fabric.device).eval()
     with fabric.autocast():
-        return accuracy(model, scoring_batches(test, fabric.device))
+        return accuracy(model, scoring_batches(test, fabric.device, keep=False))
