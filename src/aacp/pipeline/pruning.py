@@ -221,6 +221,7 @@ class PruningRun:
         else:
             choice = MaxDropSearch(search, estimate).run()
         self.task.require_equal(self.shared.inheritance(graph), choice.structure)
+        choice = replace(choice, unpruned=self.task.unpruned_holdout())
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 

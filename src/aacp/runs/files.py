@@ -155,6 +155,7 @@ class ChosenStructure(Record):
     counts: tuple[int, ...]  # one per free group, in the graph's order
     score: float  # the estimated score, before training
     limits: tuple[LimitResult, ...]
+    unpruned: float | None = None  # the score of the unpruned network on the same held-out data
 
     @cached_property
     def structure(self) -> Structure:
@@ -162,7 +163,9 @@ class ChosenStructure(Record):
         return Structure(self.counts)
 
     def __str__(self) -> str:
-        lines = [*map(str, self.limits), f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"]
+        unpruned = "" if self.unpruned is None else f", unpruned {self.unpruned:.4f}"
+        score = f"estimated score: {self.score:.4f}{unpruned}"
+        lines = [*map(str, self.limits), score, f"kept: {list(self.counts)}"]
         return "\n".join(lines)
 
 
