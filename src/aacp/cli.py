@@ -21,6 +21,7 @@ from aacp.commands.options import (
     INPUT,
     JSON,
     SCOPE,
+    TIE,
     reject_options,
     resumable,
     run_folder,
@@ -28,6 +29,7 @@ from aacp.commands.options import (
 )
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
+from aacp.commands.repeat import repeat
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
@@ -53,8 +55,8 @@ class Commands(click.Group):
 def main() -> None:
     """Automatic channel pruning of convolutional networks.
 
-    MODEL is vgg16, resnet20, resnet56, resnet110 (for CIFAR-10), digits_resnet, torchvision:NAME, timm:NAME, or
-    package.module:function for your function that returns a network.
+    MODEL is vgg16, resnet20, resnet56, resnet110, mobilenet_v2 (for CIFAR-10), digits_resnet, torchvision:NAME,
+    timm:NAME, or package.module:function for your function that returns a network.
     """
 
 
@@ -63,6 +65,7 @@ def main() -> None:
 @INPUT
 @FROZEN
 @SCOPE
+@TIE
 @click.option(
     "--form",
     type=click.Choice(["module", "exported"]),
@@ -72,7 +75,13 @@ def main() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs as JSON.")
 def trace(
-    model: str, shape: tuple[int, ...] | None, frozen: tuple[str, ...], scope: str, form: str, as_json: bool
+    model: str,
+    shape: tuple[int, ...] | None,
+    frozen: tuple[str, ...],
+    scope: str,
+    tie: tuple[tuple[str, ...], ...],
+    form: str,
+    as_json: bool,
 ) -> None:
     """Show the channel groups of MODEL: widths, what is frozen and why, MACs and parameters."""
     from aacp.cost.kinds import computed_costs
@@ -80,7 +89,8 @@ def trace(
     from aacp.zoo.models import build_model, example_input
 
     network = build_model(model)
-    graph = trace_network(network, example_input(network, shape), frozen=frozen, scope=scope, form=form)
+    example = example_input(network, shape)
+    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))
@@ -198,7 +208,7 @@ def export(
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
-for command in (prune, search, sweep, measure, finetune, scratch, evaluate, bench):
+for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

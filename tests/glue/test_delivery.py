@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 CALIBRATION = 64
 PLAN = aacp.Plan(
-    pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
+    pruning_step=4, method="random", evaluations=4, recipe=None, importance="bn", calibration_images=CALIBRATION,
     export=False, seed=3,
 )  # fmt: skip
 BUDGET = {"macs": 0.5}
@@ -67,8 +67,10 @@ def test_channels_drawn_at_random_follow_the_seed_of_the_plan(pruned_with: Prune
     counts = pruned.choice.counts
     expected = inherited(model, pruned.graph, counts, importance="random", seed=seed)
     other = inherited(model, pruned.graph, counts, importance="random", seed=0)
-    assert torch.equal(pruned.network.conv2.bias, expected.conv2.bias)
-    assert not torch.equal(other.conv2.bias, expected.conv2.bias)
+    for delivered, drawn in zip(pruned.network.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(delivered, drawn)
+    pairs = zip(other.parameters(), expected.parameters(), strict=True)
+    assert any(not torch.equal(one, another) for one, another in pairs)  # or this shows nothing
     assert pruned.evaluation.after.holdout == pruned.choice.score  # the search judged the same channels
 
 
@@ -138,7 +140,7 @@ def test_the_search_is_the_one_that_was_planned(by_scales: aacp.Pruned) -> None:
     assert len(lines) == PLAN.evaluations
     evaluated = [count for line in lines for count in json.loads(line)["counts"]]
     assert all(count % PLAN.pruning_step == 0 for count in evaluated)
-    assert not (by_scales.folder.path / "export.json").exists()
+    assert not (by_scales.training.path / "export.json").exists()
 
 
 @pytest.mark.parametrize("change", [{"frozen": ("conv2", "conv4")}, {"scope": "inner"}])
@@ -147,13 +149,51 @@ def test_what_is_frozen_or_out_of_scope_is_delivered_whole(pruned_with: Prune, c
     assert (network.conv2.out_channels, network.conv4.out_channels) == (16, 16)
 
 
+def test_tied_groups_are_delivered_with_the_same_share(pruned_with: Prune, model: nn.Module) -> None:
+    pruned = pruned_with(tie=(("conv1", "conv3"),), pruning_step=1 / 4)
+    lines = (pruned.folder.path / "history.jsonl").read_text().splitlines()
+    for counts in [pruned.choice.counts, *(json.loads(line)["counts"] for line in lines)]:
+        assert len(counts) == 3
+        assert counts[0] / 8 == counts[2] / 16
+    assert (pruned.network.conv1.out_channels, pruned.network.conv3.out_channels) == pruned.choice.counts[::2]
+    loaded = aacp.load(pruned.file, into=Tiny())
+    assert torch.equal(loaded.conv3.weight, pruned.network.conv3.weight)
+    assert pruned.folder.read_json("run.json")["tie"] == [["conv1", "conv3"]]
+    assert "conv1 with conv3 tied" in (pruned.folder.path / "report.html").read_text()
+    plan = replace(PLAN, tie=(("conv1", "conv3"),), pruning_step=1 / 4)
+    again = aacp.prune(model, data(), BUDGET, pruned.folder.path, plan=plan, name="glue.subjects:tiny", device="cpu")
+    assert again.choice == pruned.choice
+    with pytest.raises(aacp.RunMismatch, match=r"tie: .*conv1.* then, none now"):
+        aacp.prune(model, data(), BUDGET, pruned.folder.path, plan=replace(plan, tie=()), device="cpu")
+
+
+def test_uniform_widths_leave_residual_streams_alone_unless_all_are_in_scope(pruned_with: Prune) -> None:
+    inner = pruned_with(method="uniform")
+    assert (inner.network.conv2.out_channels, inner.network.conv4.out_channels) == (16, 16)
+    assert inner.network.conv3.out_channels < 16
+    assert inner.folder.read_json("run.json")["scope"] == "inner"
+    everywhere = pruned_with(method="uniform", scope="all")
+    assert everywhere.network.conv2.out_channels < 16
+    assert everywhere.folder.read_json("run.json")["scope"] == "all"
+
+
+@pytest.mark.parametrize("limit", [0.4, "32"])
+def test_a_limit_on_channels_is_met_by_the_delivered_network(model: nn.Module, tmp_path: Path, limit) -> None:
+    pruned = aacp.prune(model, data(), {"channel_count": limit}, tmp_path, plan=PLAN, device="cpu")
+    filters = sum(layer.out_channels for layer in pruned.network.modules() if isinstance(layer, nn.Conv2d))
+    assert filters <= (0.6 * 56 if limit == 0.4 else 32)
+    assert pruned.evaluation.after.costs["channel_count"] == filters
+    assert pruned.evaluation.before.costs["channel_count"] == 56
+    assert "Channels: " in (tmp_path / "report.html").read_text()
+
+
 def test_a_sweep_delivers_by_the_same_plan(model: nn.Module, recipe: aacp.Recipe, tmp_path: Path) -> None:
     plan = replace(PLAN, importance="random", recipe=replace(recipe, distillation=0.0, lr=0.0), evaluations=3)
     swept = aacp.sweep(model, data(), [{"macs": 0.4}, {"macs": 0.6}], tmp_path, plan=plan, train=True, device="cpu")
     for folder, choice in zip(swept.folders, swept.choices, strict=True):
         graph = aacp.ChannelGraph.from_json(folder.read_json("graph.json"))
         expected = inherited(model, graph, choice.counts, importance="random", seed=PLAN.seed)
-        delivered = aacp.load(folder.path / "pruned.safetensors", into=Tiny())
+        delivered = aacp.load(folder.path, into=Tiny())
         assert torch.equal(delivered.conv2.bias, expected.conv2.bias)
 
 

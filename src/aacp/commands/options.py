@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
-from aacp.commands.parameters import Part, Shape, Step
+from aacp.commands.parameters import Names, Part, Shape, Step
 from aacp.pipeline import defaults
+from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -130,9 +131,18 @@ DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function 
 FROZEN = click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Layers that are not pruned, such as 'head.*'. Repeatable."
 )
-SCOPE = click.option(
-    "--scope", type=click.Choice(["all", "inner"]), default=defaults.SCOPE, show_default=True,
-    help="Where to prune: everywhere, or only inside residual blocks and not in the residual streams.",
+SCOPE_CHOICES = click.Choice(["all", "inner", "paper"])
+SCOPE_HELP = (
+    "Where to prune: all, inner to leave residual streams alone, or paper for the coordinates that the paper's authors "
+    "searched."
+)
+SCOPE = click.option("--scope", type=SCOPE_CHOICES, default=defaults.SCOPE, show_default=True, help=SCOPE_HELP)
+SEARCH_SCOPE = click.option(
+    "--scope", type=SCOPE_CHOICES, show_default=f"{defaults.SCOPE}; inner for --method uniform", help=SCOPE_HELP
+)
+TIE = click.option(
+    "--tie", multiple=True, type=Names(), metavar="GROUPS",
+    help="Groups that keep the same share of their widths, such as layer1.0.conv1,layer1.0.conv2. Repeatable.",
 )  # fmt: skip
 INPUT = click.option(
     "--input", "shape", type=Shape(), show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
@@ -189,7 +199,10 @@ search_options = gathered(
             help="Search method: a name of docs/search.md, or package.module:Class, a subclass of aacp.Searcher.",
         ),
         click.option(
-            "--evaluations", type=int, default=defaults.EVALUATIONS, show_default=True, help="Structures to evaluate."
+            "--evaluations",
+            type=int,
+            show_default=default_evaluations_text(),
+            help="Structures to evaluate in each search.",
         ),
         click.option(
             "--importance",
@@ -206,7 +219,8 @@ search_options = gathered(
             help="Training examples that batch norms are recalibrated on, drawn evenly from all classes.",
         ),
         FROZEN,
-        SCOPE,
+        SEARCH_SCOPE,
+        TIE,
         click.option("--seed", type=int, default=defaults.SEED, show_default=True, help="Seed of everything random."),
         RUNTIME,
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),
