@@ -1,7 +1,7 @@
 """ResNet56 of the public checkpoint (93.39 %) at -50 % MACs on CIFAR-10: 93.84 ± 0.02 % after 100 epochs.
 
-The goal is more than 93.77 %, the best published result at about this cut. Uniform widths reach 93.82 ± 0.04 %: after a
-training this long the widths make no difference. After 10 epochs they do (93.28 and 92.66 %), and more so at -70 %.
+Uniform widths reach 93.82 ± 0.04 %: after a training this long the widths make no difference. After 10 epochs they do
+(93.28 and 92.66 %), and more so at -70 %. Published results at about this cut are up to 94.22 % (docs/results.md).
 
 Each row is one `aacp prune` command, from the checkpoint to the exported network: 400 evaluations and fine-tuning on
 all training images; uniform widths are trained in the same way for comparison. The result is the test accuracy of the
