@@ -164,6 +164,7 @@ def test_the_released_structures_have_the_stated_costs(name: str, stated: float,
     expected = coordinates_by_definition(name, model)
     kept = {layer: count for layers, count in zip(expected, RELEASED[name], strict=True) for layer in layers}
     structure = aacp.Structure(kept[graph.producer_names(group)[0]] for group in graph.free)
+    assert structure == aacp.paper_structure(graph, RELEASED[name])
     assert structure in space
     smaller = aacp.shrink(model, graph, structure)
     assert {layer: width for layer, width in widths(smaller).items() if layer in kept} == kept
@@ -192,6 +193,16 @@ def test_a_layer_frozen_by_hand_leaves_the_coordinates_of_the_paper() -> None:
     assert len(space) == 16
     assert len(found.free) == 30
     assert [len(tie) for tie in found.ties] == [2] * 14
+
+
+@pytest.mark.slow
+def test_groups_that_the_authors_did_not_search_keep_their_widths() -> None:
+    _, graph = traced("torchvision:mobilenet_v2")
+    structure = aacp.paper_structure(graph, RELEASED["torchvision:mobilenet_v2"])
+    kept = {group.name: count for group, count in zip(graph.free, structure, strict=True)}
+    assert (kept["features.18.0"], kept["features.0.0"]) == (1280, 24)
+    with pytest.raises(aacp.InvalidStructure, match="has 2 counts, but the authors' torchvision:mobilenet_v2 has 24"):
+        aacp.paper_structure(graph, [24, 84])
 
 
 # -- ties --------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from aacp.channels import ChannelGraph as ChannelGraph
 from aacp.channels import ChannelGroup as ChannelGroup
 from aacp.channels import Layer as Layer
 from aacp.channels import Member as Member
+from aacp.coordinates import paper_structure as paper_structure
 from aacp.cost.analytic import Cost as Cost
 from aacp.cost.analytic import activation_bytes as activation_bytes
 from aacp.cost.analytic import channel_count as channel_count

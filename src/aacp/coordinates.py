@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from aacp.channels import ChannelGraph
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidOption, InvalidStructure
+from aacp.structure import Structure
 
 Ties = Iterable[Sequence[str]]
 
@@ -100,6 +101,31 @@ PAPER = (_cifar_resnet(56), _cifar_resnet(110), _vgg16(), _resnet50(), _mobilene
 
 def paper_coordinates(graph: ChannelGraph) -> ChannelGraph:
     """The same graph with the coordinates that the authors of the paper searched: other groups frozen, some tied."""
+    preset = _preset_of(graph)
+    free = set(chain(*preset.coordinates))
+    ties = tuple(coordinate for coordinate in preset.coordinates if len(coordinate) > 1)
+    others = [group.name for group in graph.groups if group.name not in free]
+    reason = "not searched by the paper's authors (scope='paper')"
+    return replace(graph, ties=(*graph.ties, *ties)).freeze(dict.fromkeys(others, reason))
+
+
+def paper_structure(graph: ChannelGraph, counts: Sequence[int]) -> Structure:
+    """The structure of a vector as the authors of the paper write it: one count per coordinate, in their order.
+
+    MobileNetV2 has the stem and the expanded widths first, then the output widths of the stages. Free groups of the
+    graph that are not coordinates of the authors keep their widths.
+    """
+    preset = _preset_of(graph)
+    if len(counts) != len(preset.coordinates):
+        raise InvalidStructure(
+            f"The vector has {len(counts)} counts, but the authors' {preset.network} has {len(preset.coordinates)} "
+            "coordinates. Give one count for each."
+        )
+    kept = {name: count for names, count in zip(preset.coordinates, counts, strict=True) for name in names}
+    return Structure(kept.get(group.name, group.width) for group in graph.free)
+
+
+def _preset_of(graph: ChannelGraph) -> Preset:
     preset = next((preset for preset in PAPER if preset.fits(graph)), None)
     if preset is None:
         known = ", ".join(preset.network for preset in PAPER)
@@ -107,8 +133,4 @@ def paper_coordinates(graph: ChannelGraph) -> ChannelGraph:
             f"scope='paper' is not defined for this {graph.model}, only for {known}. Choose scope 'all' or 'inner', "
             "and tie groups by name."
         )
-    free = set(chain(*preset.coordinates))
-    ties = tuple(coordinate for coordinate in preset.coordinates if len(coordinate) > 1)
-    others = [group.name for group in graph.groups if group.name not in free]
-    reason = "not searched by the paper's authors (scope='paper')"
-    return replace(graph, ties=(*graph.ties, *ties)).freeze(dict.fromkeys(others, reason))
+    return preset

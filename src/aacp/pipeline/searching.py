@@ -177,7 +177,7 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
             raise RunMismatch(f"There is no folder {path} to take evaluations from. Give the folder of a run.")
         folder = RunFolder(path)
         advice = "Scores can only be reused if these settings are the same."
-        require_same(folder, read_request(folder), request, ESTIMATE_FIELDS, advice)
+        require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)
         history = recorded(folder)
         for candidate in history:
             graph.valid_counts(np.asarray(candidate.structure))  # rejects structures of another graph
