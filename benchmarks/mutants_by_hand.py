@@ -288,7 +288,7 @@ SEARCH = [
             "self.bound_budget, self.plan.seed, known", "self.bound_budget, known",
             PLANNED_SEARCH),
     _mutant("the search ignores the number of evaluations", "pipeline/searching.py",
-            "evaluations=self.plan.evaluations, folder", "evaluations=6, folder", PLANNED_SEARCH),
+            "evaluations=self.plan.search_length, folder", "evaluations=6, folder", PLANNED_SEARCH),
     _mutant("the search ignores the pruning step", "pipeline/searching.py",
             "SearchSpace(self.graph, self.latency.find_steps())", "SearchSpace(self.graph, 1 / 8)", PLANNED_SEARCH),
     _mutant("a better structure of an earlier run is ignored", "pipeline/searching.py",

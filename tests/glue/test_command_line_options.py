@@ -251,7 +251,8 @@ def test_the_defaults_are_those_of_the_library(plain: dict[str, dict[str, Any]])
     defaults = aacp.Plan()
     for command in ("prune", "search", "sweep"):
         written = plain[command]
-        for name in ("pruning_step", "method", "evaluations", "importance", "calibration_images", "seed"):
+        assert written["evaluations"] == defaults.search_length
+        for name in ("pruning_step", "method", "importance", "calibration_images", "seed"):
             assert written[name] == getattr(defaults, name), (command, name)
         assert written["scope"] == "all"
         assert written["deployment.runtime"] == defaults.deployment.runtime

@@ -17,7 +17,7 @@ from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
 from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
-from aacp.search.methods import METHODS, Method, require_method
+from aacp.search.methods import Method, named_method, require_method
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
 
@@ -32,7 +32,8 @@ class Plan:
         pruning_step: the steps in which widths are reduced: a share of each, a number of channels, one of these for
             each group, or "auto", which finds the steps by timing the layers where the network is to run.
         method: the search method: a name, or a subclass of aacp.Searcher.
-        evaluations: the number of structures that a search evaluates.
+        evaluations: the number of structures that a search evaluates. None takes the method's own number
+            (`search_length`): 2,000 for "paper", "released" and "de", 200 for all others.
         recipe: how to train the structure that is found; None does not train it.
         from_scratch: train it from new weights instead of fine-tuning inherited ones.
         init: how new weights are drawn: "network" as the network's own constructor draws them, which needs the name of
@@ -61,7 +62,7 @@ class Plan:
 
     pruning_step: PruningStep | Literal["auto"] = defaults.PRUNING_STEP
     method: Method = defaults.METHOD
-    evaluations: int = defaults.EVALUATIONS
+    evaluations: int | None = None
     recipe: Recipe | None = FINETUNE
     from_scratch: bool = False
     init: Init | None = None
@@ -86,12 +87,12 @@ class Plan:
             raise InvalidOption(f"max_drop is {self.max_drop}, but must not be negative. Give 0.005 for half a point.")
         if self.shrink not in COSTS:
             raise InvalidOption(f"There is no cost {self.shrink!r} to shrink. Choose from {', '.join(COSTS)}.")
-        if self.evaluations < 1 or self.calibration_images < 1:
+        require_method(self.method)
+        if self.search_length < 1 or self.calibration_images < 1:
             raise InvalidOption(
-                f"A search with {self.evaluations} evaluations on {self.calibration_images} calibration images finds "
+                f"A search with {self.search_length} evaluations on {self.calibration_images} calibration images finds "
                 "nothing. Give 1 or more of both."
             )
-        require_method(self.method)
         require_criterion(self.importance)
         if self.probe_epochs < 0 or (self.probe_epochs and self.recipe is None):
             raise InvalidOption(
@@ -130,21 +131,25 @@ class Plan:
         return self.training or default_name(self.recipe is not None, self.from_scratch)
 
     @property
+    def search_length(self) -> int:
+        """The number of structures that each search evaluates: as given, or the default of the method."""
+        return named_method(self.method).evaluations if self.evaluations is None else self.evaluations
+
+    @property
     def summary(self) -> str:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
         trained = f"{self.recipe.epochs} epochs of training" if self.recipe else "no training"
-        return f"{self.evaluations} evaluations{times}, then {trained}"
+        return f"{self.search_length} evaluations{times}, then {trained}"
 
     @property
     def traced_scope(self) -> str:
         """The scope that the network is traced with: the given one, or the default of the method."""
         if self.scope is not None:
             return self.scope
-        kind = METHODS[self.method][0] if isinstance(self.method, str) else self.method
         # Uniform widths are a baseline, and nobody who chooses widths by hand cuts residual streams: ResNet56 at -50 %
         # is estimated at 85 % without them, and at 64 % with them.
-        return "inner" if issubclass(kind, UniformShrinkage) else defaults.SCOPE
+        return "inner" if issubclass(named_method(self.method).kind, UniformShrinkage) else defaults.SCOPE
 
     @property
     def shrunk(self) -> tuple[str, ...]:

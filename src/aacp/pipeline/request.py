@@ -233,6 +233,7 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
     planned = {each.name: getattr(plan, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
+        "evaluations": plan.search_length,
         "scope": plan.traced_scope,
         "deployment": plan.deployment.to_json(),
         **{name: recorded_name(planned[name]) for name in FUNCTIONS},
