@@ -32,7 +32,8 @@ from typing import Any
 from halving import circumstances
 
 METHODS = ("default", "uniform")
-KEPT = ("run.json", "structure.json", "history.jsonl", "evaluation.json", "training/log.jsonl")
+KEPT = ("run.json", "structure.json", "history.jsonl")
+KEPT_OF_TRAINING = ("training.json", "evaluation.json", "training/log.jsonl")
 
 
 def command(options: argparse.Namespace, method: str, seed: int) -> list[str]:
@@ -62,7 +63,9 @@ def keep(options: argparse.Namespace, place: Path, method: str, seed: int) -> No
     source, target = options.runs / f"{method}-{seed}", place / f"{method}-{seed}"
     target.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
-        shutil.copy(source / name, target / name.replace("/", "-"))
+        shutil.copy(source / name, target / name)
+    for name in KEPT_OF_TRAINING:
+        shutil.copy(source / "trainings" / "finetuned" / name, target / name.replace("/", "-"))
 
 
 def show(place: Path) -> None:
