@@ -25,7 +25,9 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -179,10 +181,9 @@ def judged(mutant: Mutant, place: Path) -> Verdict:
         _forget_compiled(path)
     seconds = round(time.perf_counter() - begun, 1)
     killed_by = failure.read_text() if failure.exists() else ""
-    if status in (3, 4, 5) and not killed_by:
-        raise RuntimeError(f"{mutant.name}: pytest ended with {status}; see {place / 'log.txt'}")
     outcome = {0: "survived", TIMED_OUT: "timeout"}.get(status, "killed")
-    killed_by = killed_by or ("" if status == 0 else f"exit status {status}")
+    if not killed_by and status != 0:  # tests that cannot even be imported
+        killed_by = f"exit status {status}: {(place / 'log.txt').read_text()[-300:]}"
     return Verdict(
         mutant.name, mutant.file, mutant.made_by, mutant.is_named_in_issue, outcome, killed_by, seconds
     )  # fmt: skip
@@ -202,7 +203,10 @@ def _forked(function: partial[int]) -> int:
         status = 3
         try:
             status = function()
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
     deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
@@ -228,18 +232,10 @@ def _test(place: Path, tests: Sequence[str], failure: Path) -> int:
     sys.path[:0] = paths
     sys.dont_write_bytecode = True
     names = [f"tests/{test}" for test in tests]
-    options = [
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--tb=short",
-        "--show-capture=no",
-        "-p",
-        "no:hypothesispytest",
-        "-p",
-        "no:anyio",
-    ]
+    # Modules imported before pytest cannot be rewritten by it, which is only a warning about plugins.
+    options = ["-x", "-q", "--tb=short", "--show-capture=no", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    for plugin in ("cacheprovider", "hypothesispytest", "anyio"):
+        options += ["-p", f"no:{plugin}"]
     return int(pytest.main([*options, *names], plugins=[FirstFailure(failure)]))
 
 
@@ -261,8 +257,10 @@ def run(mutants: Sequence[Mutant], workers: int, log: Path | None = None) -> lis
         lines = map(json.loads, log.read_text().splitlines())
         known = {line["key"]: Verdict(**line["verdict"]) for line in lines}
     new = [mutant for mutant in mutants if mutant.key not in known]
-    with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:
-        for key, verdict in pool.imap_unordered(_work, new):
+    # Workers of this kind, unlike those of a Pool, may have children, which some tests start.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _start_worker) as pool:
+        for future in as_completed([pool.submit(_work, mutant) for mutant in new]):
+            key, verdict = future.result()
             known[key] = verdict
             if log is not None:
                 with log.open("a") as file:
@@ -300,7 +298,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", default="", help="hand-picked mutants whose file and name match this")
-    parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a mutant first")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -310,8 +307,7 @@ def main() -> None:
         importlib.import_module(name)
     _import_torchvision()
     assert "aacp" not in sys.modules
-    if not options.unchecked:
-        require_sound([test for mutant in mutants for test in mutant.tests], options.workers)
+    require_sound([test for mutant in mutants for test in mutant.tests], options.workers)
     verdicts = run(mutants, options.workers, options.log)
     write(verdicts, options.seed, options.out)
 

@@ -29,11 +29,22 @@ def test_trace_prints_groups_and_costs() -> None:
     assert "network output" in out
 
 
+def test_trace_shows_ties_and_rejects_what_cannot_be_tied() -> None:
+    shape = ("trace", "digits_resnet", "--input", "1x1x8x8")
+    code, out, _ = run(*shape, "--tie", "layer1.0.conv1, layer2.0.conv1")
+    assert code == 0
+    assert "free, tied to layer2.0.conv1" in out
+    code, _, error = run(*shape, "--tie", "layer1.0.conv1,linear")
+    assert (code, "InvalidOption: Group 'linear' cannot be tied" in error) == (1, True)
+    code, _, error = run(*shape, "--scope", "paper")
+    assert (code, "only for resnet56, resnet110, vgg16" in error) == (1, True)
+
+
 def test_trace_prints_json_that_reads_back() -> None:
     code, out, _ = run("trace", "timm:test_resnet", "--input", "1x3x32x32", "--json")
     data = json.loads(out)
     assert code == 0
-    assert set(data["costs"]) == {"macs", "params", "weight_bytes", "activation_bytes"}
+    assert set(data["costs"]) == {"macs", "params", "channel_count", "weight_bytes", "activation_bytes"}
     assert ChannelGraph.from_json(data["graph"]).full is not None
 
 

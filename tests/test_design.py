@@ -12,7 +12,7 @@ import aacp
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
     {"errors", "correlation", "acceleration", "version"},
-    {"structure", "lane_runs", "channels", "space"},
+    {"structure", "lane_runs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},
     {"modules", "torch_internals"},
     {"data"},
@@ -25,7 +25,10 @@ FLOORS = [
     {"pipeline"},
     {"commands", "cli"},
 ]
-TORCHLESS = {"report", "errors", "correlation", "structure", "lane_runs", "channels", "space", "runs", "cost", "search"}
+TORCHLESS = {
+    "report", "errors", "correlation", "structure", "lane_runs", "channels", "coordinates", "space", "runs", "cost",
+    "search",
+}  # fmt: skip
 
 NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "table", "timing")}
 

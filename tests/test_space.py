@@ -1,9 +1,10 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -72,3 +73,78 @@ def test_genes_and_counts_are_inverse_and_counts_are_choices(widths: list[int], 
         assert row.tolist() == [choice[g] for choice, g in zip(space.choices, gene, strict=True)]
         assert space.structure(gene).counts == tuple(row.tolist())
         assert space.structure(gene) in space
+
+
+# -- tied groups ------------------------------------------------------------------------------------------------------
+
+
+def test_tied_groups_of_equal_width_share_one_gene() -> None:
+    space = SearchSpace.from_widths([16, 8, 16], 1 / 4, ties=[(0, 2)])
+    assert len(space) == 2
+    assert space.size == 4 * 4
+    assert space.coordinates == ((0, 2), (1,))
+    structures = {tuple(space.counts([first, second]).tolist()) for first in range(4) for second in range(4)}
+    assert structures == {(wide, narrow, wide) for wide in (4, 8, 12, 16) for narrow in (2, 4, 6, 8)}
+    assert space.full == Structure([16, 8, 16])
+    assert space.smallest == Structure([4, 2, 4])
+
+
+def nearest_share(count: int, leading_width: int, choices: tuple[int, ...]) -> int:
+    """The choice nearest to the same share of its width, by exact fractions; the larger of two."""
+    share = Fraction(count, leading_width)
+    return min(choices, key=lambda own: (abs(Fraction(own, choices[-1]) - share), -own))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=2, max_size=4),
+    st.lists(st.one_of(st.integers(1, 20), st.floats(0.05, 0.6)), min_size=4, max_size=4),
+)
+def test_tied_groups_of_other_widths_keep_the_nearest_legal_share(widths: list[int], steps: list[float]) -> None:
+    groups = len(widths)
+    space = SearchSpace.from_widths(widths, steps[:groups], ties=[range(groups)])
+    apart = SearchSpace.from_widths(widths, steps[:groups]).choices
+    leading = max(range(groups), key=lambda position: (len(apart[position]), -position))
+    assert space.levels.tolist() == [len(apart[leading])]
+    for gene, count in enumerate(apart[leading]):
+        expected = [nearest_share(count, widths[leading], choices) for choices in apart]
+        assert space.counts([gene]).tolist() == expected
+        assert space.genes(expected).tolist() == [gene]
+        assert Structure(expected) in space
+        assert space.snap(expected) == Structure(expected)
+    assert space.full == Structure(widths)
+
+
+def test_a_structure_that_breaks_a_tie_is_not_in_the_space() -> None:
+    space = SearchSpace.from_widths([16, 16], 4, ties=[(0, 1)])
+    assert Structure([8, 8]) in space
+    assert Structure([8, 12]) not in space
+    assert Structure([7, 7]) not in space
+    assert Structure([8]) not in space
+    assert Structure([20, 20]) not in space
+
+
+def test_snap_narrows_tied_groups_until_none_exceeds_its_width() -> None:
+    space = SearchSpace.from_widths([16, 16, 32], 1 / 4, ties=[(0, 2)])
+    assert space.snap([15.9, 9, 32]) == Structure([12, 8, 24])
+    assert space.snap([16, 16, 15]) == Structure([4, 16, 8])
+    assert space.snap([1, 1, 32]) == Structure([4, 4, 8])
+
+
+def test_samples_of_tied_groups_reach_every_structure() -> None:
+    space, generator = SearchSpace.from_widths([6, 4, 12], 1 / 3, ties=[(2, 0)]), np.random.default_rng(0)
+    samples = {space.sample(generator) for _ in range(300)}
+    assert len(samples) == space.size == 3 * 4
+    assert all(2 * first == last for first, _, last in samples)
+
+
+def test_a_tie_matters_as_much_as_its_most_coupled_group() -> None:
+    space = SearchSpace.__new__(SearchSpace)
+    space._fill([("a", 8, 1), ("b", 8, 1), ("c", 8, 1)], 1 / 8, (1, 3, 1), [(0, 2)])
+    assert space.producer_counts == (1, 3)
+
+
+def test_the_json_of_a_space_tells_ties_apart() -> None:
+    plain = SearchSpace.from_widths([4, 4], 2)
+    assert plain.to_json() == [[2, 4], [2, 4]]
+    assert SearchSpace.from_widths([4, 4], 2, ties=[(0, 1)]).to_json() == [[[2, 4], [2, 4]]]

@@ -133,6 +133,7 @@ class ChannelGraph:
     activations: tuple[Activation, ...] = ()
     form: str = "module"  # what `shrink` returns: "module" (the same class) or "exported" (a graph of operators)
     notes: tuple[str, ...] = field(default=())  # what tracing could not analyse
+    ties: tuple[tuple[str, ...], ...] = ()  # names of free groups that a search gives the same share of their widths
 
     # -- groups and units ---------------------------------------------------------------------------------------------
 
@@ -156,12 +157,21 @@ class ChannelGraph:
         return np.array([i for i, group in enumerate(self.groups) if group.frozen is None], dtype=np.int64)
 
     def freeze(self, reasons: Mapping[str, str]) -> ChannelGraph:
-        """The same graph with more groups frozen: a reason for each, by the name of the group."""
+        """The same graph with more groups frozen, which leave their ties: a reason for each, by the group's name."""
         groups = tuple(
             replace(group, frozen=reasons[group.name]) if group.frozen is None and group.name in reasons else group
             for group in self.groups
         )
-        return replace(self, groups=groups)
+        free = {group.name for group in groups if group.frozen is None}
+        ties = [tuple(name for name in tie if name in free) for tie in self.ties]
+        return replace(self, groups=groups, ties=tuple(tie for tie in ties if len(tie) > 1))
+
+    def state(self, group: ChannelGroup) -> str:
+        """Whether a group may be pruned, for people: "free", what it is tied to, or why it is frozen."""
+        if group.frozen is not None:
+            return group.frozen
+        others = [name for tie in self.ties if group.name in tie for name in tie if name != group.name]
+        return f"free, tied to {', '.join(others)}" if others else "free"
 
     # -- producers ----------------------------------------------------------------------------------------------------
 
@@ -285,6 +295,7 @@ class ChannelGraph:
         """Lists and dictionaries of plain values; members as text, lanes as runs [first, step, count]."""
         data: dict[str, Any] = {"format": FORMAT, "model": self.model, "form": self.form, "notes": list(self.notes)}
         data["groups"] = [{**asdict(group), "members": list(map(str, group.members))} for group in self.groups]
+        data["ties"] = [list(tie) for tie in self.ties]
         data["lanes"] = [to_runs(lane) for lane in self.lanes]
         for part in ("layers", "tensors", "sizes", "activations"):
             data[part] = [asdict(item) for item in getattr(self, part)]
@@ -309,6 +320,7 @@ class ChannelGraph:
             activations=tuple(Activation(**_tuples(activation)) for activation in data["activations"]),
             form=data["form"],
             notes=tuple(data["notes"]),
+            ties=tuple(map(tuple, data.get("ties", ()))),  # older files have none
         )
 
     def save(self, path: str | Path) -> None:
@@ -331,7 +343,7 @@ class ChannelGraph:
     def __str__(self) -> str:
         """A table of the groups: their widths, their producers, and why frozen ones are frozen."""
         heads = ("group", "channels", "layers", "state")
-        rows = [(group.name, _width(group), self._layers(group), group.frozen or "free") for group in self.groups]
+        rows = [(group.name, _width(group), self._layers(group), self.state(group)) for group in self.groups]
         widths = [min(60, max(len(row[column]) for row in [heads, *rows])) for column in range(3)]
         lines = [self._summary()]
         for row in [heads, *rows]:

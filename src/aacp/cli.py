@@ -13,12 +13,15 @@ from aacp.bench.commands import bench
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
 from aacp.commands.options import (
+    CACHE,
     DATA_HELP,
     DEVICE,
     FROZEN,
+    HOLDOUT,
     INPUT,
     JSON,
     SCOPE,
+    TIE,
     reject_options,
     resumable,
     run_folder,
@@ -26,6 +29,7 @@ from aacp.commands.options import (
 )
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
+from aacp.commands.repeat import repeat
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
@@ -51,8 +55,8 @@ class Commands(click.Group):
 def main() -> None:
     """Automatic channel pruning of convolutional networks.
 
-    MODEL is vgg16, resnet20, resnet56, resnet110 (for CIFAR-10), digits_resnet, torchvision:NAME, timm:NAME, or
-    package.module:function for your function that returns a network.
+    MODEL is vgg16, resnet20, resnet56, resnet110, mobilenet_v2 (for CIFAR-10), digits_resnet, torchvision:NAME,
+    timm:NAME, or package.module:function for your function that returns a network.
     """
 
 
@@ -61,6 +65,7 @@ def main() -> None:
 @INPUT
 @FROZEN
 @SCOPE
+@TIE
 @click.option(
     "--form",
     type=click.Choice(["module", "exported"]),
@@ -70,7 +75,13 @@ def main() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs as JSON.")
 def trace(
-    model: str, shape: tuple[int, ...] | None, frozen: tuple[str, ...], scope: str, form: str, as_json: bool
+    model: str,
+    shape: tuple[int, ...] | None,
+    frozen: tuple[str, ...],
+    scope: str,
+    tie: tuple[tuple[str, ...], ...],
+    form: str,
+    as_json: bool,
 ) -> None:
     """Show the channel groups of MODEL: widths, what is frozen and why, MACs and parameters."""
     from aacp.cost.kinds import computed_costs
@@ -78,7 +89,8 @@ def trace(
     from aacp.zoo.models import build_model, example_input
 
     network = build_model(model)
-    graph = trace_network(network, example_input(network, shape), frozen=frozen, scope=scope, form=form)
+    example = example_input(network, shape)
+    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))
@@ -89,6 +101,8 @@ def trace(
 @main.command()
 @click.argument("model")
 @click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
+@HOLDOUT
+@CACHE
 @click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Scale the recipe to this number of epochs, with its milestones.")
 @click.option("--batch-size", type=int, help="Examples in a step, of all processes together, instead of the recipe's.")
@@ -117,6 +131,8 @@ def trace(
 def train(
     model: str,
     data: str,
+    holdout: float | None,
+    cache: str | None,
     name: str | None,
     epochs: int | None,
     batch_size: int | None,
@@ -149,7 +165,7 @@ def train(
     folder = run_folder(model, folder)
     job = TrainingJob(
         model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, until,
-        train_on_holdout, verbose=True,
+        train_on_holdout, verbose=True, holdout=holdout, cache=cache,
     )  # fmt: skip
     with resumable(folder):
         found = job.run()
@@ -201,7 +217,7 @@ def export(
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
-for command in (prune, search, sweep, measure, finetune, scratch, evaluate, bench):
+for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

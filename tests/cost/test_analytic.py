@@ -66,3 +66,37 @@ def test_an_activation_that_is_added_later_stays_alive() -> None:
 
     graph = aacp.trace(Residual(), torch.randn(1, 3, 10, 10))
     assert aacp.activation_bytes(graph).full == 4 * 100 * (8 + 8 + 8)  # y, b's output, its sigmoid
+
+
+class Filters(nn.Module):
+    """Convolutions of several kinds: plain, grouped, depthwise, shared by two calls, transposed, and the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.grouped = nn.Conv2d(16, 24, 1, groups=4)
+        self.depthwise = nn.Conv2d(24, 24, 3, padding=1, groups=24)
+        self.shared = nn.Conv2d(24, 24, 1)
+        self.up = nn.ConvTranspose2d(24, 10, 2, 2)
+        self.out = nn.Conv2d(10, 5, 1)
+        self.head = nn.Linear(5, 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.depthwise(self.grouped(self.stem(x)).relu())
+        x = self.shared(self.shared(x).relu())
+        return self.head(self.out(self.up(x).relu()).mean((2, 3)))
+
+
+@pytest.mark.parametrize("frozen", [(), ("grouped",)])
+def test_channels_are_the_filters_of_all_convolutions_after_the_cut(frozen: tuple[str, ...]) -> None:
+    net = Filters().eval()
+    graph = aacp.trace(net, torch.randn(1, 3, 8, 8), frozen=frozen)
+    cost = aacp.channel_count(graph)
+    space, generator = aacp.SearchSpace(graph, 1 / 4), np.random.default_rng(0)
+    structures = [space.full, space.smallest, *(space.sample(generator) for _ in range(3))]
+    for structure in structures:
+        smaller = aacp.shrink(net, graph, structure)
+        convolutions = [layer for layer in smaller.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d)]
+        assert cost(structure) == sum(layer.out_channels for layer in convolutions)
+    assert cost.full == 16 + 24 + 24 + 24 + 10 + 5
+    assert cost(np.array([list(s) for s in structures])).tolist() == [cost(structure) for structure in structures]

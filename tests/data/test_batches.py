@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from aacp import Batches, Images, InvalidData
 from aacp.data import batches as module
+from aacp.data.examples import call
 
 INPUTS, LABELS = torch.arange(7 * 3.0).reshape(7, 3), torch.arange(7)
 
@@ -69,7 +70,7 @@ def test_inputs_alone_and_several_inputs_are_batches_too() -> None:
     two = Batches.of(((INPUTS, INPUTS + 1), LABELS), batch_size=4)
     assert [len(inputs) for inputs in two.inputs()] == [2, 2]
     named = Batches.of([{"x": INPUTS}])
-    assert module.call(lambda x: x.sum(), next(named.inputs())) == INPUTS.sum()
+    assert call(lambda x: x.sum(), next(named.inputs())) == INPUTS.sum()
 
 
 def test_several_inputs_that_a_loader_made_a_list_of_are_a_tuple() -> None:
@@ -106,10 +107,105 @@ def test_what_is_no_data_is_rejected(source, words) -> None:
         Batches.of(source)
 
 
-def test_a_whole_training_set_is_rejected_before_memory_runs_out(monkeypatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 100)
-    with pytest.raises(InvalidData, match="Give fewer images"):
-        Batches.of(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2))
+def room(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(module, "room_for_data", lambda device: size)
+
+
+class Counted(TensorDataset):
+    """A data set that counts its reads."""
+
+    reads = 0
+
+    def __getitem__(self, index: int) -> object:
+        Counted.reads += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("kind", ["data set", "loader", "list", "tensors", "no length"])
+def test_what_does_not_fit_is_streamed_and_gives_the_same_batches_in_every_pass(kind: str, monkeypatch) -> None:
+    class Endless:
+        def __iter__(self):
+            return iter(DataLoader(TensorDataset(INPUTS, LABELS), 2))
+
+    sources = {
+        "data set": TensorDataset(INPUTS, LABELS),
+        "loader": DataLoader(TensorDataset(INPUTS, LABELS), 2),
+        "list": [(INPUTS[:4], LABELS[:4]), (INPUTS[4:], LABELS[4:])],
+        "tensors": (INPUTS, LABELS),
+        "no length": Endless(),
+    }
+    room(monkeypatch, 50)  # bytes; an example takes 20
+    batches = Batches.of(sources[kind], batch_size=3)
+    assert batches.is_streamed
+    assert [len(targets) for _, targets in batches] == [3, 3, 1]
+    assert (len(batches), batches.images) == (3, 7)
+    for _ in range(2):
+        assert torch.equal(joined(batches)[0], INPUTS)
+        assert torch.equal(joined(batches)[1], LABELS)
+    again = Batches.of(batches, batch_size=2, images=5)
+    assert [targets.tolist() for _, targets in again] == [[0, 1], [2, 3], [4]]
+
+
+def test_no_more_than_one_batch_is_read_to_find_out_that_data_does_not_fit(monkeypatch) -> None:
+    room(monkeypatch, 50)
+    Counted.reads = 0
+    Batches.of(DataLoader(Counted(INPUTS, LABELS), 2), batch_size=3)
+    assert Counted.reads == 2
+    Batches.of(Counted(INPUTS, LABELS), batch_size=3)
+    assert Counted.reads == 3  # the first example
+
+
+def test_data_that_is_read_once_is_not_kept() -> None:
+    Counted.reads = 0
+    batches = Batches.of(Counted(INPUTS, LABELS), batch_size=3, keep=False)
+    assert Counted.reads == 0
+    assert torch.equal(joined(batches)[0], INPUTS)
+    assert Counted.reads == 7
+
+
+def test_an_iterator_that_does_not_fit_is_rejected(monkeypatch) -> None:
+    room(monkeypatch, 50)
+    with pytest.raises(InvalidData, match=r"an iterator cannot be read twice\. Give a loader"):
+        Batches.of(iter([(INPUTS[:2], LABELS[:2])] * 3))
+    assert Batches.of(iter([(INPUTS[:2], LABELS[:2])])).images == 2
+
+
+def test_a_shuffling_stream_has_one_order_and_leaves_other_random_numbers_alone(monkeypatch) -> None:
+    room(monkeypatch, 50)
+    for generator in (None, torch.Generator()):
+        loader = DataLoader(TensorDataset(INPUTS, LABELS), 2, shuffle=True, generator=generator)
+        batches = Batches.of(loader, batch_size=3)
+        torch.manual_seed(5)
+        expected = torch.rand(3)
+        torch.manual_seed(5)
+        orders, drawn = [], []
+        for _ in range(2):
+            orders.append([targets.tolist() for _, targets in batches])
+        torch.manual_seed(5)
+        for _ in batches:
+            drawn.append(torch.rand(()))  # a network with dropout draws between two batches
+        assert orders[0] == orders[1] != [[0, 1, 2], [3, 4, 5], [6]]
+        assert torch.equal(torch.stack(drawn), expected)
+
+
+def test_images_that_are_not_few_are_kept_as_bytes(monkeypatch) -> None:
+    images = Images(torch.randint(0, 256, (5, 1, 2, 2), dtype=torch.uint8), torch.arange(5), (0.5,), (0.25,))
+    assert not Batches.of(images, batch_size=2).are_bytes
+    monkeypatch.setattr(module, "MAX_PREPARED", 79)  # bytes of inputs; these take 80
+    batches = Batches.of(images, batch_size=2)
+    assert batches.are_bytes
+    assert not batches.is_streamed
+    assert batches.input_bytes == 80
+    inputs, targets = joined(batches)
+    assert torch.allclose(inputs, (images.pixels / 255 - 0.5) / 0.25)
+    assert targets.tolist() == [0, 1, 2, 3, 4]
+    assert [len(labels) for _, labels in Batches.of(batches, batch_size=3)] == [3, 2]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_an_empty_source_is_rejected_whether_kept_or_not(keep: bool) -> None:
+    with pytest.raises(InvalidData, match="empty"):
+        list(Batches.of([], keep=keep))
 
 
 def test_batches_of_batches_share_their_memory_where_nothing_changes() -> None:

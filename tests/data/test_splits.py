@@ -2,10 +2,10 @@ from collections import Counter
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset, WeightedRandomSampler
 
 from aacp import Data, Images, InvalidData, InvalidOption
-from aacp.data.splits import split
+from aacp.data.splits import sampled, split
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.29, 0.5, 0.999])
@@ -38,6 +38,73 @@ def test_every_image_of_a_label_is_drawn_equally_often() -> None:
 def test_a_share_outside_its_range_is_rejected(share: float) -> None:
     with pytest.raises(InvalidOption, match="hold-out"):
         split(torch.zeros(4), share)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 40, 399])
+def test_a_hold_out_of_a_number_has_that_number_and_the_same_share_of_every_label(count: int) -> None:
+    labels = torch.tensor([label for label, size in enumerate([100, 37, 250, 1, 12]) for _ in range(size)])
+    rest, held = split(labels, count, seed=3)
+    assert sorted([*rest.tolist(), *held.tolist()]) == list(range(400))
+    assert len(held) == count
+    counts = Counter(labels[held].tolist())
+    assert all(abs(counts[label] - count * size / 400) < 1 for label, size in Counter(labels.tolist()).items())
+
+
+def test_by_default_a_tenth_is_held_out_and_at_most_5000() -> None:
+    assert len(split(torch.zeros(143))[1]) == 14
+    assert len(split(torch.zeros(50_000))[1]) == 5000
+    rest, held = split(torch.arange(80_000) % 1000)
+    assert (len(rest), len(held)) == (75_000, 5000)
+    assert set(Counter((held % 1000).tolist()).values()) == {5}
+
+
+@pytest.mark.parametrize("count", [4, 5000, -1])
+def test_a_hold_out_that_leaves_nothing_to_train_on_is_rejected(count: int) -> None:
+    with pytest.raises(
+        InvalidOption, match=r"hold-out of .* examples is requested, but the training data has 4.*\. Give"
+    ):
+        split(torch.zeros(4), count)
+
+
+class Silent(TensorDataset):
+    """A data set that names its labels and must not be read."""
+
+    targets = [0] * 30 + [1] * 10
+
+    def __getitem__(self, index: int) -> object:
+        raise AssertionError("read")
+
+
+def test_a_sample_has_the_same_share_of_every_label_and_reads_nothing() -> None:
+    source = Silent(torch.zeros(40, 1))
+    for part in (sampled(source, 20, seed=1), sampled(DataLoader(source, 4), 20, seed=1).dataset):  # type: ignore[attr-defined]
+        assert isinstance(part, Subset)
+        assert part.indices == sorted(part.indices)
+        assert Counter(Silent.targets[position] for position in part.indices) == {0: 15, 1: 5}
+    again, other = (sampled(source, 20, seed=seed).indices for seed in (1, 2))  # type: ignore[attr-defined]
+    assert again == part.indices != other
+
+
+def test_a_sample_of_more_than_there_is_is_everything_in_order() -> None:
+    loader = DataLoader(pairs(10), 4, shuffle=True, drop_last=True)
+    assert numbers(sampled(loader, 99)) == list(range(10))
+    assert numbers(sampled(pairs(10), 10)) == list(range(10))
+
+
+def test_a_sample_of_images_is_not_augmented_and_one_of_tensors_has_their_rows() -> None:
+    images = Images(torch.arange(20, dtype=torch.uint8).reshape(20, 1, 1, 1), torch.arange(20) % 2, (0.5,), (0.2,), 4)
+    part = sampled(images, 6)
+    assert isinstance(part, Images)
+    assert (len(part), part.padding, int(part.labels.sum())) == (6, 0, 3)
+    assert torch.equal(part.pixels.flatten() % 2, part.labels)
+    assert len(numbers(sampled((torch.arange(9.0)[:, None], torch.zeros(9)), 4))) == 4
+
+
+def test_a_stream_cannot_be_sampled_and_an_empty_sample_is_rejected() -> None:
+    stream = iter([])
+    assert sampled(stream, 5) is stream
+    with pytest.raises(InvalidOption, match=r"A sample of 0 images has nothing to measure\. Give"):
+        sampled(pairs(), 0)
 
 
 def test_data_tells_its_sizes_in_examples_also_of_loaders() -> None:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import aacp
-from aacp.data.batches import inputs_of, targets_of
+from aacp.data.examples import inputs_of, targets_of
 from graph.micro_networks import conv
 
 RANDOM = torch.Generator().manual_seed(1)

@@ -79,11 +79,13 @@ CHECKS = {
     # -- limits
     "prune_macs": Check((), limited("macs", 0.4), ("--prune-macs", "0.4")),
     "prune_params": Check((), limited("params", 0.4), ("--prune-params", "0.4")),
+    "prune_channels": Check((), limited("channel_count", 0.4), ("--prune-channels", "0.4")),
     "prune_size": Check((), limited("weight_bytes", 0.4), ("--prune-size", "0.4")),
     "prune_memory": Check((), limited("activation_bytes", 0.4), ("--prune-memory", "0.4")),
     "prune_latency": Check((), limited("latency", 0.4), ("--prune-latency", "0.4")),
     "max_macs": Check((), limited("macs", None, 60e3), ("--max-macs", "60k")),
     "max_params": Check((), limited("params", None, 3000.0), ("--max-params", "3k")),
+    "max_channels": Check((), limited("channel_count", None, 30.0), ("--max-channels", "30")),
     "max_size": Check((), limited("weight_bytes", None, 9000.0), ("--max-size", "9kB")),
     "max_memory": Check((), limited("activation_bytes", None, 2000.0), ("--max-memory", "2kB")),
     "max_latency": Check((), limited("latency", None, 0.003), ("--max-latency", "3ms")),
@@ -95,6 +97,7 @@ CHECKS = {
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),
     "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
     "scope": Check(("--scope", "inner"), {"scope": "inner"}),
+    "tie": Check(("--tie", "conv1,conv3", "--tie", "conv2, conv4"), {"tie": [["conv1", "conv3"], ["conv2", "conv4"]]}),
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
     "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
     "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "weight_bytes"}),
@@ -248,8 +251,10 @@ def test_the_defaults_are_those_of_the_library(plain: dict[str, dict[str, Any]])
     defaults = aacp.Plan()
     for command in ("prune", "search", "sweep"):
         written = plain[command]
-        for name in ("pruning_step", "method", "evaluations", "importance", "calibration_images", "scope", "seed"):
+        assert written["evaluations"] == defaults.search_length
+        for name in ("pruning_step", "method", "importance", "calibration_images", "seed"):
             assert written[name] == getattr(defaults, name), (command, name)
+        assert written["scope"] == "all"
         assert written["deployment.runtime"] == defaults.deployment.runtime
         assert written["limits.macs"] == (0.5, None)
     assert plain["prune"]["recipe.lr"] == defaults.recipe.lr
@@ -358,8 +363,25 @@ def table_is_used(command: str, folder: Path) -> None:
     assert f"GraphMismatch: {file}" in result.stderr
 
 
+def holdout_is_used(command: str, folder: Path) -> None:
+    """A number of examples is held out, and written down."""
+    subjects.judged_by.clear()
+    given = ("--data", "glue.subjects:pair", "--metric", "glue.subjects:metric", "--holdout", "30")
+    written = requested(folder, command, MODEL, *DATA, *LIMIT, *given, "--run", folder)
+    assert written["holdout"] == 30
+    assert not subjects.judged_by or len(subjects.judged_by[0]) == 30  # a search is stopped before it judges
+
+
+def cache_is_used(command: str, folder: Path) -> None:
+    """Data that is not decoded cannot be cached."""
+    result = invoke(command, MODEL, *DATA, *LIMIT, "--run", folder, "--cache", folder / "pixels")
+    assert (result.exit_code, "would ignore it" in result.stderr) == (1, True)
+
+
 ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     "device": device_is_used,
+    "holdout": holdout_is_used,
+    "cache": cache_is_used,
     "folder": folder_is_used,
     "as_json": json_is_printed,
     "train": training_is_optional,
@@ -386,8 +408,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 FINISHING = (
-    "recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "metric", "loss", "seed",
-    "training", "init", "teacher", "teacher_weights",
+    "recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "cache", "metric", "loss",
+    "seed", "training", "init", "teacher", "teacher_weights",
 )  # fmt: skip
 NAMED = ("model", "weights", "device", "folder", "as_json", "again", "processes")  # seen elsewhere
 # The options that mean something else than in a command that searches too.
@@ -411,6 +433,10 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
     plain = requested(before, command, before, "--device", "cpu")
     assert plain["from_scratch"] is (command == "scratch")
     assert plain["recipe.seed"] == 3
+    if name == "cache":
+        result = invoke(command, after, "--cache", tmp_path / "pixels")
+        assert (result.exit_code, "would ignore it" in result.stderr) == (1, True)
+        return
     if name in ("data", "metric"):  # other than the search's, they are rejected
         Stopping.is_due = staticmethod(lambda: False)
         result = invoke(command, after, *CHECKS[name].given, "--device", "cpu")

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 import aacp
+from aacp.data.splits import split
 from glue.subjects import Tiny, data, inherited
 
 pytestmark = pytest.mark.slow
 
 CALIBRATION = 64
 PLAN = aacp.Plan(
-    pruning_step=4, method="random", evaluations=5, recipe=None, importance="bn", calibration_images=CALIBRATION,
+    pruning_step=4, method="random", evaluations=4, recipe=None, importance="bn", calibration_images=CALIBRATION,
     export=False, seed=3,
 )  # fmt: skip
 BUDGET = {"macs": 0.5}
@@ -86,11 +87,18 @@ def test_an_importance_function_decides_what_is_delivered(pruned_with: Prune, mo
 
 
 def test_batch_norms_are_delivered_with_the_statistics_of_the_calibration_images(by_scales: aacp.Pruned) -> None:
-    require_statistics(by_scales.network, data().train.inputs[:CALIBRATION])
+    require_statistics(by_scales.network, calibration())
 
 
 def test_what_is_saved_has_the_same_statistics(by_scales: aacp.Pruned) -> None:
-    require_statistics(aacp.load(by_scales.file, into=Tiny()).eval(), data().train.inputs[:CALIBRATION])
+    require_statistics(aacp.load(by_scales.file, into=Tiny()).eval(), calibration())
+
+
+def calibration() -> Tensor:
+    """The training images that the plan recalibrates on: a sample with the same share of every label."""
+    train = data().train
+    positions = split(train.labels, CALIBRATION, PLAN.seed)[1]
+    return train.inputs[positions]
 
 
 def require_statistics(network: nn.Module, inputs: Tensor) -> None:
@@ -117,8 +125,8 @@ def test_untrained_the_delivered_network_scores_what_the_search_estimated(by_sca
 
 
 def test_the_search_estimates_what_the_public_estimator_does(by_scales: aacp.Pruned, model: nn.Module) -> None:
-    calibration = data().train.inputs[:CALIBRATION]
-    estimate = aacp.PSAE(aacp.Inheritance(model, by_scales.graph, calibration, importance="bn"), data().holdout)
+    inheritance = aacp.Inheritance(model, by_scales.graph, calibration(), importance="bn")
+    estimate = aacp.PSAE(inheritance, data().holdout)
     lines = (by_scales.folder.path / "history.jsonl").read_text().splitlines()
     for line in map(json.loads, lines):
         assert estimate(line["counts"]) == line["score"]
@@ -139,6 +147,44 @@ def test_the_search_is_the_one_that_was_planned(by_scales: aacp.Pruned) -> None:
 def test_what_is_frozen_or_out_of_scope_is_delivered_whole(pruned_with: Prune, change: dict[str, object]) -> None:
     network = pruned_with(**change).network
     assert (network.conv2.out_channels, network.conv4.out_channels) == (16, 16)
+
+
+def test_tied_groups_are_delivered_with_the_same_share(pruned_with: Prune, model: nn.Module) -> None:
+    pruned = pruned_with(tie=(("conv1", "conv3"),), pruning_step=1 / 4)
+    lines = (pruned.folder.path / "history.jsonl").read_text().splitlines()
+    for counts in [pruned.choice.counts, *(json.loads(line)["counts"] for line in lines)]:
+        assert len(counts) == 3
+        assert counts[0] / 8 == counts[2] / 16
+    assert (pruned.network.conv1.out_channels, pruned.network.conv3.out_channels) == pruned.choice.counts[::2]
+    loaded = aacp.load(pruned.file, into=Tiny())
+    assert torch.equal(loaded.conv3.weight, pruned.network.conv3.weight)
+    assert pruned.folder.read_json("run.json")["tie"] == [["conv1", "conv3"]]
+    assert "conv1 with conv3 tied" in (pruned.folder.path / "report.html").read_text()
+    plan = replace(PLAN, tie=(("conv1", "conv3"),), pruning_step=1 / 4)
+    again = aacp.prune(model, data(), BUDGET, pruned.folder.path, plan=plan, name="glue.subjects:tiny", device="cpu")
+    assert again.choice == pruned.choice
+    with pytest.raises(aacp.RunMismatch, match=r"tie: .*conv1.* then, none now"):
+        aacp.prune(model, data(), BUDGET, pruned.folder.path, plan=replace(plan, tie=()), device="cpu")
+
+
+def test_uniform_widths_leave_residual_streams_alone_unless_all_are_in_scope(pruned_with: Prune) -> None:
+    inner = pruned_with(method="uniform")
+    assert (inner.network.conv2.out_channels, inner.network.conv4.out_channels) == (16, 16)
+    assert inner.network.conv3.out_channels < 16
+    assert inner.folder.read_json("run.json")["scope"] == "inner"
+    everywhere = pruned_with(method="uniform", scope="all")
+    assert everywhere.network.conv2.out_channels < 16
+    assert everywhere.folder.read_json("run.json")["scope"] == "all"
+
+
+@pytest.mark.parametrize("limit", [0.4, "32"])
+def test_a_limit_on_channels_is_met_by_the_delivered_network(model: nn.Module, tmp_path: Path, limit) -> None:
+    pruned = aacp.prune(model, data(), {"channel_count": limit}, tmp_path, plan=PLAN, device="cpu")
+    filters = sum(layer.out_channels for layer in pruned.network.modules() if isinstance(layer, nn.Conv2d))
+    assert filters <= (0.6 * 56 if limit == 0.4 else 32)
+    assert pruned.evaluation.after.costs["channel_count"] == filters
+    assert pruned.evaluation.before.costs["channel_count"] == 56
+    assert "Channels: " in (tmp_path / "report.html").read_text()
 
 
 def test_a_sweep_delivers_by_the_same_plan(model: nn.Module, recipe: aacp.Recipe, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import aacp
 from aacp.cost.budget import Budget
 from aacp.data.scores import accuracy
 from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.search.baselines import UniformShrinkage
+from aacp.search.guided import GuidedEvolution
 from aacp.train.recipe import BASE, FINETUNE
 
 
@@ -32,9 +34,25 @@ def test_what_is_not_there_or_would_be_ignored_is_rejected(change: dict, words: 
         replace(DEFAULT, **change)
 
 
+def test_only_uniform_widths_leave_residual_streams_alone_by_default() -> None:
+    assert Plan().traced_scope == "all"
+    assert Plan(method=GuidedEvolution).traced_scope == "all"
+    assert Plan(method="uniform").traced_scope == "inner"
+    assert Plan(method=UniformShrinkage).traced_scope == "inner"
+    assert Plan(method="uniform", scope="all").traced_scope == "all"
+    assert Plan(scope="paper").traced_scope == "paper"
+
+
 def test_the_summary_says_what_takes_time() -> None:
     assert Plan().summary == "200 evaluations, then 100 epochs of training"
     assert Plan(recipe=None, max_drop=0.01).summary == "200 evaluations in every search, then no training"
+
+
+def test_the_length_of_a_search_follows_the_method_unless_it_is_given() -> None:
+    assert Plan().search_length == 200
+    assert replace(Plan(), method="released").search_length == 2000
+    assert Plan(method="paper", evaluations=30).search_length == 30
+    assert Plan(method="released", recipe=None, max_drop=0.01).summary.startswith("2,000 evaluations in every search")
 
 
 def test_what_has_a_use_is_not() -> None:

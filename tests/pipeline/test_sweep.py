@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,6 +94,12 @@ def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_pat
     assert again.choices == swept.choices
     for one, other in zip(again.folders, swept.folders, strict=True):
         assert lines(one.path / "history.jsonl") == lines(other.path / "history.jsonl")
+
+
+def test_estimates_are_beside_the_score_of_the_unpruned_network(model, data, swept: Sweep) -> None:
+    expected = aacp.accuracy(deepcopy(model).eval(), aacp.Batches.of(data.holdout))
+    assert [choice.unpruned for choice in swept.choices] == [expected] * len(BUDGETS)
+    assert f"(unpruned {expected:.4f})" in str(swept)
 
 
 def test_there_is_one_report_on_all_runs(swept: Sweep) -> None:

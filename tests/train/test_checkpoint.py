@@ -132,7 +132,7 @@ def test_the_folder_holds_the_weights_and_a_line_for_each_epoch(tmp_path: Path) 
     assert same(load_file(tmp_path / WEIGHTS), weights(model))
     lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
     assert lines == [epoch.to_json() for epoch in trained.epochs]
-    assert set(lines[0]) == {"epoch", "lr", "loss", "accuracy", "holdout", "seconds", "images_per_second"}
+    assert set(lines[0]) == {"epoch", "lr", "loss", "accuracy", "holdout", "seconds", "images_per_second", "limit"}
 
 
 def test_a_folder_of_another_run_is_rejected_and_says_what_differs(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def workers(parent: int) -> list[int]:
 
 def learned(folder: Path) -> list[dict[str, float]]:
     """Return the log of a run without the speed, the only part that may differ between equal runs."""
-    speed = {"seconds", "images_per_second"}
+    speed = {"seconds", "images_per_second", "limit"}
     return [{key: line[key] for key in line.keys() - speed} for line in RunFolder(folder).read_log(LOG)]
 
 

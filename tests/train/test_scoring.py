@@ -6,24 +6,21 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from aacp.data.batches import Batches
 from aacp.data.scores import accuracy
 from aacp.train import scoring
-from aacp.train.scoring import Streamed, scoring_batches
+from aacp.train.scoring import scoring_batches
 from train.small_data import network, small_images
 
 CPU = torch.device("cpu")
 
 
-def test_what_no_memory_holds_is_streamed_and_scores_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_scores_the_same_whether_it_is_kept_or_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     images, model = small_images(60), network().eval()
     data = TensorDataset(images.normalised(images.pixels), images.labels)
     kept = scoring_batches(data, CPU)
-    assert type(kept) is Batches
-    monkeypatch.setattr(scoring, "MAX_KEPT", 1000)
+    assert not kept.is_streamed
     monkeypatch.setattr(scoring, "BATCH", 25)
-    streamed = scoring_batches(data, CPU)
-    assert isinstance(streamed, Streamed)
+    streamed = scoring_batches(data, CPU, keep=False)
+    assert streamed.is_streamed
     assert (len(streamed), streamed.images) == (3, 60)
     assert accuracy(model, streamed) == accuracy(model, streamed) == accuracy(model, kept)
-    assert type(scoring_batches(images, CPU)) is Batches  # images as bytes are small

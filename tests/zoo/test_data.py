@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from aacp import Data, InvalidData, UnknownData, load_data
+from aacp import Data, InvalidData, InvalidOption, UnknownData, load_data
 
 MINE = """
 import torch
@@ -82,10 +82,22 @@ def test_images_in_memory_stay_images_in_memory() -> None:
 
 
 def test_whole_data_is_taken_as_it_is() -> None:
-    data = load_data("my_data:whole", holdout=0.5)
+    data = load_data("my_data:whole")
     assert isinstance(data, Data)
     assert (data.name, data.classes) == ("mine", ("x",))
     assert len(labels(data.train)) == 8
+
+
+def test_a_hold_out_for_data_that_has_one_is_rejected() -> None:
+    with pytest.raises(
+        InvalidOption, match=r"my_data:whole returns data with its own hold-out, .* 5000 would be ignored"
+    ):
+        load_data("my_data:whole", holdout=5000)
+
+
+def test_a_cache_for_data_that_is_not_decoded_is_rejected() -> None:
+    with pytest.raises(InvalidOption, match=r"digits would ignore it\. Leave the cache out"):
+        load_data("digits", cache="pixels")
 
 
 def test_whole_data_without_a_name_gets_the_name_it_was_loaded_by() -> None:

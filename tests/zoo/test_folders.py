@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from aacp import CorruptImage, InvalidData, InvalidOption, accuracy, load_data
+from aacp.data import batches as batches_module
 from aacp.data.batches import Batches
-from aacp.zoo.folders import MEAN, STD, evaluation_pipeline, image_folder, training_pipeline
+from aacp.data.splits import sampled
+from aacp.zoo._torchvision import import_torchvision
+from aacp.zoo.folders import MEAN, STD, image_folder
 
 pytestmark = pytest.mark.slow
+
+
+def torchvision_transforms() -> Any:
+    import_torchvision()
+    return importlib.import_module("torchvision.transforms.v2")
+
 
 COLOURS = {"blue": (20, 30, 220), "green": (20, 200, 30), "red": (220, 20, 30)}
 
@@ -46,7 +56,7 @@ def test_a_network_trains_from_a_folder_to_the_right_answers(folder: Path) -> No
     assert (len(data.train), len(data.holdout), len(data.test)) == (24, 6, 12)
     assert data.classes == ("blue", "green", "red")
     both: Any = data.all_training()
-    assert (len(both), both.pipeline) == (30, data.train.pipeline)
+    assert (len(both), both.augment) == (30, True)
     network = nn.Sequential(nn.Conv2d(3, 4, 16, 16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     optimiser = torch.optim.Adam(network.parameters(), 0.01)
     loader = data.train.loader(8, shuffle=True, workers=1)
@@ -71,28 +81,11 @@ def test_every_file_is_read_once_with_the_label_of_its_folder(folder: Path) -> N
     assert sorted(data.holdout.labels.tolist()) == [0, 0, 1, 1, 2, 2]
 
 
-def test_evaluation_takes_the_middle_of_the_resized_image() -> None:
-    # 512 x 256 halves of black and white need no resizing: the crop is columns 144 to 367, half of them black.
-    image = Image.fromarray(np.repeat([[0] * 256 + [255] * 256], 256, axis=0).astype(np.uint8)).convert("RGB")
-    result = evaluation_pipeline()(image)
-    assert result.shape == (3, 224, 224)
-    for channel in range(3):
-        assert torch.allclose(result[channel, :, :112], torch.tensor(-MEAN[channel] / STD[channel]))
-        assert torch.allclose(result[channel, :, 112:], torch.tensor((1 - MEAN[channel]) / STD[channel]))
-
-
 def test_evaluation_repeats_itself_and_training_varies(folder: Path) -> None:
     data: Any = image_folder(folder, holdout=0.2)
     assert torch.equal(data.test[0][0], data.test[0][0])
     assert torch.equal(data.holdout[1][0], data.holdout[1][0])
     assert not torch.equal(data.train[0][0], data.train[0][0])
-
-
-def test_training_mirrors_half_of_the_images() -> None:
-    ramp = Image.fromarray(np.tile(np.arange(256, dtype=np.uint8), (256, 1))).convert("RGB")
-    pipeline = training_pipeline(32)
-    mirrored = sum(bool(row[0, 0, 0] > row[0, 0, -1]) for row in (pipeline(ramp) for _ in range(200)))
-    assert 70 < mirrored < 130
 
 
 def test_the_same_seed_gives_the_same_order_and_crops(folder: Path) -> None:
@@ -114,6 +107,60 @@ def test_any_loader_takes_a_folder_and_any_mode_of_image(folder: Path) -> None:
     assert [tuple(images.shape) for images, _ in batches] == [(5, 3, 16, 16)] * 3 + [(2, 3, 16, 16)]
 
 
+def test_an_item_is_the_middle_of_the_picture_normalised_as_torchvision_does(folder: Path) -> None:
+    data: Any = image_folder(folder, size=32)
+    v2 = torchvision_transforms()
+    steps = [v2.Resize(37), v2.CenterCrop(32), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
+    oracle = v2.Compose([*steps, v2.Normalize(MEAN, STD)])
+    for position, file in enumerate(data.test.files):
+        expected = oracle(Image.open(file).convert("RGB"))
+        difference = (data.test[position][0] - expected).abs() * torch.tensor(STD)[:, None, None] * 255
+        assert difference.max() < 1.01, file  # the last bit of a byte
+
+
+def test_random_crops_for_training_do_not_depend_on_the_number_of_workers(folder: Path) -> None:
+    data: Any = image_folder(folder, size=16)
+    epochs = []
+    for workers, epoch in ((0, 1), (2, 1), (0, 2)):
+        loader = DataLoader(data.train.as_bytes(7, epoch), 4, num_workers=workers)
+        epochs.append(torch.cat([pixels for pixels, _ in loader]))
+    assert epochs[0].dtype == torch.uint8
+    assert torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[0], epochs[2])
+
+
+def test_a_folder_is_kept_as_bytes_or_streamed_with_the_same_images(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data: Any = image_folder(folder, size=16)
+    expected = torch.stack([data.test[position][0] for position in range(12)])
+    for keep, prepared in ((True, 1 << 30), (True, 0), (False, 0)):
+        monkeypatch.setattr(batches_module, "MAX_PREPARED", prepared)
+        batches = Batches.of(data.test, batch_size=5, keep=keep)
+        assert (batches.is_streamed, batches.are_bytes) == (not keep, not prepared)
+        assert torch.allclose(torch.cat(list(batches.inputs())), expected, atol=1e-5)
+        assert torch.cat([labels for _, labels in batches]).tolist() == data.test.labels.tolist()
+    assert Batches.of(data.train.unaugmented(), images=3, keep=False).images == 3
+
+
+def test_a_number_of_images_is_held_out_evenly_and_apart_from_the_training_images(folder: Path) -> None:
+    data: Any = image_folder(folder, holdout=9, seed=4)
+    assert data.holdout.labels.bincount().tolist() == [3, 3, 3]
+    assert not data.holdout.augment
+    assert not set(data.holdout.files) & {*data.train.files, *data.test.files}
+    assert len(data.train) == 21
+    with pytest.raises(InvalidOption, match=r"hold-out of 30 examples is requested, but the training data has 30"):
+        image_folder(folder, holdout=30)
+
+
+def test_a_calibration_sample_of_a_folder_has_images_of_all_classes_and_is_not_augmented(folder: Path) -> None:
+    data: Any = image_folder(folder, holdout=0)
+    part: Any = sampled(data.train, 6, seed=1)
+    assert part.labels.bincount().tolist() == [2, 2, 2]
+    assert torch.equal(part[0][0], part[0][0])
+    assert set(part.files) < set(data.train.files)
+
+
 def spoil(file: Path, how: str) -> None:
     whole = file.read_bytes()
     file.write_bytes({"empty": b"", "truncated": whole[: len(whole) // 2], "text": b"no image at all"}[how])
@@ -127,7 +174,7 @@ def test_a_corrupt_image_is_named_and_rejected_or_skipped(folder: Path, how: str
     with pytest.raises(CorruptImage, match=f"green/{name} cannot be read as an image"):
         Batches.of(load_data(f"imagefolder:{folder}").test)
     skipping: Any = load_data(f"imagefolder:{folder}", on_corrupt="skip").test
-    position = skipping.files.index(corrupt)
+    position = list(skipping.files).index(corrupt)
     with pytest.warns(UserWarning, match=f"green/{name} cannot be read"):
         image, label = skipping[position]
     assert label == skipping.classes.index("green")

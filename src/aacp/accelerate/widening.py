@@ -18,7 +18,7 @@ from torch import nn
 from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, rounded_widths
 from aacp.accelerate.norms import fast_norms
-from aacp.data.batches import batch_size_of, moved
+from aacp.data.examples import batch_size_of, moved
 from aacp.errors import first_line
 from aacp.graph.unverified import trace_unverified
 from aacp.modules import copy_module, has_external_references

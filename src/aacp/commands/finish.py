@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aacp.commands.options import DEVICE, JSON, NO_EXPORT, gathered, loss_option, metric_option, resumable, show
+from aacp.commands.options import (
+    CACHE,
+    DEVICE,
+    HOLDOUT,
+    JSON,
+    NO_EXPORT,
+    gathered,
+    loss_option,
+    metric_option,
+    resumable,
+    show,
+)
 from aacp.commands.recipes import (
     FINETUNING,
     FROM_SCRATCH,
@@ -32,6 +43,7 @@ override_options = gathered(
         MODEL,
         click.option("--weights", type=click.Path(), help="File of the unpruned weights, if it has moved."),
         click.option("--data", help="DATA, if the folder does not record it or it has moved."),
+        CACHE,
         metric_option("the run's"),
         loss_option("the run's"),
         DEVICE,
@@ -131,6 +143,8 @@ def _recipe(job: FinishingJob, training: dict[str, Any], seed: int | None) -> Re
 @click.option("--weights", type=click.Path(), help="File of the weights of a MODEL.")
 @MODEL
 @click.option("--data", help="DATA to evaluate on; a run folder records its own.")
+@HOLDOUT
+@CACHE
 @metric_option("the run's, or accuracy")
 @DEVICE
 @click.option("--seed", type=int, show_default="the run's, or 0", help="Seed of the hold-out.")
@@ -140,6 +154,8 @@ def evaluate(
     weights: str | None,
     model: str | None,
     data: str | None,
+    holdout: float | None,
+    cache: str | None,
     metric: str | None,
     device: str | None,
     seed: int | None,
@@ -148,5 +164,8 @@ def evaluate(
     """Score a network on test and held-out data, and compute its costs."""
     from aacp.pipeline.evaluation import evaluate as evaluate_network
 
-    found = evaluate_network(network, data=data, weights=weights, model=model, metric=metric, device=device, seed=seed)
+    found = evaluate_network(
+        network, data=data, weights=weights, model=model, metric=metric, device=device, seed=seed, holdout=holdout,
+        cache=cache,
+    )  # fmt: skip
     show(found, found, as_json)

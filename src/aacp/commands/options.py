@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
-from aacp.commands.parameters import Shape, Step
+from aacp.commands.parameters import Names, Part, Shape, Step
 from aacp.pipeline import defaults
+from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -118,13 +119,30 @@ FROM = click.option(
     help="Folder of an earlier run of the same network, whose evaluations are reused. Repeatable.",
 )  # fmt: skip
 
+HOLDOUT = click.option(
+    "--holdout", type=Part(), show_default="0.1, and at most 5000 examples",
+    help="Part of the training data that is held out for the search: a share such as 0.1, or a number such as 5000.",
+)  # fmt: skip
+CACHE = click.option(
+    "--cache", type=click.Path(file_okay=False), metavar="DIR",
+    help="Folder for decoded images of imagefolder:PATH, which later passes and commands read instead of the files.",
+)  # fmt: skip
 DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function that returns aacp.Data."
 FROZEN = click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Layers that are not pruned, such as 'head.*'. Repeatable."
 )
-SCOPE = click.option(
-    "--scope", type=click.Choice(["all", "inner"]), default=defaults.SCOPE, show_default=True,
-    help="Where to prune: everywhere, or only inside residual blocks and not in the residual streams.",
+SCOPE_CHOICES = click.Choice(["all", "inner", "paper"])
+SCOPE_HELP = (
+    "Where to prune: all, inner to leave residual streams alone, or paper for the coordinates that the paper's authors "
+    "searched."
+)
+SCOPE = click.option("--scope", type=SCOPE_CHOICES, default=defaults.SCOPE, show_default=True, help=SCOPE_HELP)
+SEARCH_SCOPE = click.option(
+    "--scope", type=SCOPE_CHOICES, show_default=f"{defaults.SCOPE}; inner for --method uniform", help=SCOPE_HELP
+)
+TIE = click.option(
+    "--tie", multiple=True, type=Names(), metavar="GROUPS",
+    help="Groups that keep the same share of their widths, such as layer1.0.conv1,layer1.0.conv2. Repeatable.",
 )  # fmt: skip
 INPUT = click.option(
     "--input", "shape", type=Shape(), show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
@@ -154,6 +172,8 @@ task_options = gathered(
             "MODEL is built with, which are untrained unless your function loads them.",
         ),
         click.option("--data", metavar="DATA", required=True, help=f"What to train, search and test on: {DATA_HELP}"),
+        HOLDOUT,
+        CACHE,
         metric_option("accuracy"),
         loss_option("cross-entropy"),
         DEVICE,
@@ -179,7 +199,10 @@ search_options = gathered(
             help="Search method: a name of docs/search.md, or package.module:Class, a subclass of aacp.Searcher.",
         ),
         click.option(
-            "--evaluations", type=int, default=defaults.EVALUATIONS, show_default=True, help="Structures to evaluate."
+            "--evaluations",
+            type=int,
+            show_default=default_evaluations_text(),
+            help="Structures to evaluate in each search.",
         ),
         click.option(
             "--importance",
@@ -193,10 +216,11 @@ search_options = gathered(
             type=int,
             default=defaults.CALIBRATION_IMAGES,
             show_default=True,
-            help="Training examples that batch norms are recalibrated on.",
+            help="Training examples that batch norms are recalibrated on, drawn evenly from all classes.",
         ),
         FROZEN,
-        SCOPE,
+        SEARCH_SCOPE,
+        TIE,
         click.option("--seed", type=int, default=defaults.SEED, show_default=True, help="Seed of everything random."),
         RUNTIME,
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),

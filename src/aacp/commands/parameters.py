@@ -1,4 +1,4 @@
-"""Types of option values: shapes and pruning steps."""
+"""Types of option values: shapes, names, pruning steps, hold-outs and lists of seeds."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ class Shape(click.ParamType[tuple[int, ...]]):
         return sizes
 
 
+class Names(click.ParamType[tuple[str, ...]]):
+    """Names joined by commas: conv1,conv2."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return tuple(name.strip() for name in str(value).split(","))
+
+
 class Step(click.ParamType[float | Literal["auto"]]):
     """A pruning step: a share of a width below 1, a number of channels, or auto."""
 
@@ -39,3 +48,37 @@ class Step(click.ParamType[float | Literal["auto"]]):
         if not step > 0 or (step >= 1 and step != int(step)):
             self.fail(f"{value!r} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
         return step if step < 1 else int(step)
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """Different whole numbers joined by commas: 0,1,2."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        try:
+            seeds = tuple(int(seed) for seed in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of seeds. Write whole numbers joined by commas: 0,1,2.", param, ctx)
+        if len(set(seeds)) < len(seeds):
+            self.fail(f"{value!r} contains a seed more than once. Give each seed once.", param, ctx)
+        return seeds
+
+
+class Part(click.ParamType[float]):
+    """A part of the data: a share below 1, or a whole number of examples."""
+
+    name = "part"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            part = float(value)
+        except ValueError:
+            part = -1.0
+        if not part >= 0 or (part >= 1 and part != int(part)):
+            self.fail(
+                f"{value!r} is not a part of the data. Write a share such as 0.1, or a number such as 5000.",
+                param,
+                ctx,
+            )
+        return part if 0 < part < 1 else int(part)

@@ -1,4 +1,4 @@
-"""Costs that follow from shapes alone: multiply-accumulates, parameters, peak activation memory.
+"""Costs that follow from shapes alone: multiply-accumulates, parameters, channels, peak activation memory.
 
 Each is a callable from structures to numbers, vectorised: a matrix of structures, one a row, gives a vector.
 """
@@ -42,6 +42,16 @@ def params(graph: ChannelGraph) -> Cost:
     """Trainable and frozen parameters, shared ones once: what `sum(p.numel() for p in model.parameters())` counts."""
     numbers = _numbers([tensor for tensor in graph.tensors if tensor.is_parameter])
     return _cost("params", "parameters", graph, lambda kept: numbers(graph.lane_sizes(kept)).sum(axis=1))
+
+
+def channel_count(graph: ChannelGraph) -> Cost:
+    """Output channels of all convolutions, those of frozen groups too: the number of their filters.
+
+    A convolution that is called several times counts once. Of one whose weights are not parameters, nothing is known.
+    """
+    lanes = {layer.name: layer.output for layer in graph.layers if layer.is_convolution and layer.output is not None}
+    outputs = np.array(list(lanes.values()), dtype=np.int64)
+    return _cost("channel_count", "channels", graph, lambda kept: graph.lane_sizes(kept)[:, outputs].sum(axis=1))
 
 
 def weight_bytes(graph: ChannelGraph) -> Cost:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels import ChannelGraph
-from aacp.cost.analytic import Cost, activation_bytes, macs, params, weight_bytes
+from aacp.cost.analytic import Cost, activation_bytes, channel_count, macs, params, weight_bytes
 from aacp.errors import InvalidOption
 from aacp.runs.sources import source_of
 
@@ -144,6 +144,10 @@ COSTS: dict[str, CostKind] = {
     for kind in (
         CostKind("macs", macs, "MACs", "MACs", COUNTS, "macs", "multiply-accumulates for one input", "60M"),
         CostKind("params", params, "parameters", "parameters", COUNTS, "params", "parameters", "500k"),
+        CostKind(
+            "channel_count", channel_count, "channels", "channels", COUNTS, "channels",
+            "output channels of all convolutions", "1500",
+        ),
         CostKind("weight_bytes", weight_bytes, "bytes", "bytes of weights", BYTES, "size", "bytes of weights", "2MB"),
         CostKind(
             "activation_bytes", activation_bytes, "bytes", "bytes of activations", BYTES, "memory",

@@ -21,7 +21,11 @@ PROBES = 64  # random structures on which the polynomial must agree with the cos
 
 @dataclass(frozen=True, eq=False)
 class QuadraticForm:
-    """constant + linear . counts + counts . quadratic . counts, `quadratic` symmetric."""
+    """constant + linear . counts + counts . quadratic . counts, `quadratic` symmetric.
+
+    The counts are those of the leading groups of the space, one per gene: without ties, the counts of all groups. If
+    tied groups are rounded to different steps, a cost is not a polynomial in them, and `fit` finds none.
+    """
 
     constant: float
     linear: NDArray[np.float64]
@@ -32,14 +36,14 @@ class QuadraticForm:
         """The polynomial of a cost, found by differences, or None if the cost is not of second degree."""
         form = cls._through(cost, space)
         genes = np.random.default_rng(0).integers(space.levels, size=(PROBES, len(space)))
-        rows = space.counts(genes)
-        true = np.asarray(cost(rows), dtype=np.float64)
+        true = np.asarray(cost(space.counts(genes)), dtype=np.float64)
+        found = form.values(space.leading_counts(genes).astype(np.float64))
         scale = np.abs(true).max(initial=np.finfo(float).tiny)
-        return form if np.all(np.abs(form.values(rows.astype(np.float64)) - true) <= 1e-11 * scale) else None
+        return form if np.all(np.abs(found - true) <= 1e-11 * scale) else None
 
     @classmethod
     def _through(cls, cost: AnyCost, space: SearchSpace) -> QuadraticForm:
-        """The polynomial through the smallest structure, a middle and the full width of each group, and all pairs."""
+        """The polynomial through the smallest structure, a middle and the full width of each gene, and all pairs."""
         groups = len(space)
         first, second = np.triu_indices(groups, k=1)
         genes = np.zeros((1 + 2 * groups + len(first), groups), dtype=np.int64)
@@ -48,8 +52,8 @@ class QuadraticForm:
         genes[1 + groups + own, own] = top // 2
         pairs = 1 + 2 * groups + np.arange(len(first))
         genes[pairs, first], genes[pairs, second] = top[first], top[second]
-        rows = space.counts(genes)
-        rise = np.asarray(cost(rows), dtype=np.float64)
+        rows = space.leading_counts(genes)
+        rise = np.asarray(cost(space.counts(genes)), dtype=np.float64)
         base, rise = rise[0], rise - rise[0]
         far = (rows[1 + own, own] - rows[0]).astype(np.float64)
         near = (rows[1 + groups + own, own] - rows[0]).astype(np.float64)

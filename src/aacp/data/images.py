@@ -57,6 +57,10 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
         positions = torch.as_tensor(index)
         return replace(self, pixels=self.pixels[positions], labels=self.labels[positions])
 
+    def unaugmented(self) -> Images:
+        """The same images, which nothing augments."""
+        return replace(self, padding=0, flip=False)
+
     def joined(self, others: Images) -> Images:
         """These images followed by others, all normalised and augmented like these."""
         pixels = torch.cat([self.pixels, others.pixels])

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from aacp.data.batches import Batches, call, inputs_of, targets_of
+from aacp.data.batches import Batches
+from aacp.data.examples import call, inputs_of, targets_of
 from aacp.errors import InvalidData
 
 Score = Callable[[nn.Module, Batches], float]

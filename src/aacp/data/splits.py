@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
@@ -24,6 +25,9 @@ from aacp.data.images import Images
 from aacp.errors import InvalidData, InvalidOption
 
 UNNAMED = "data"
+DEFAULT_SHARE = 0.1  # of the training data is held out by default
+MAX_DEFAULT = 5000  # images are held out by default at most: their accuracy has a standard error below 0.7 points
+Holdout: TypeAlias = float | None  # a share below 1, a whole number of examples, or None for the default
 Source: TypeAlias = Dataset[Any] | Iterable[Any]  # a data set, a loader, or tensors (inputs, labels)
 
 
@@ -38,8 +42,8 @@ class Data:
     classes: tuple[str, ...] = ()  # the name of each label; empty if not known
 
     @classmethod
-    def of(cls, train: Source, test: Source, *, holdout: float = 0.1, seed: int = 0, name: str = UNNAMED) -> Data:
-        """Split a share of the training data off as the hold-out.
+    def of(cls, train: Source, test: Source, *, holdout: Holdout = None, seed: int = 0, name: str = UNNAMED) -> Data:
+        """Split a part of the training data off as the hold-out.
 
         If the training data has labels (as `targets`, `labels`, or the second of its tensors), the same share of every
         label is held out. The hold-out goes through the transforms of the training data; if those augment, make
@@ -48,7 +52,7 @@ class Data:
         Args:
             train: a data set, a loader, or tensors (inputs, labels).
             test: the same for the test data.
-            holdout: the share of the training data to hold out.
+            holdout: the part of the training data to hold out; see `split`.
             seed: chooses which examples are held out.
             name: shown in reports, and compared when a run is resumed.
         """
@@ -70,21 +74,76 @@ def _size(part: Source) -> str:
     return f"{len(examples):,}" if hasattr(examples, "__len__") else "an unknown number"
 
 
-def split(labels: torch.Tensor, share: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def split(labels: torch.Tensor, holdout: Holdout = None, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions of the remaining examples and of the hold-out, both sorted.
 
-    The hold-out has `share` of the examples of every label, to within one example, drawn at random.
+    The hold-out has the same share of the examples of every label, to within one example, drawn at random.
+
+    Args:
+        labels: the label of each example.
+        holdout: the share to hold out, at least 0 and below 1; or the number of examples, an int; None holds out a
+            tenth, and at most 5,000 examples.
+        seed: chooses which examples are held out.
     """
-    if not 0 <= share < 1:
-        raise InvalidOption(f"The hold-out is {share} of the training data. Give a share of at least 0 and below 1.")
+    due = _due(len(labels), holdout)
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_label = shuffled[np.argsort(labels.cpu().numpy()[shuffled], kind="stable")]
-    due = np.floor(np.arange(len(labels) + 1) * share + 1e-9)  # rises by one after every 1 / share examples
     taken = np.diff(due) > 0
     return torch.from_numpy(np.sort(by_label[~taken])), torch.from_numpy(np.sort(by_label[taken]))
 
 
-def _without_holdout(name: str, train: Any, share: float, seed: int) -> tuple[Source, Source]:
+def _due(examples: int, holdout: Holdout) -> NDArray[np.int64]:
+    """How many of the first 0, 1, 2, ... examples are held out: this rises evenly."""
+    if holdout is None:
+        holdout = DEFAULT_SHARE if examples * DEFAULT_SHARE <= MAX_DEFAULT else MAX_DEFAULT
+    ranks = np.arange(examples + 1)
+    due: NDArray[np.int64]
+    if not isinstance(holdout, int):
+        if not 0 <= holdout < 1:
+            raise InvalidOption(
+                f"The hold-out is {holdout} of the training data. Give a share of at least 0 and below 1, or a whole "
+                "number of examples."
+            )
+        due = np.floor(ranks * holdout + 1e-9).astype(np.int64)
+        return due
+    if not 0 <= holdout < max(1, examples):
+        raise InvalidOption(
+            f"A hold-out of {holdout:,} examples is requested, but the training data has {examples:,}, of which some "
+            "must remain for training. Give a smaller number, or a share such as 0.1."
+        )
+    due = ranks * holdout // max(1, examples)
+    return due
+
+
+def sampled(source: Any, images: int, seed: int = 0) -> Source:
+    """A sample of the examples of a source, in its order, with the same share of every label, without augmentation.
+
+    Nothing is read for it. A stream, or a loader that orders its examples in its own way, is returned as it is.
+
+    Args:
+        source: a data set, a loader, or tensors (inputs, labels).
+        images: the number of examples; a source with fewer of them is used whole.
+        seed: chooses the examples.
+    """
+    if images < 1:
+        raise InvalidOption(f"A sample of {images} images has nothing to measure. Give a positive number.")
+    if hasattr(source, "subset") and hasattr(source, "unaugmented"):  # aacp's own data sets
+        part: Source = source.subset(_positions(source.labels, images, seed)).unaugmented()
+        return part
+    if isinstance(source, DataLoader) and _is_plain(source):
+        return _loader_like(source, sampled(source.dataset, images, seed), held=True)
+    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, torch.Tensor) for part in source):
+        return sampled(TensorDataset(*source), images, seed)
+    if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and hasattr(source, "__len__"):
+        return Subset(source, _positions(_labels(source), images, seed).tolist())
+    return source  # type: ignore[no-any-return]
+
+
+def _positions(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
+    return split(labels, count, seed)[1] if count < len(labels) else torch.arange(len(labels))
+
+
+def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[Source, Source]:
     """The training data without its hold-out, and the hold-out, both in the form of the training data."""
     if isinstance(train, Images):
         rest, held = split(train.labels, share, seed)

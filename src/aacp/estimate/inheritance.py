@@ -99,7 +99,7 @@ class Inheritance:
         model: the trained, unpruned network.
         graph: its channel graph.
         calibration: images from the training data, which batch norms are recalibrated on: a loader, a data set, tensors
-            or Batches. They are read once and kept.
+            or Batches. They are read once and kept if they fit into memory.
         importance: "l1", "l2", "bn", "random", or a function; see `unit_importance`. It is evaluated once, here.
         seed: the seed of the importance "random".
         reconstruction: a function that corrects the weights of the cut network before recalibration; see
@@ -164,8 +164,8 @@ class Inheritance:
 
 
 def require_finite(name: str, batches: Batches) -> None:
-    """Reject images that hold NaN or infinity, which would make every score meaningless."""
-    for inputs in batches.inputs():
+    """Reject images that hold NaN or infinity, which would make every score meaningless; bytes cannot hold them."""
+    for inputs in () if batches.are_bytes else batches.inputs():
         tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
             raise InvalidData(f"The {name} images are not finite. Look for NaN and infinity in them.")

@@ -15,6 +15,7 @@ from torch import nn
 
 from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
+from aacp.data.examples import bytes_of
 from aacp.data.scores import Score, accuracy
 from aacp.errors import AACPError, InvalidOption, InvalidScore, first_line
 from aacp.estimate.execution import Execution, Sliced
@@ -25,6 +26,7 @@ from aacp.structure import Structure
 ExecutionName = Literal["auto", "sliced", "masked"]
 EXECUTIONS = ("auto", "sliced", "masked")
 BATCH_SIZE = {"cpu": 128, "cuda": 8192}  # held-out images that are scored at once, by device
+MAX_BATCH_BYTES = 512 << 20  # of inputs that are scored at once: 891 images of 224 x 224
 
 
 class PSAE:
@@ -33,11 +35,11 @@ class PSAE:
     Args:
         inheritance: how a structure becomes a network.
         holdout: images and targets that the network was not trained on: a loader, a data set, tensors or Batches. They
-            are read once and kept.
+            are read once and kept if they fit into memory, and read for each structure otherwise.
         score: accuracy, or any function of (network, batches) that returns a number, larger is better.
         execution: "sliced" scores the network that would be delivered; "masked" gives the same scores faster on a GPU;
             "auto" chooses by the device.
-        batch_size: held-out images that are scored at once; None chooses by the device.
+        batch_size: held-out images that are scored at once; None chooses by the device and the size of an image.
 
     Attributes:
         execution: "sliced" or "masked", whichever is used.
@@ -63,8 +65,9 @@ class PSAE:
         self.scores: dict[tuple[int, ...], float] = {}
         self.notes: list[str] = []
         device = inheritance.device
-        self._batch_size = BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"]) if batch_size is None else batch_size
-        self.holdout = Batches.of(holdout, batch_size=self._batch_size, device=device)
+        read = Batches.of(holdout, batch_size=batch_size or BATCH_SIZE["cpu"], device=device)
+        self._batch_size = _default_batch_size(read) if batch_size is None else batch_size
+        self.holdout = Batches.of(read, batch_size=self._batch_size, device=device)
         require_finite("held-out", self.holdout)
         self._running = self._execution(execution)
         self.execution = "sliced" if isinstance(self._running, Sliced) else "masked"
@@ -86,6 +89,9 @@ class PSAE:
             return Sliced(self.inheritance)
         if self.inheritance.reconstruction is not None:
             self.notes.append("Sliced execution: only networks that are really cut can be reconstructed.")
+            return Sliced(self.inheritance)
+        if self.inheritance.calibration.is_streamed and not self._is_exported:
+            self.notes.append("Sliced execution: masked execution needs all calibration images in memory.")
             return Sliced(self.inheritance)
         faster: Execution | None = accelerated("execution_for", self.inheritance, name == "masked")
         if faster is None and (name == "masked" or self._is_exported):
@@ -151,6 +157,13 @@ class PSAE:
         self._batch_size = max(1, min(self._batch_size, self.holdout.images) // 2)
         self.holdout = Batches.of(self.holdout, batch_size=self._batch_size, device=self.holdout.device)
         self.notes.append(f"Out of memory: held-out images are now scored in batches of {self._batch_size}.")
+
+
+def _default_batch_size(holdout: Batches) -> int:
+    """As many images as the device scores fastest, but not more than MAX_BATCH_BYTES of inputs."""
+    most = BATCH_SIZE.get(holdout.device.type, BATCH_SIZE["cpu"])
+    example = next(Batches.of(holdout, batch_size=1, images=1).inputs())
+    return max(1, min(most, MAX_BATCH_BYTES // max(1, bytes_of(example))))
 
 
 def _finite(score: float) -> float:

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph, ChannelGroup
+from aacp.coordinates import Ties, paper_coordinates, tied
 from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 
-SCOPES = ("all", "inner")
+SCOPES = ("all", "inner", "paper")
 FORMS = ("module", "exported")
 
 
@@ -26,6 +27,7 @@ def trace(
     *,
     frozen: Iterable[str] = (),
     scope: str = "all",
+    tie: Ties = (),
     form: str = "module",
     seed: int = 0,
 ) -> ChannelGraph:
@@ -35,7 +37,9 @@ def trace(
         model: the network.
         example: one input, a tuple of several, or a dictionary of them by name.
         frozen: layers or groups that must not be pruned, by name or with wildcards ("head.*").
-        scope: "all", or "inner" to leave residual streams unpruned.
+        scope: "all", "inner" to leave residual streams unpruned, or "paper" for the coordinates that the paper's
+            authors searched, which are known for their five networks.
+        tie: groups that a search gives the same share of their widths: the names of the groups of each tie.
         form: "module", or "exported" for networks whose code does not run with other widths: `shrink` then returns a
             graph of operators in place of a module of the same class.
         seed: the seed of the random cuts.
@@ -49,7 +53,9 @@ def trace(
         graph = freeze_by_name(verifier.assembled.graph, patterns)
         if scope == "inner":
             graph = graph.freeze(dict.fromkeys(_streams(verifier), "residual stream, left alone by scope='inner'"))
-        graph = verified(verifier, graph, seed)
+        elif scope == "paper":
+            graph = paper_coordinates(graph)
+        graph = tied(verified(verifier, graph, seed), tie)  # verification may freeze a group that is to be tied
     require_something_free(graph, type(model).__name__)
     return graph
 
@@ -142,7 +148,13 @@ def _matches(pattern: str, paths: list[str]) -> bool:
 
 def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise InvalidOption(f"{name}={value!r} is not known. Choose {' or '.join(map(repr, choices))}.")
+        raise InvalidOption(f"{name}={value!r} is not known. Choose {_listed(choices)}.")
+
+
+def _listed(choices: tuple[str, ...]) -> str:
+    """Choices for a message: 'all', 'inner' or 'paper'."""
+    *first, last = map(repr, choices)
+    return f"{', '.join(first)} or {last}"
 
 
 def require_something_free(graph: ChannelGraph, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ class MeasurementJob:
         shape: the shape of an input; by default the one that the network states, or 1x3x224x224.
         step: the pruning step of the search space; "auto" finds one by timing.
         frozen: name patterns of layers that are not pruned.
-        scope: "all", or "inner" to leave residual streams alone.
+        scope: "all", "inner" to leave residual streams alone, or "paper" for the groups that its authors pruned.
         structures: how many structures the table is fitted to.
         seconds_per_structure: how long to measure each structure, about.
         verbose: whether to print progress to standard error.
@@ -53,7 +53,8 @@ class MeasurementJob:
         network = build_model(self.model).eval()
         conditions = asdict(conditions_here(network, self.where))  # rejects a bad deployment before the network runs
         example = example_input(network, self.shape, self.where.batch)
-        graph = trace(network, example, frozen=self.frozen, scope=self.scope)
+        # A table holds for every structure of the groups, so the ties of a scope do not matter to it.
+        graph = replace(trace(network, example, frozen=self.frozen, scope=self.scope), ties=())
         return measure_latency(
             network,
             graph,

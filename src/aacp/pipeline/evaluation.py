@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aacp.artefact.storage import load
 from aacp.data.devices import device_of
+from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
 from aacp.pipeline.job import network_of, score_of
@@ -26,6 +27,8 @@ def evaluate(
     metric: str | None = None,
     device: str | None = None,
     seed: int | None = None,
+    holdout: Holdout = None,
+    cache: str | None = None,
 ) -> NetworkMetrics:
     """The scores and costs of a network.
 
@@ -38,6 +41,8 @@ def evaluate(
         metric: package.module:function of the score; a run folder records its own.
         device: where to compute; None is the GPU, if there is one.
         seed: the seed of the hold-out; a run folder records its own.
+        holdout: the part of the training data that is held out, see `load_data`; a run folder records its own.
+        cache: the folder of decoded images, see `load_data`.
     """
     path = Path(network)
     knows_holdout = False
@@ -56,13 +61,19 @@ def evaluate(
             raise InvalidOption(
                 f"The hold-out of {network} was drawn with seed {request.seed}, not {seed}. Leave the seed out."
             )
+        if holdout not in (None, request.holdout):
+            raise InvalidOption(
+                f"The hold-out of {network} is {request.holdout or 'the default'}, not {holdout}. Leave it out."
+            )
         data = data or request.data_source or request.data
         metric = metric or request.metric_source or None
         seed = request.seed
+        holdout = request.holdout
     if data is None:
         raise InvalidOption(f"{network} does not record what data to evaluate it on. Name the data (--data).")
     seed = seed or 0
     evaluated = load(path, into=model) if path.exists() else network_of(network, weights, seed)
-    task = PruningTask(evaluated, load_data(data, seed=seed), network, device_of(device), score_of(metric))
+    loaded = load_data(data, holdout=holdout, seed=seed, cache=cache)
+    task = PruningTask(evaluated, loaded, network, device_of(device), score_of(metric))
     graph = trace(evaluated, task.example())
     return task.measure(evaluated, graph, graph.full, knows_holdout=knows_holdout)

@@ -12,6 +12,7 @@ from torch import nn
 from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
 from aacp.data.scores import Score, accuracy
+from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption, UnknownData
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
@@ -43,6 +44,8 @@ class TaskNames:
         metric: package.module:function of the score; None is accuracy.
         device: where to compute; None is the GPU, if there is one.
         loss: package.module:function of the loss; None is cross-entropy.
+        holdout: the part of the training data that is held out, see `load_data`.
+        cache: the folder of decoded images, see `load_data`.
     """
 
     model: str
@@ -51,18 +54,21 @@ class TaskNames:
     metric: str | None = None
     device: str | None = None
     loss: str | None = None
+    holdout: Holdout = None
+    cache: str | None = None
 
     def load(self, seed: int) -> PruningTask:
         """The task; the seed draws the hold-out, and the weights if there is no file."""
         return PruningTask(
             model=network_of(self.model, self.weights, seed),
-            data=load_data(self.data, seed=seed),
+            data=load_data(self.data, holdout=self.holdout, seed=seed, cache=self.cache),
             name=self.model,
             device=device_of(self.device),
             score=score_of(self.metric),
             weights_file="" if self.weights is None else str(Path(self.weights).resolve()),
             data_source=self.data,
             loss=loss_of(self.loss),
+            holdout=self.holdout,
         )
 
 
@@ -144,6 +150,7 @@ class FinishingJob:
     Args:
         folder: the run folder.
         model, data, weights, metric, device, loss: as in TaskNames; None is what the folder records.
+        cache: the folder of decoded images.
     """
 
     folder: str
@@ -153,6 +160,7 @@ class FinishingJob:
     metric: str | None = None
     device: str | None = None
     loss: str | None = None
+    cache: str | None = None
 
     @cached_property
     def request(self) -> Request:
@@ -169,6 +177,8 @@ class FinishingJob:
             metric=self.metric or recorded.metric_source or None,
             device=self.device,
             loss=self.loss or recorded.loss_source or None,
+            holdout=recorded.holdout,
+            cache=self.cache,
         )
 
     def recorded_recipe(self, name: str) -> Recipe | None:

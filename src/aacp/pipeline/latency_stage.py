@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aacp.channels import ChannelGraph
@@ -68,7 +68,8 @@ class LatencyStage:
             return None
         if self.plan.latency_table is not None:
             return LatencyTable.load(self.plan.latency_table, conditions_here(self.task.model, self.plan.deployment))
-        space = SearchSpace(self.graph, self.find_steps())
+        # A table holds for every structure of the groups, so it is measured without the ties of the search.
+        space = SearchSpace(replace(self.graph, ties=()), self.find_steps())
         if not (self.folder.path / TABLE).exists():
             if self.verbose:
                 sys.stderr.write(f"{self.folder.path}: measuring the latency table for the search\n")

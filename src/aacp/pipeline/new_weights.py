@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from aacp.channels import ChannelGraph
+from aacp.data.seeding import derived
 from aacp.errors import InvalidOption
 from aacp.graph.surgery import shrink
 from aacp.pipeline.plan import Init, Plan
@@ -25,7 +26,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.structure import Structure
 from aacp.torch_internals import RecordedWrites
 from aacp.train.new_weights import draw_weights
-from aacp.train.seeding import derived, global_seed
+from aacp.train.seeding import global_seed
 from aacp.zoo.models import build_model
 
 # Variance times fan of the usual rules: torch's default layers, LeCun or Xavier, He.

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.data.batches import call, inputs_of, targets_of
 from aacp.data.devices import device_of
+from aacp.data.examples import call, inputs_of, targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
 from aacp.errors import AACPError, InvalidData, InvalidOption, first_line

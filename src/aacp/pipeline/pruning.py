@@ -197,7 +197,9 @@ class PruningRun:
         if known is not None:
             return ChannelGraph.from_json(known)
         self._report_progress("tracing")
-        graph = trace(self.task.model, self.task.example(), frozen=self.plan.frozen, scope=self.plan.scope)
+        plan = self.plan
+        example = self.task.example()
+        graph = trace(self.task.model, example, frozen=plan.frozen, scope=plan.traced_scope, tie=plan.tie)
         self.folder.write_json(GRAPH, graph.to_json())
         return graph
 
@@ -222,6 +224,7 @@ class PruningRun:
         else:
             choice = MaxDropSearch(search, estimate).run()
         self.task.require_equal(self.shared.inheritance(graph), choice.structure)
+        choice = replace(choice, unpruned=self.task.unpruned_holdout())
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 

@@ -46,7 +46,7 @@ CIRCUMSTANCES = (
 )  # fmt: skip
 # Fields that estimated scores depend on.
 ESTIMATE_FIELDS = (
-    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope",
+    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
 )  # fmt: skip
 # Fields of a plan that may hold a function or a class, with what it is called with.
 FUNCTIONS = {
@@ -193,6 +193,7 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
         weights=digest(value for _, value in named_tensors(task.model)),
         weights_file=task.weights_file,
         data=task.data.name,
+        holdout=task.holdout,
         limits=budget.limits,
         known_from=known_from,
         metric=_name(task.score),
@@ -232,6 +233,8 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
     planned = {each.name: getattr(plan, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
+        "evaluations": plan.search_length,
+        "scope": plan.traced_scope,
         "deployment": plan.deployment.to_json(),
         **{name: recorded_name(planned[name]) for name in FUNCTIONS},
     }

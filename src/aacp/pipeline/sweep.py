@@ -214,7 +214,8 @@ class SweepRun:
             better = better_known(known, bound_budget, space, best)
             if better is not None:
                 self.task.require_equal(run.shared.inheritance(graph), better.structure)
-                run.folder.write_json(STRUCTURE, choice_of(better, bound_budget).to_json())
+                choice = replace(choice_of(better, bound_budget), unpruned=self.task.unpruned_holdout())
+                run.folder.write_json(STRUCTURE, choice.to_json())
 
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
         graph = runs[0].trace()
@@ -261,4 +262,5 @@ def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> 
         f"{limit.cost} {amount(limit.reached, limit.unit)} of {amount(limit.bound, limit.unit)}"
         for limit in choice.limits
     )
-    return f"{name}: estimated {choice.score:.4f}{test}; {reached}"
+    unpruned = "" if choice.unpruned is None else f" (unpruned {choice.unpruned:.4f})"
+    return f"{name}: estimated {choice.score:.4f}{unpruned}{test}; {reached}"

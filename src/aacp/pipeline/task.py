@@ -12,7 +12,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
-from aacp.data.splits import Data, Source
+from aacp.data.splits import Data, Holdout, Source, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import prepare
@@ -21,7 +21,7 @@ from aacp.pipeline.plan import Plan
 from aacp.runs.files import NetworkMetrics
 from aacp.structure import Structure
 from aacp.train.recipe import Recipe
-from aacp.train.seeding import global_seed, seed_loader
+from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
 
 
@@ -38,6 +38,7 @@ class PruningTask:
         weights_file: the file that the weights were loaded from, if any.
         data_source: the data as named on the command line, if they were named.
         loss: what training minimises; None is cross-entropy.
+        holdout: the size of the hold-out as requested from `load_data`, if the data were named.
     """
 
     model: nn.Module
@@ -48,6 +49,7 @@ class PruningTask:
     weights_file: str = ""
     data_source: str = ""
     loss: Loss | None = None
+    holdout: Holdout = None
     # Scores of the unpruned network, by the identity of the part of the data: it is scored several times in a run.
     _unpruned_scores: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
@@ -68,19 +70,26 @@ class PruningTask:
         return next(self.read(self.data.holdout, 1, torch.device("cpu")).inputs())
 
     def calibration(self, plan: Plan) -> Batches:
-        """The training images that batch norms are recalibrated on."""
-        return self.read(self.data.train, plan.calibration_images)
+        """The training images that batch norms are recalibrated on: a sample with the same share of every label."""
+        return self.read(sampled(self.data.train, plan.calibration_images, plan.seed), plan.calibration_images)
 
     def training_parts(self, plan: Plan) -> tuple[Source, Source | None]:
         """The data that the final network is trained on, and the data that it is scored on after each epoch."""
         data = self.data
         return (data.all_training(), None) if plan.train_on_holdout else (data.train, data.holdout)
 
-    def read(self, part: Source, images: int | None = None, device: torch.device | None = None) -> Batches:
-        """A part of the data, or its first `images`; a loader shuffles and augments alike in every call."""
-        with global_seed(self.device, 0):
-            seed_loader(part, 0)
-            return Batches.of(part, images=images, device=device or self.device)
+    def read(
+        self, part: Source, images: int | None = None, device: torch.device | None = None, keep: bool = True
+    ) -> Batches:
+        """A part of the data, or its first `images`; a loader shuffles and augments alike in every call.
+
+        Args:
+            part: the part of the data.
+            images: the number of examples to read; None reads all.
+            device: where to compute; None is the task's device.
+            keep: False reads them in every pass, for data that is read once.
+        """
+        return Batches.of(part, images=images, device=device or self.device, keep=keep)
 
     def teacher(self, recipe: Recipe) -> nn.Module | None:
         """The unpruned network, if the recipe distils."""
@@ -103,12 +112,17 @@ class PruningTask:
             self._unpruned_scores[id(part)] = self._score(network, part)
         return self._unpruned_scores[id(part)]
 
+    def unpruned_holdout(self) -> float:
+        """The score of the unpruned network on the hold-out, with which estimates are compared."""
+        with global_seed(self.device, 0):  # random numbers drawn later are the same as without this
+            return self.score_network(self.model, self.data.holdout)
+
     def _score(self, network: nn.Module, part: Source) -> float:
         """Score a network on the task's device, and move it back to its own."""
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
-                return float(self.score(network, self.read(part)))
+                return float(self.score(network, self.read(part, keep=False)))
         except InvalidData as error:
             raise type(error)(f"{self.name_of(part).capitalize()}: {error}") from error
         finally:

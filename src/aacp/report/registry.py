@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from aacp.errors import InvalidOption, first_line
+from aacp.report.blocks import blocks_of_run
 from aacp.report.channels import channels_figure
 from aacp.report.curves import cost_figures, search_figure, training_figures
 from aacp.report.html import Figure, Grid, Markup, joined, section, tag
@@ -49,10 +50,14 @@ def _costs_heading(run: Run) -> str:
     return "Before and after" if run.after or run.exported else "Costs"
 
 
+def _channels(run: Run) -> Content:
+    return [channels_figure(run), blocks_of_run(run), channel_table(run)]
+
+
 SECTIONS = [
     Section("costs", _costs_heading, before_and_after),
     Section("limits", lambda _: "Limits", limits_table),
-    Section("channels", lambda _: "Channels", lambda run: [channels_figure(run), channel_table(run)]),
+    Section("channels", lambda _: "Channels", _channels),
     Section("search", lambda _: "Search", search_figure),
     Section("trade-off", lambda run: f"{run.metric.capitalize()} against cost", lambda run: Grid(cost_figures(run))),
     Section("training", lambda _: "Training", lambda run: [trainings_table(run), *training_figures(run)]),

@@ -123,24 +123,31 @@ class Run:
         return "accuracy" if self.request is None else self.request.metric
 
 
-def read_run(path: str | Path) -> Run:
-    """Read a run folder. If a file cannot be read, `troubles` names it, and the other files are read all the same."""
+def read_run(path: str | Path, name: str | None = None) -> Run:
+    """Read a run folder. If a file cannot be read, `troubles` names it, and the other files are read all the same.
+
+    Args:
+        path: the run folder.
+        name: what the run is called; by default the name of the folder.
+    """
     folder = Path(path)
     if not folder.is_dir():
         raise NothingToReport(f"There is no folder {folder}. Give the folder of a run.")
-    return _Reader(folder).run()
+    return _Reader(folder, name or folder.resolve().name).run()
 
 
 class _Reader:
     """Reads the files of one folder and records the problems."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.troubles = path, list[str]()
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+        self.troubles: list[str] = []
 
     def run(self) -> Run:
         graph = self._attempt(GRAPH, self._graph)
         run = Run(
-            self.path.resolve().name,
+            self.name,
             self._attempt(RUN, lambda: self._json(RUN, Request.from_json)),
             graph,
             self._attempt(HISTORY, lambda: self._history(graph)) or History(),

@@ -140,7 +140,8 @@ def channel_table(run: Run) -> Markup:
     rows = []
     kept = kept_counts(graph, run.choice.counts if run.choice else None)
     for group, left in zip(graph.groups, kept, strict=True):
-        unit, state = group.unit_channels, "free" if group.frozen is None else f"frozen: {group.frozen}"
+        unit = group.unit_channels
+        state = graph.state(group) if group.frozen is None else f"frozen: {group.frozen}"
         layers = ", ".join(layers_of(group, graph))
         rows.append((group.name, layers, state, left * unit, group.width * unit, percent(left / group.width)))
     heads = ("group", "layers", "state", "kept", "of", "share")
@@ -199,6 +200,7 @@ def reproduction(run: Run) -> Markup:
         ("Network and data", f"{request.model}, {request.data}"),
         ("Limits", _goal(request)),
         ("Pruning step", _step(request.pruning_step)),
+        ("Scope", _scope(request)),
         ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
         *((f"Training {name}", _settings(recipe)) for name, recipe in _recipes(run)),
         ("Seed", request.seed),
@@ -225,6 +227,12 @@ def _goal(request: Request) -> str:
     allowed = difference(0.0, request.max_drop, request.metric)
     drop = f"as few {cost_words(request.shrink or '')} as a drop of {allowed} allows"
     return f"{drop}; {limits_text(request.limits)}" if request.limits else drop
+
+
+def _scope(request: Request) -> str:
+    """Where the network was pruned, and which groups shared a gene."""
+    ties = [f"{' with '.join(tie)} tied" for tie in request.tie]
+    return "; ".join([request.scope or "all", *ties])
 
 
 def _step(step: Any) -> str:

@@ -59,6 +59,7 @@ class Request(Record):
     calibration_images: int | None = None
     frozen: tuple[str, ...] = ()
     scope: str | None = None
+    tie: tuple[tuple[str, ...], ...] = ()  # the names of the groups of each tie
     max_drop: float | None = None  # the largest allowed drop of the score; within it, the cost `shrink` is minimised
     shrink: str | None = None
     probe_epochs: int | None = None
@@ -67,6 +68,7 @@ class Request(Record):
     latency_table: str | None = None
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
     weights_file: str = ""
+    holdout: Any = None  # a share or a number of examples, held out for the search; None is the default of load_data
     data_source: str = ""  # the data as named on the command line, with its path
     metric_source: str = ""  # package.module:function of the score
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
@@ -153,6 +155,7 @@ class ChosenStructure(Record):
     counts: tuple[int, ...]  # one per free group, in the graph's order
     score: float  # the estimated score, before training
     limits: tuple[LimitResult, ...]
+    unpruned: float | None = None  # the score of the unpruned network on the same held-out data
 
     @cached_property
     def structure(self) -> Structure:
@@ -160,7 +163,9 @@ class ChosenStructure(Record):
         return Structure(self.counts)
 
     def __str__(self) -> str:
-        lines = [*map(str, self.limits), f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"]
+        unpruned = "" if self.unpruned is None else f", unpruned {self.unpruned:.4f}"
+        score = f"estimated score: {self.score:.4f}{unpruned}"
+        lines = [*map(str, self.limits), score, f"kept: {list(self.counts)}"]
         return "\n".join(lines)
 
 
@@ -178,6 +183,7 @@ class Epoch(Record):
     holdout: float | None  # score on held-out data after the epoch, if there are any
     seconds: float  # the time of training, without scoring
     images_per_second: float
+    limit: str = field(default="", compare=False)  # what limited the speed, if the device waited for data
 
 
 # -- trainings/NAME/evaluation.json -----------------------------------------------------------------------------------

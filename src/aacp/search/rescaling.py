@@ -58,10 +58,11 @@ class Rescaling:
         self._forms = forms
         self._top = space.levels - 1
         genes = np.minimum(np.arange(space.levels.max())[:, None], self._top)
-        # The count of each gene and its distance to the next, as floats, for which matrix products are fast.
-        self._counts = space.counts(genes).T.astype(np.float64)
+        # The count of each gene and its distance to the next, as floats, for which matrix products are fast. Of tied
+        # groups only the leading one is listed: the polynomials are in these counts.
+        self._counts = space.leading_counts(genes).T.astype(np.float64)
         self._steps = np.diff(self._counts, axis=1, append=self._counts[:, -1:])
-        # The position of each group's row in these two tables when they are flattened.
+        # The position of each gene's row in these two tables when they are flattened.
         self._offsets = self._counts.shape[1] * np.arange(len(space))
 
     def __call__(self, genes: Genes, generator: np.random.Generator, form: Form = "two-sided") -> Genes:
@@ -106,9 +107,10 @@ class Rescaling:
     def _breaks(self, genes: Genes) -> NDArray[np.bool_]:
         """Which limits are broken: one row per limit, one column per structure."""
         counts = self.space.counts(genes)
+        leading = self.space.leading_counts(genes).astype(np.float64)
         breaks = np.empty((len(self.budget.limits), len(genes)), dtype=bool)
         for row, limit, form in zip(breaks, self.budget.limits, self._forms, strict=True):
-            row[:] = ~limit.holds(form.values(counts.astype(np.float64)) if form else limit.cost(counts))
+            row[:] = ~limit.holds(form.values(leading) if form else limit.cost(counts))
         return breaks
 
     # -- up -----------------------------------------------------------------------------------------------------------

@@ -47,11 +47,11 @@ def largest(shape: Shape, rescaling: Rescaling) -> Genes:
 
 
 def nearest(fractions: Shape, space: SearchSpace) -> Genes:
-    """The genes whose widths are nearest to fractions of the full widths."""
-    full = space.counts(space.levels - 1)
-    above = space.genes(np.minimum(np.ceil(fractions * full), full))
+    """The genes whose widths are nearest to fractions of the full widths, one fraction per gene."""
+    full = space.leading_counts(space.levels - 1)
+    above = space.leading_genes(np.minimum(np.ceil(fractions * full), full))
     below = np.maximum(above - 1, 0)
-    wide, narrow = space.counts(above), space.counts(below)
+    wide, narrow = space.leading_counts(above), space.leading_counts(below)
     return np.where(wide - fractions * full <= fractions * full - narrow, above, below)
 
 

@@ -54,6 +54,8 @@ class DeviceBatches:
         self._rows = torch.arange(images.pixels.shape[2], device=device)
         self._columns = torch.arange(images.pixels.shape[3], device=device)
 
+    has_one_shape = True  # all batches have one shape
+
     def identity(self) -> dict[str, Any]:
         """What distinguishes this data from other data."""
         sample = self.images.pixels[:: max(1, len(self.images) // DIGESTED)]

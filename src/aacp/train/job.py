@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from aacp.data.scores import accuracy
+from aacp.data.splits import Holdout
 from aacp.train.checkpoint import weights_after
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
@@ -41,6 +42,8 @@ class TrainingJob:
         until: the epoch to stop after, with the learning rates of the whole recipe; None for the last.
         train_on_holdout: whether to train on the hold-out too, as a pruned network may be.
         verbose: whether to report progress on stderr.
+        holdout: the part of the training data that is held out, see `load_data`; 0 trains on all of it.
+        cache: the folder of decoded images, see `load_data`.
     """
 
     model: str
@@ -56,6 +59,8 @@ class TrainingJob:
     until: int | None = None
     train_on_holdout: bool = False
     verbose: bool = False
+    holdout: Holdout = None
+    cache: str | None = None
 
     def run(self) -> dict[str, Any]:
         """Train, score on the test set, and return the results by name."""
@@ -72,7 +77,7 @@ class TrainingJob:
 
 def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
     """The part of a job that every process runs."""
-    data = load_data(job.data, seed=job.recipe.seed)
+    data = load_data(job.data, holdout=job.holdout, seed=job.recipe.seed, cache=job.cache)
     model = _network(job.model, job.weights, job.recipe.seed)
     teacher = None if job.teacher is None else _network(job.teacher, job.teacher_weights, job.recipe.seed)
     trained = fit(
@@ -109,4 +114,4 @@ def _network(name: str, weights: str | None, seed: int) -> nn.Module:
 def _test_accuracy(model: nn.Module, test: Any, fabric: Fabric) -> float:
     model.to(fabric.device).eval()
     with fabric.autocast():
-        return accuracy(model, scoring_batches(test, fabric.device))
+        return accuracy(model, scoring_batches(test, fabric.device, keep=False))

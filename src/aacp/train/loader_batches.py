@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from aacp.data.batches import batch_size_of, inputs_of, moved, targets_of
-from aacp.data.devices import usable_cores
-from aacp.errors import AACPError, InvalidData
+from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of
+from aacp.data.memory import worker_count
+from aacp.data.pixels import PixelSource
+from aacp.data.seeding import seed_loader
+from aacp.data.streams import without_worker_traceback
+from aacp.errors import InvalidData
 from aacp.torch_internals import pytree
-from aacp.train.seeding import generator, seed_loader
+from aacp.train.seeding import generator
 
 IGNORED = -100  # the label that torch's losses ignore
-MAX_WORKERS = 8  # processes that load data for one GPU
 
 
 class LoaderBatches:
     """Training batches of a data set, which this class orders and splits, or of a loader, which makes its own batches.
 
-    The order of a data set depends on seed and epoch. A loader shuffles by itself: its generator, if it has one, and
-    torch's global generator are seeded at the start of every epoch.
+    The order of a data set depends on seed and epoch. Images on disk come as bytes and are normalised on the device,
+    and their random crops depend on seed, epoch and position only. A loader shuffles by itself: its generator, if it
+    has one, and torch's global generator are seeded at the start of every epoch.
 
     Args:
         source: the data set or loader.
@@ -59,6 +62,8 @@ class LoaderBatches:
 
     def identity(self) -> dict[str, Any]:
         """What distinguishes this data from other data: of a user's data only type and length are known."""
+        if isinstance(self.source, PixelSource):
+            return self.source.identity()
         return {"type": type(self.source).__name__, "length": len(self.source)}
 
     def expect_classes(self, classes: int) -> None:
@@ -72,30 +77,42 @@ class LoaderBatches:
     def epoch(self, number: int) -> Iterator[tuple[Any, Any]]:
         """The batches of one epoch: this process's share of each."""
         loader = self._loader(number) if self._is_dataset else self._seeded(number)
-        for position, batch in enumerate(_without_worker_traceback(loader)):
+        for position, batch in enumerate(without_worker_traceback(loader)):
             share = batch if self._is_dataset else self._share(batch)
             # A short last batch is normal. A short first batch is a mistake, which training reports.
             if batch_size_of(share) >= self._min_examples or not position:
                 self._check(targets_of(share))
-                here = moved(share, self.device)
-                yield inputs_of(here), targets_of(here)
+                here = moved(share, self.device, in_background=self._is_dataset and self.device.type == "cuda")
+                inputs = inputs_of(here)
+                is_encoded = isinstance(self.source, PixelSource)
+                yield self.source.normalised(inputs) if is_encoded else inputs, targets_of(here)
 
     def _loader(self, epoch: int) -> DataLoader[Any]:
         """A loader whose workers draw from the epoch's seed; new in every epoch, because workers keep their state."""
         order = torch.randperm(len(self.source), generator=generator(self.seed, epoch))
         batches = order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
         low, high = (k * self.batch_size // self.ranks for k in (self.rank, self.rank + 1))
+        is_encoded = isinstance(self.source, PixelSource)
         return DataLoader(
-            self.source,
+            self.source.as_bytes(self.seed, epoch) if is_encoded else self.source,
             batch_sampler=batches[:, low:high].tolist(),
-            num_workers=self._workers(),
+            num_workers=self.workers,
             pin_memory=self.device.type == "cuda",
             generator=generator(self.seed, epoch, self.rank),
         )
 
-    def _workers(self) -> int:
-        """Worker processes for a GPU, which must not wait for data; none for a CPU, which has no cores to spare."""
-        return worker_count(self.ranks) if self.device.type == "cuda" else 0
+    @property
+    def workers(self) -> int:
+        """Worker processes: for images that must be decoded, and for a GPU, which must not wait; those of a loader."""
+        if not self._is_dataset:
+            return int(getattr(self.source, "num_workers", 0))
+        is_slow = isinstance(self.source, PixelSource) or self.device.type == "cuda"
+        return worker_count(len(self.source), self.ranks) if is_slow else 0
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether all batches are known to have one shape."""
+        return isinstance(self.source, PixelSource)
 
     def _seeded(self, epoch: int) -> Any:
         seed_loader(self.source, self.seed, epoch)  # equal in every process, or their shares would overlap
@@ -116,22 +133,6 @@ class LoaderBatches:
     def _check(self, targets: Any) -> None:
         if math.isfinite(self._classes):
             check_targets(targets, self._classes)
-
-
-def _without_worker_traceback(loader: Iterable[Any]) -> Iterator[Any]:
-    """The batches of a loader. torch puts a worker's traceback into the message of its error: remove it from ours."""
-    try:
-        yield from loader
-    except AACPError as error:
-        *before, last = str(error).strip().splitlines()
-        if not before:
-            raise
-        raise type(error)(last.partition(": ")[2]) from None
-
-
-def worker_count(ranks: int = 1) -> int:
-    """How many processes load data for each of `ranks` training processes."""
-    return min(MAX_WORKERS, max(1, usable_cores() // ranks))
 
 
 def check_targets(targets: Any, classes: float) -> None:

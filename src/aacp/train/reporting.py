@@ -76,7 +76,8 @@ def summary_line(epoch: Epoch) -> str:
     """The results of an epoch in one line."""
     accuracy = "" if epoch.accuracy is None else f", training accuracy {epoch.accuracy:.4f}"
     holdout = "" if epoch.holdout is None else f", hold-out {epoch.holdout:.4f}"
-    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} images/s"
+    limit = f"; {epoch.limit}" if epoch.limit else ""
+    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} images/s{limit}"
 
 
 @contextmanager
@@ -118,5 +119,5 @@ def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
 
 def _write(writer: Any, epoch: Epoch) -> None:
     for name, value in epoch.to_json().items():
-        if name != "epoch" and value is not None:
+        if name not in ("epoch", "limit") and value is not None:
             writer.add_scalar(name, value, epoch.epoch)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from aacp.acceleration import accelerated
-from aacp.data.batches import Batches, batch_size_of, call
+from aacp.data.batches import Batches
+from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score
 from aacp.errors import Diverged, InvalidData
 from aacp.modules import evaluating
@@ -22,6 +24,7 @@ from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches, check_targets
 from aacp.train.mixing import mixed
+from aacp.train.pace import Pace
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss, Objective, Teacher, channels_last
@@ -87,13 +90,15 @@ class Session:
         images = 0
         step = 0
         first = number * self.source.steps
+        pace = Pace(self.fabric.device, getattr(self.source, "workers", None))
         seeds = (self.recipe.seed, number, self.fabric.global_rank)
-        with global_seed(self.fabric.device, *seeds), fastest_convolutions(isinstance(self.source, DeviceBatches)):
-            for step, (inputs, targets) in enumerate(self.source.epoch(number)):
+        with global_seed(self.fabric.device, *seeds), fastest_convolutions(self.source.has_one_shape):
+            for step, (inputs, targets) in enumerate(pace.waiting(self.source.epoch(number))):
                 self._check(inputs, targets)
                 if self.recipe.mixing:
                     inputs, targets = mixed(inputs, targets, self._classes, self.recipe.mixing, self.recipe.mixture)
-                unread.append(self.update(inputs, targets, self.recipe.lr_at(first + step, self.source.steps)))
+                with pace.computing():
+                    unread.append(self.update(inputs, targets, self.recipe.lr_at(first + step, self.source.steps)))
                 images += batch_size_of((inputs, targets)) * self.fabric.world_size
                 if len(unread) == READ_EVERY:
                     totals += self._read(unread, number, step)
@@ -102,7 +107,9 @@ class Session:
             totals += self._read(unread, number, step)
         if not images:
             raise InvalidData("The loader gave no batch to train on. Give more data or a smaller batch size.")
-        return self._summary(number, step + 1, totals / (step + 1), images, time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        epoch = self._summary(number, step + 1, totals / (step + 1), images, seconds)
+        return replace(epoch, limit=pace.limit(images / (step + 1)))
 
     def _summary(self, number: int, steps: int, means: Tensor, images: int, seconds: float) -> Epoch:
         loss, accuracy = (float(mean) for mean in means)

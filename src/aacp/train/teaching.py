@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aacp.data.batches import call
+from aacp.data.examples import call
 from aacp.errors import InvalidOption
 from aacp.modules import copy_module
 from aacp.train.recipe import Recipe

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from aacp.data.batches import call
+from aacp.data.examples import call
 from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from aacp.data.images import Images
-from aacp.data.splits import Data, split
+from aacp.data.splits import Data, Holdout, split
 from aacp.errors import InvalidData
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -31,7 +31,7 @@ Reader = Callable[[Path], Rows]
 
 def cifar10(
     path: str | os.PathLike[str],
-    holdout: float = 0.1,
+    holdout: Holdout = None,
     seed: int = 0,
     mean: tuple[float, ...] = MEAN,
     std: tuple[float, ...] = STD,
@@ -40,7 +40,7 @@ def cifar10(
 
     Args:
         path: the folder with the files, or the one that the archive was unpacked in.
-        holdout: the share of the 50,000 training images that is held out for the search.
+        holdout: the part of the 50,000 training images that is held out for the search; see `aacp.load_data`.
         seed: chooses which images are held out.
         mean: subtracted from each channel, of pixels in 0..1.
         std: each channel is divided by it.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
-from aacp.data.splits import UNNAMED, Data
-from aacp.errors import UnknownData
+from aacp.data.splits import UNNAMED, Data, Holdout
+from aacp.errors import InvalidOption, UnknownData
 from aacp.zoo.catalogue import DATA_NAMES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
@@ -13,7 +14,14 @@ from aacp.zoo.folders import image_folder
 from aacp.zoo.imports import function_of
 
 
-def load_data(name: str, *, holdout: float = 0.1, seed: int = 0, on_corrupt: str = "refuse") -> Data:
+def load_data(
+    name: str,
+    *,
+    holdout: Holdout = None,
+    seed: int = 0,
+    on_corrupt: str = "refuse",
+    cache: str | os.PathLike[str] | None = None,
+) -> Data:
     """Data by name, split into training data, hold-out and test data.
 
     To add a data set, write a function without arguments and name it as `package.module:function`. It returns a `Data`,
@@ -21,12 +29,18 @@ def load_data(name: str, *, holdout: float = 0.1, seed: int = 0, on_corrupt: str
 
     Args:
         name: "digits", "cifar10:PATH", "imagefolder:PATH" or "package.module:function".
-        holdout: the share of the training data that is held out for the search.
+        holdout: the part of the training data that is held out for the search: a share below 1, a whole number of
+            examples, or None for a tenth and at most 5,000.
         seed: chooses which examples are held out.
         on_corrupt: what to do with an image file that cannot be read: "refuse" raises an error, "skip" warns and uses
             the next one.
+        cache: a folder for decoded images of "imagefolder:PATH", which later passes and commands read instead.
     """
     source, separator, place = name.partition(":")
+    if cache is not None and source != "imagefolder":
+        raise InvalidOption(
+            f"A cache of decoded images is for imagefolder:PATH, and {name} would ignore it. Leave the cache out."
+        )
     if name == "digits":
         return digits(holdout, seed)
     if not separator or not source or not place:
@@ -34,13 +48,18 @@ def load_data(name: str, *, holdout: float = 0.1, seed: int = 0, on_corrupt: str
     if source == "cifar10":
         return cifar10(place, holdout, seed)
     if source == "imagefolder":
-        return image_folder(place, holdout, seed, on_corrupt)
+        return image_folder(place, holdout, seed, on_corrupt, cache=cache)
     return _from_user(source, place, holdout, seed)
 
 
-def _from_user(source: str, entry: str, holdout: float, seed: int) -> Data:
+def _from_user(source: str, entry: str, holdout: Holdout, seed: int) -> Data:
     name = f"{source}:{entry}"
     found = function_of(source, entry, "the data", UnknownData)()
+    if isinstance(found, Data) and holdout is not None:
+        raise InvalidOption(
+            f"{name} returns data with its own hold-out, and a hold-out of {holdout} would be ignored. Leave it out, "
+            "or return (training, test)."
+        )
     if isinstance(found, Data):
         return replace(found, name=name) if found.name == UNNAMED else found
     if not isinstance(found, (tuple, list)) or len(found) != 2:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from aacp.data.images import Images
-from aacp.data.splits import Data, split
+from aacp.data.splits import Data, Holdout, split
 
 FILE = Path(__file__).with_name("digits.npz")
 TEST = 360  # the last fifth of the images, most of them by writers who do not occur in the rest
@@ -17,8 +17,8 @@ MEAN = (0.3054,)  # the mean of the pixels of the training images
 STD = (0.3753,)  # the standard deviation of the pixels of the training images
 
 
-def digits(holdout: float = 0.1, seed: int = 0) -> Data:
-    """The digits: the last 360 images are test data, and `holdout` of the others is held out for the search."""
+def digits(holdout: Holdout = None, seed: int = 0) -> Data:
+    """The digits: the last 360 images are test data, and a tenth of the others (`holdout`) is held out."""
     with np.load(FILE, allow_pickle=False) as file:
         sixteenths = torch.from_numpy(file["pixels"])
         labels = torch.from_numpy(file["labels"]).long()

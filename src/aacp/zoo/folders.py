@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +13,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from aacp.data.devices import usable_cores
-from aacp.data.splits import Data, split
+from aacp.data.memory import worker_count
+from aacp.data.seeding import derived
+from aacp.data.splits import Data, Holdout, split
 from aacp.errors import CorruptImage, InvalidData, InvalidOption
-from aacp.zoo._torchvision import import_torchvision
+from aacp.zoo.listing import Listing, list_images
+from aacp.zoo.pictures import centred_crop, random_crop
+from aacp.zoo.pixel_cache import PixelCache
 
-ENDINGS = {".jpg", ".jpeg", ".png"}
 TRAINING = ("train",)  # the folder of training images
 TEST = ("val", "validation", "test")  # possible names of the folder of test images
 MEAN = (0.485, 0.456, 0.406)  # the mean of each channel on ImageNet
 STD = (0.229, 0.224, 0.225)  # the standard deviation of each channel on ImageNet
-PREFETCHED = 4  # batches that each worker prepares in advance
-
-Pipeline = Callable[[Any], Tensor]  # from a PIL image to the input of the network
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +33,24 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     If a file cannot be read as an image, an error names it (`on_corrupt="refuse"`); with "skip", a warning names it and
     the next readable image takes its place, which has the same class unless the file was the last one of its class.
+
+    Args:
+        files: the paths of the images.
+        labels: the label of each image.
+        classes: the name of each label.
+        size: height and width of the input of the network.
+        augment: True crops and flips at random, for training; False takes the middle of the image.
+        on_corrupt: "refuse" or "skip".
+        cache: the folder of decoded images, if they are kept on disk; random crops are not.
     """
 
-    files: tuple[Path, ...]
+    files: Listing
     labels: Tensor
     classes: tuple[str, ...]
-    pipeline: Pipeline
+    size: int = 224
+    augment: bool = False
     on_corrupt: str = "refuse"
+    cache: Path | None = None
 
     def __post_init__(self) -> None:
         if self.on_corrupt not in ("refuse", "skip"):
@@ -53,25 +61,57 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         index = range(len(self))[index]  # negative positions and IndexError, as in a list
+        pixels, label = self.decoded(index, int(torch.randint(1 << 62, ())) if self.augment else None)
+        return self.normalised(pixels[None])[0].contiguous(), label
+
+    @property
+    def bytes_per_image(self) -> int:
+        """The bytes of a decoded image."""
+        return 3 * self.size**2
+
+    def decoded(self, index: int, seed: int | None) -> tuple[Tensor, int]:
+        """An image as bytes of shape (size, size, 3) and its label; with a seed, cropped and flipped at random."""
         for step in range(len(self)):
             position = (index + step) % len(self)
+            file = self.files[position]
             try:
-                return self.pipeline(_image(self.files[position])), int(self.labels[position])
+                pixels = centred_crop(file, self.size) if seed is None else random_crop(file, self.size, seed)
+                return pixels, int(self.labels[position])
             except CorruptImage:
                 if self.on_corrupt == "refuse":
                     raise
-                file = self.files[position]
                 warnings.warn(f"{file} cannot be read as an image; the next one takes its place.", stacklevel=2)
         raise InvalidData(f"None of the {len(self)} image files can be read. Check the folder.")
 
+    def as_bytes(self, *seeds: int) -> Dataset[tuple[Tensor, int]]:
+        """The images as bytes, from the cache if there is one; random crops follow from the seeds and the position."""
+        if self.cache is None or self.augment:
+            return DecodedImages(self, seeds)
+        return PixelCache(self.cache).read(self.identity(), DecodedImages(self, ()), self.labels)
+
+    def normalised(self, pixels: Tensor) -> Tensor:
+        """Bytes (n, height, width, 3) as inputs (n, 3, height, width) on the same device."""
+        shift, scale = _shift_and_scale(pixels.device)
+        inputs = torch.addcmul(shift, pixels.float(), scale).permute(0, 3, 1, 2)
+        return inputs if inputs.is_cuda else inputs.contiguous()  # GPUs are faster with the channels last
+
+    def identity(self) -> dict[str, Any]:
+        """What distinguishes these images from others, without decoding them."""
+        crop = "random" if self.augment else "centre"
+        return {"files": self.files.digest(), "images": len(self), "size": self.size, "crop": crop}
+
+    def unaugmented(self) -> ImageFolder:
+        """The same images, cropped as for evaluation."""
+        return replace(self, augment=False)
+
     def subset(self, index: Tensor) -> ImageFolder:
         """The images at the given positions, in that order."""
-        files = tuple(self.files[position] for position in index.tolist())
-        return replace(self, files=files, labels=self.labels[index])
+        return replace(self, files=self.files.subset(index.numpy()), labels=self.labels[index])
 
     def joined(self, others: ImageFolder) -> ImageFolder:
         """These images followed by others, all cropped and normalised like these."""
-        return replace(self, files=self.files + others.files, labels=torch.cat([self.labels, others.labels]))
+        labels = torch.cat([self.labels, others.labels])
+        return replace(self, files=self.files.joined(others.files), labels=labels)
 
     def loader(
         self, batch_size: int, *, shuffle: bool = False, workers: int | None = None, seed: int = 0
@@ -84,7 +124,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             workers: the number of worker processes, by default one per core.
             seed: the seed of the order and of each worker's random crops.
         """
-        count = usable_cores() if workers is None else workers
+        count = worker_count(len(self)) if workers is None else workers
         return DataLoader(
             self,
             batch_size,
@@ -92,30 +132,50 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             num_workers=count,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator().manual_seed(seed),
-            prefetch_factor=PREFETCHED if count else None,
             persistent_workers=count > 0,
         )
 
 
+@dataclass(frozen=True, eq=False)
+class DecodedImages(Dataset[tuple[Tensor, int]]):
+    """The images of a folder as bytes of shape (size, size, 3), with their labels.
+
+    Random crops follow from `seeds` and the position of the image: they do not depend on the number of processes.
+    """
+
+    folder: ImageFolder
+    seeds: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.folder)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.folder.decoded(index, derived(*self.seeds, index) if self.folder.augment else None)
+
+
 def image_folder(
     path: str | os.PathLike[str],
-    holdout: float = 0.1,
+    holdout: Holdout = None,
     seed: int = 0,
     on_corrupt: str = "refuse",
     size: int = 224,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Data:
     """Data from a folder that contains `train` and `val` (or `test`). The hold-out is cropped as for evaluation.
 
     Args:
         path: the folder.
-        holdout: the share of the training images that is held out for the search.
+        holdout: the part of the training images that is held out for the search: a share, a number, or None for a tenth
+            and at most 5,000.
         seed: chooses which images are held out.
         on_corrupt: "refuse" or "skip" files that cannot be read, see ImageFolder.
         size: height and width of the input of the network.
+        cache: a folder for decoded images, which later passes and commands read instead of the files.
     """
     root = Path(path)
-    training = _read(_part(root, TRAINING), training_pipeline(size), on_corrupt)
-    test = _read(_part(root, TEST), evaluation_pipeline(size), on_corrupt)
+    place = None if cache is None else Path(cache)
+    training = _read(_part(root, TRAINING), size, on_corrupt, place)
+    test = _read(_part(root, TEST), size, on_corrupt, place)
     if training.classes != test.classes:
         unmatched = ", ".join(sorted(set(training.classes) ^ set(test.classes)))
         raise InvalidData(
@@ -123,41 +183,15 @@ def image_folder(
             "Give both the same class folders."
         )
     rest, held = split(training.labels, holdout, seed)
-    held_out = replace(training.subset(held), pipeline=test.pipeline)
-    return Data(training.subset(rest), held_out, test, f"imagefolder:{root}", training.classes)
+    train = replace(training.subset(rest), augment=True)
+    return Data(train, training.subset(held), test, f"imagefolder:{root}", training.classes)
 
 
-def training_pipeline(size: int = 224) -> Pipeline:
-    """Transforms for training: a random crop resized to `size`, a horizontal flip with probability 1/2, normalised."""
-    v2 = _transforms()
-    return v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), *_normalised(v2)])  # type: ignore[no-any-return]
-
-
-def evaluation_pipeline(size: int = 224) -> Pipeline:
-    """Transforms for evaluation: shorter side resized to `size` x 8 / 7 (256 for 224), centre crop, normalised."""
-    v2 = _transforms()
-    return v2.Compose([v2.Resize(round(size * 8 / 7)), v2.CenterCrop(size), *_normalised(v2)])  # type: ignore[no-any-return]
-
-
-def _transforms() -> Any:
-    import_torchvision(InvalidData)
-    return importlib.import_module("torchvision.transforms.v2")
-
-
-def _normalised(v2: Any) -> list[Any]:
-    return [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-
-
-def _image(file: Path) -> Any:
-    from PIL import Image
-
-    try:
-        with Image.open(file) as image:
-            return image.convert("RGB")
-    except Exception as error:  # the decoder of each format raises its own exceptions
-        raise CorruptImage(
-            f"{file} cannot be read as an image ({error}). Replace or delete it, or choose on_corrupt='skip'."
-        ) from error
+@functools.cache  # a copy to a GPU would wait for all work that is queued there
+def _shift_and_scale(device: torch.device) -> tuple[Tensor, Tensor]:
+    """What normalisation adds to each channel, and what it multiplies bytes by before that."""
+    std = torch.tensor(STD)
+    return (-torch.tensor(MEAN) / std).to(device), (1 / (255 * std)).to(device)
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path:
@@ -170,18 +204,7 @@ def _part(root: Path, names: tuple[str, ...]) -> Path:
     )
 
 
-def _read(folder: Path, pipeline: Pipeline, on_corrupt: str) -> ImageFolder:
-    """All image files below a folder, sorted by class and name, without opening them."""
-    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    files = [_images_below(folder / name) for name in classes]
-    empty = [name for name, found in zip(classes, files, strict=True) if not found]
-    if empty or not classes:
-        reason = f"the class folder {empty[0]} contains no JPEG or PNG file" if empty else "there are no class folders"
-        raise InvalidData(f"{folder} is not a folder of images: {reason}. Put each class into its own folder.")
-    labels = [label for label, found in enumerate(files) for _ in found]
-    return ImageFolder(tuple(chain(*files)), torch.tensor(labels), tuple(classes), pipeline, on_corrupt)
-
-
-def _images_below(folder: Path) -> list[Path]:
-    found = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
-    return sorted(file for file in found if file.suffix.lower() in ENDINGS and not file.name.startswith("."))
+def _read(folder: Path, size: int, on_corrupt: str, cache: Path | None) -> ImageFolder:
+    """All images below a folder, cropped as for evaluation."""
+    files, labels, classes = list_images(folder)
+    return ImageFolder(files, torch.from_numpy(labels), classes, size, False, on_corrupt, cache)

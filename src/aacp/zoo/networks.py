@@ -1,4 +1,4 @@
-"""Networks for small images: the CIFAR-10 forms of VGG16 and ResNet the paper prunes, and a ResNet for the digits.
+"""Networks for small images: VGG16, ResNet and MobileNetV2 for CIFAR-10, and a ResNet for the digits.
 
 The weights of the ResNets are named as in the public CIFAR-10 checkpoints (`conv1`, `layer1.0.bn2`, `linear`).
 """
@@ -16,6 +16,16 @@ from aacp.errors import InvalidOption
 CIFAR = (3, 32, 32)
 DIGITS = (1, 8, 8)
 VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))  # widths between poolings
+# Sandler et al. 2018, Table 2: expansion, output width, blocks, stride. The second stage keeps the size of the image.
+MOBILENET_V2 = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 1),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 
 class VGG(nn.Module):
@@ -97,6 +107,48 @@ class PaddedShortcut(nn.Module):
         return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
 
 
+class MobileNetV2(nn.Module):
+    """A stem, stages of inverted residual blocks, a wide 1x1 convolution and a linear head."""
+
+    def __init__(self, stages: Sequence[tuple[int, int, int, int]] = MOBILENET_V2, classes: int = 10) -> None:
+        super().__init__()
+        stem = 32
+        head = 1280
+        channels = stem
+        blocks: list[nn.Module] = []
+        for expansion, width, repeats, stride in stages:
+            for position in range(repeats):
+                blocks.append(InvertedResidual(channels, width, expansion, 1 if position else stride))
+                channels = width
+        self.stem = _normalised(CIFAR[0], stem, 3)
+        self.blocks = nn.Sequential(*blocks)
+        self.head = _normalised(channels, head, 1)
+        self.linear = nn.Linear(head, classes)
+        self.default_cfg = {"input_size": CIFAR}
+        _initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.head(self.blocks(self.stem(x))).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+class InvertedResidual(nn.Module):
+    """A 1x1 convolution that widens, a depthwise 3x3 convolution and a linear 1x1 convolution that narrows.
+
+    The input is added where size and width stay the same.
+    """
+
+    def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
+        super().__init__()
+        inner = inputs * expansion
+        widen = [_normalised(inputs, inner, 1)] if expansion > 1 else []
+        narrow = nn.Sequential(nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.layers = nn.Sequential(*widen, _normalised(inner, inner, 3, stride, groups=inner), narrow)
+        self.has_shortcut = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x) if self.has_shortcut else self.layers(x)  # type: ignore[no-any-return]
+
+
 def vgg16(classes: int = 10) -> VGG:
     """VGG16 for 32x32 images: 13 convolutions and one linear layer, 313 M MACs and 14.7 M parameters."""
     return VGG(VGG16, classes)
@@ -117,6 +169,7 @@ def digits_resnet(classes: int = 10) -> ResNet:
 # The built-in networks by the names that `build_model` and the command line accept.
 NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
     "vgg16": vgg16,
+    "mobilenet_v2": MobileNetV2,
     "resnet20": partial(resnet, 20),
     "resnet56": partial(resnet, 56),
     "resnet110": partial(resnet, 110),
@@ -143,6 +196,11 @@ def _shortcut(inputs: int, outputs: int, stride: int, projection: bool) -> nn.Mo
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+def _normalised(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    convolution = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True))
 
 
 def _initialise(network: nn.Module) -> None:

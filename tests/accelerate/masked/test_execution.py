@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.accelerate.masked.execution import Masked
-from aacp.data.batches import Batches, call
+from aacp.data.batches import Batches
+from aacp.data.examples import call
 from aacp.estimate.execution import Sliced
 from aacp.graph.unverified import trace_unverified
 from graph.micro_networks import MICRO, Block, Micro, _stir, conv, unit

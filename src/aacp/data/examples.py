@@ -1,0 +1,128 @@
+"""Batches of examples as values: their inputs, targets, size and bytes, and how they are split and joined.
+
+A batch is (inputs, targets) or inputs alone, as the loader gives it. Inputs are one tensor, a tuple of tensors, or a
+dictionary by argument name, as for `trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.errors import InvalidData
+from aacp.torch_internals import pytree
+
+
+def inputs_of(batch: Any) -> Any:
+    """The inputs of a batch: the first of a pair, or the whole batch; several inputs are a tuple."""
+    inputs = batch[0] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch
+    return tuple(inputs) if isinstance(inputs, list) else inputs  # torch's loaders turn tuples into lists
+
+
+def targets_of(batch: Any) -> Any:
+    """The targets of a batch, or None if it has none."""
+    return batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """The outputs of the network for inputs: a tensor, a tuple of several, or a dictionary by argument name."""
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+
+
+def batch_size_of(batch: Any) -> int:
+    """The number of examples of a batch."""
+    tensors = tensors_in(inputs_of(batch))
+    if not tensors or not tensors[0].dim():
+        raise InvalidData(
+            f"A batch is a {type(batch).__name__} without a tensor of inputs. "
+            "Give batches of (inputs, targets), or of inputs alone."
+        )
+    return len(tensors[0])
+
+
+def bytes_of(value: Any) -> int:
+    """The memory of all tensors in a batch, in an example or in a list of them."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """All tensors of a batch or of inputs."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def moved(batch: Any, device: torch.device, in_background: bool = False) -> Any:
+    """A batch with its tensors on a device.
+
+    Args:
+        batch: the batch.
+        device: where its tensors are needed.
+        in_background: True lets a copy to a GPU wait for its turn there while the processor continues. The batch must
+            not be written to afterwards, as a user's loader might, nor be copied to the host, where it may be read
+            before it has arrived.
+    """
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=in_background), batch)
+
+
+def narrowed(batch: Any, start: int, length: int, count: int) -> Any:
+    """The `length` examples from position `start` of a batch of `count`."""
+
+    def part(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[start : start + length] if tensor.dim() and len(tensor) == count else tensor
+
+    return pytree.tree_map_only(torch.Tensor, part, batch)
+
+
+def split_evenly(batches: list[Any], batch_size: int) -> list[Any]:
+    """The same examples in batches of one size, of which the last may be smaller; unchanged if shapes differ."""
+    if len({_signature(batch) for batch in batches}) != 1 or _signature(batches[0]) is None:
+        return batches
+    total = sum(map(batch_size_of, batches))
+    sizes = [min(batch_size, total - start) for start in range(0, total, batch_size)]
+    return batches if [batch_size_of(batch) for batch in batches] == sizes else _cut(batches, batch_size)
+
+
+def rebatched(batches: Iterable[Any], batch_size: int) -> Iterator[Any]:
+    """The same examples in batches of one size, read one after another; where shapes change, a smaller batch ends."""
+    held: list[Any] = []  # batches of one shape whose examples do not fill a batch yet
+    for batch in batches:
+        if held and (_signature(batch) is None or _signature(batch) != _signature(held[0])):
+            yield from _cut(held, batch_size)
+            held = []
+        if _signature(batch) is None:
+            yield batch
+            continue
+        held.append(batch)
+        if sum(map(batch_size_of, held)) >= batch_size:
+            *whole, last = _cut(held, batch_size)
+            yield from whole
+            held = [last]
+            if batch_size_of(last) == batch_size:
+                yield held.pop()
+    if held:
+        yield from _cut(held, batch_size)
+
+
+def _cut(batches: list[Any], batch_size: int) -> list[Any]:
+    """Batches of one signature, joined and cut anew; nothing is copied where each of them can be cut by itself."""
+    *whole_ones, _ = batches
+    if whole_ones and not any(batch_size_of(batch) % batch_size for batch in whole_ones):
+        return [part for batch in batches for part in _cut([batch], batch_size)]
+    leaves = [pytree.tree_flatten(batch) for batch in batches]
+    columns = list(zip(*(leaf for leaf, _ in leaves), strict=True))
+    whole = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
+    chunks = zip(*(torch.split(tensor, batch_size) for tensor in whole), strict=True)
+    return [pytree.tree_unflatten(chunk, leaves[0][1]) for chunk in chunks]
+
+
+def _signature(batch: Any) -> tuple[Any, ...] | None:
+    """What two batches must have in common to be joined; None if a batch contains anything but tensors of examples."""
+    leaves, spec = pytree.tree_flatten(batch)
+    count = batch_size_of(batch)
+    if not all(isinstance(leaf, torch.Tensor) and leaf.dim() and len(leaf) == count for leaf in leaves):
+        return None
+    return (str(spec), *((tuple(leaf.shape[1:]), leaf.dtype) for leaf in leaves))

@@ -1,0 +1,34 @@
+"""Memory: how much of it is free, how much of it data may take, and how many processes prepare data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from aacp.data.devices import usable_cores
+
+MAX_KEPT = 16 << 30  # bytes of data that one Batches keeps in the host's memory at most
+KEPT_SHARE = 0.25  # share of the free memory, of the host or of a device, that one Batches takes at most
+MAX_PREPARED = 512 << 20  # bytes of inputs that are normalised once and kept; more is kept as bytes
+IMAGES_PER_WORKER = 64  # fewer images than this are prepared sooner than a worker process starts
+
+
+def free_memory(device: torch.device | str = "cpu") -> int:
+    """The free memory of a device in bytes; MAX_KEPT if it is not known."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    available = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
+    return available[0] if available else MAX_KEPT
+
+
+def room_for_data(device: torch.device | str) -> int:
+    """The bytes of data that may be kept on a device; in the host's memory, MAX_KEPT is a further bound."""
+    share = int(KEPT_SHARE * free_memory(device))
+    return min(MAX_KEPT, share) if torch.device(device).type == "cpu" else share
+
+
+def worker_count(images: int, ranks: int = 1) -> int:
+    """How many processes prepare `images` for each of `ranks` processes that compute: one per core, fewer for few."""
+    return min(max(1, usable_cores() // ranks), images // IMAGES_PER_WORKER)

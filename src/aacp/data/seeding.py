@@ -1,0 +1,53 @@
+"""Seeds for data that a user's loader or data set draws at random, so that every pass over it is the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+
+def derived(*numbers: int) -> int:
+    """One seed from several numbers, such as (seed, epoch, rank)."""
+    text = ",".join(map(str, numbers))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def seed_loader(loader: Any, *numbers: int) -> None:
+    """Seed the generators that a loader may use: torch's global one, its own, and its sampler's."""
+    seed = derived(*numbers)
+    torch.manual_seed(seed)
+    _seed_own_generators(loader, seed)
+
+
+def _seed_own_generators(loader: Any, seed: int) -> None:
+    sampler = getattr(loader, "sampler", None)
+    for owner in (loader, sampler):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(seed)
+
+
+def seeded_pass(loader: Iterable[Any]) -> Iterator[Any]:
+    """One pass over a loader that shuffles and augments alike in every pass.
+
+    The loader draws from a state of torch's global generator that is its own, so that neither the code between two
+    batches nor the loader changes the random numbers of the other.
+    """
+    outside = torch.get_rng_state()
+    torch.default_generator.manual_seed(derived(0))  # of the CPU alone: a network may draw on the GPU in between
+    _seed_own_generators(loader, derived(0))
+    batches = iter(loader)
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        finally:
+            inside = torch.get_rng_state()
+            torch.set_rng_state(outside)
+        yield batch
+        outside = torch.get_rng_state()
+        torch.set_rng_state(inside)

@@ -1,0 +1,189 @@
+"""Stream: batches that are read anew in every pass, as they are before they reach the device of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from aacp.data.examples import batch_size_of, bytes_of, narrowed, rebatched, tensors_in
+from aacp.data.images import Images
+from aacp.data.memory import MAX_PREPARED, worker_count
+from aacp.data.pixels import PixelSource
+from aacp.data.seeding import seeded_pass
+from aacp.errors import AACPError, InvalidData
+
+Prepare = Callable[[Any], Any]  # from a batch on the device to the batch that the network reads
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A source of batches.
+
+    Args:
+        source: a loader, a data set, tensors (inputs, targets), or inputs alone.
+        batch_size: examples per batch.
+        limit: the number of examples after which a pass ends; None reads all.
+        device: where the network will read the batches.
+    """
+
+    source: Any
+    batch_size: int
+    limit: int | None
+    device: torch.device
+    # The batches and examples of a whole pass, once there was one.
+    _counts: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        is_data = isinstance(self.source, (torch.Tensor, Iterable)) or _has_length(self.source)
+        if not is_data or isinstance(self.source, (str, bytes)):
+            raise InvalidData(
+                f"A {type(self.source).__name__} is not data. Give a loader, a data set, or tensors (inputs, targets)."
+            )
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the source can be read again; an iterator, such as a generator, is empty afterwards."""
+        return not isinstance(self.source, Iterator)
+
+    @property
+    def prepare(self) -> Prepare | None:
+        """What makes inputs of the bytes of a batch on the device; None if the batches are inputs already."""
+        source = self.source
+        if not isinstance(source, (Images, PixelSource)):
+            return None
+        return lambda batch: (source.normalised(batch[0]), batch[1])
+
+    @property
+    def examples(self) -> int | None:
+        """The number of examples of a pass, if it is known without reading them."""
+        whole = None
+        if _are_tensors(self.source):
+            whole = len(tensors_in(self.source)[0])
+        elif self._is_dataset:
+            whole = len(self.source)
+        return whole if whole is None or self.limit is None else min(whole, self.limit)
+
+    @property
+    def expected_bytes(self) -> int | None:
+        """The bytes of all batches, computed from the first example; None if it is not known how many there are."""
+        if not self.examples or isinstance(self.source, IterableDataset):
+            return None
+        if isinstance(self.source, PixelSource):
+            return self.examples * self.source.bytes_per_image
+        first = narrowed(self.source, 0, 1, self.examples) if _are_tensors(self.source) else self.source[0]
+        return self.examples * bytes_of(first)
+
+    def bytes_like(self, batch: Any) -> int | None:
+        """The bytes of all batches if all are like this one; None if the source has no length."""
+        if not _has_length(self.source):
+            return None
+        size = batch_size_of(batch)
+        examples = len(self.source) if self._is_dataset else len(self.source) * size
+        if self.limit is not None:
+            examples = min(examples, self.limit)
+        return examples * bytes_of(batch) // max(1, size)
+
+    def of_size(self, batch_size: int, limit: int | None = None) -> Stream:
+        """The same examples in batches of another size, or only the first `limit` of them."""
+        limits = [number for number in (self.limit, limit) if number is not None]
+        return replace(self, batch_size=batch_size, limit=min(limits) if limits else None)
+
+    def counts(self) -> tuple[int, int]:
+        """The number of batches and of examples; reads all of them if it is not known otherwise."""
+        if self.examples is not None:
+            return -(-self.examples // self.batch_size), self.examples
+        if not self._counts:
+            for _ in self:
+                pass
+        return self._counts[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """One pass, with as many examples in each batch as requested."""
+        batches = 0
+        examples = 0
+        for batch in rebatched(self.read(), self.batch_size):
+            batches += 1
+            examples += batch_size_of(batch)
+            yield batch
+        if not self._counts:
+            self._counts.append((batches, examples))
+
+    def read(self) -> Iterator[Any]:
+        """One pass in the batches of the source: a loader makes its own."""
+        is_empty = True
+        for batch in limited(self._pieces(), self.limit):
+            is_empty = is_empty and not batch_size_of(batch)
+            yield batch
+        if is_empty:
+            raise InvalidData("The loader or data set is empty. Give at least one batch.")
+
+    @property
+    def _is_dataset(self) -> bool:
+        return isinstance(self.source, Dataset) and _has_length(self.source)
+
+    def _pieces(self) -> Iterator[Any]:
+        source = self.source
+        if isinstance(source, Images):
+            columns = (torch.split(tensor, self.batch_size) for tensor in (source.pixels, source.labels))
+            yield from zip(*columns, strict=True)
+        elif _are_tensors(source):
+            yield source
+        else:
+            yield from without_worker_traceback(seeded_pass(self._loader() if self._is_dataset else source))
+
+    def _loader(self) -> DataLoader[Any]:
+        """A loader of a data set, with worker processes where the images must be decoded or are too many to keep."""
+        size = self.batch_size if self.limit is None else min(self.batch_size, self.limit)
+        examples = self.examples or 0
+        is_encoded = isinstance(self.source, PixelSource)
+        is_slow = is_encoded or (self.device.type == "cuda" and (self.expected_bytes or 0) > MAX_PREPARED)
+        return DataLoader(
+            self.source.as_bytes() if is_encoded else self.source,
+            size,
+            num_workers=worker_count(examples) if is_slow else 0,
+            pin_memory=self.device.type == "cuda" and is_slow,
+            generator=torch.Generator().manual_seed(0),
+        )
+
+
+def limited(batches: Iterable[Any], examples: int | None) -> Iterator[Any]:
+    """The first `examples` of batches, all of them if None; no batch is read in vain."""
+    left = examples
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        count = batch_size_of(batch)
+        yield narrowed(batch, 0, left, count) if count > left else batch
+        left -= min(count, left)
+        if not left:
+            return
+
+
+def without_worker_traceback(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a loader. torch puts a worker's traceback into the message of its error: remove it from ours."""
+    try:
+        yield from loader
+    except AACPError as error:
+        *before, last = str(error).strip().splitlines()
+        if not before:
+            raise
+        raise type(error)(last.partition(": ")[2]) from None
+
+
+def _are_tensors(source: Any) -> bool:
+    """Whether the source is one batch of everything: inputs, or (inputs, targets)."""
+    if isinstance(source, tuple):
+        return len(source) == 2 and all(tensors_in(part) for part in source)
+    return isinstance(source, torch.Tensor)
+
+
+def _has_length(source: Any) -> bool:
+    try:
+        return isinstance(source, Sized) and len(source) >= 0
+    except TypeError:  # a loader of an iterable data set has __len__ and raises
+        return False
