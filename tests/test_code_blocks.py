@@ -49,7 +49,7 @@ def blocks(page: Path) -> Iterator[types.CodeType]:
 
 def small(plan: aacp.Plan) -> aacp.Plan:
     """The plan with a short search, a short training and without ONNX files."""
-    evaluations = min(plan.evaluations, SMALL.evaluations)
+    evaluations = min(plan.search_length, SMALL.search_length)
     images = min(plan.calibration_images, SMALL.calibration_images)
     probe_epochs = min(plan.probe_epochs, 1)
     recipe = plan.recipe and SMALL.recipe

@@ -78,11 +78,14 @@ from aacp.latency.timing import time_interleaved as time_interleaved
 from aacp.pipeline.plan import Plan as Plan
 from aacp.pipeline.pruned import Pruned as Pruned
 from aacp.pipeline.pruning import prune as prune
+from aacp.pipeline.repeat import repeat as repeat
 from aacp.pipeline.sweep import Sweep as Sweep
 from aacp.pipeline.sweep import sweep as sweep
 from aacp.report.page import write_report as write_report
 from aacp.report.registry import register_section as register_section
 from aacp.runs.folder import RunFolder as RunFolder
+from aacp.runs.repeats import Repetition as Repetition
+from aacp.runs.repeats import Spread as Spread
 from aacp.search.evolution import EvolutionSettings as EvolutionSettings
 from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution as GuidedEvolution

@@ -29,6 +29,7 @@ from aacp.commands.options import (
 )
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
+from aacp.commands.repeat import repeat
 from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
@@ -207,7 +208,7 @@ def export(
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
-for command in (prune, search, sweep, measure, finetune, scratch, evaluate, bench):
+for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytree = _pytree  # functions for nested tuples, lists and dictionaries of tensors
 
@@ -154,3 +155,26 @@ def is_lost_connection(error: BaseException) -> bool:
     """Whether an error reports that a rank of a process group cannot be reached."""
     signs = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset")
     return any(sign in str(error) for sign in signs)
+
+
+# -- watching operators -----------------------------------------------------------------------------------------------
+
+
+class RecordedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While the context lasts, calls a function for every operator that writes to a tensor.
+
+    Args:
+        on_write: called after the operator, with its name ("normal_"), the tensor, and its numbers, such as mean and
+            standard deviation.
+    """
+
+    def __init__(self, on_write: Callable[[str, torch.Tensor, list[float]], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.on_write = on_write
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if is_mutable(func) and args and isinstance(args[0], torch.Tensor):
+            numbers = [float(value) for value in args[1:] if isinstance(value, (int, float))]
+            self.on_write(operator_name(func).rpartition("::")[2], args[0], numbers)
+        return result

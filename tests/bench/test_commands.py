@@ -21,7 +21,15 @@ def invoked(*arguments: str) -> str:
 @pytest.mark.slow
 def test_fig3_prints_every_reading_and_draws_the_curve(tmp_path: Path) -> None:
     output = invoked("fig3", "--seeds", "1", "--iterations", "20", "--out", str(tmp_path))
-    for part in ("IDE, fig3 preset", "IDE as printed", "ABC as ABCPruner", "ABC, classical", "numpy", "seeds: 0 to 0"):
+    for part in (
+        "IDE as released (N 50)",
+        "IDE, fig3 preset",
+        "IDE as printed",
+        "ABC as ABCPruner",
+        "ABC, classical",
+        "numpy",
+        "seeds: 0 to 0",
+    ):
         assert part in output
     page = (tmp_path / "fig3.html").read_text()
     assert "not what its authors ran" in page
@@ -44,7 +52,9 @@ def test_curves_never_rise_and_count_iterations_not_generations() -> None:
 @pytest.mark.slow
 def test_search_compares_at_equal_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "NETWORKS", ("resnet20",))
-    comparison = compare.measure("random", seeds=2, methods=("default", "paper", "uniform"), marks=(10, 20))
+    comparison = compare.measure(
+        "random", seeds=2, methods=("default", "paper", "uniform"), marks=(10, 20), own_lengths={"paper": 30}
+    )
     assert {method: len(rows) for method, rows in comparison.regrets.items()} == {
         "default": 2,
         "paper": 2,
@@ -53,7 +63,13 @@ def test_search_compares_at_equal_evaluations(tmp_path: Path, monkeypatch: pytes
     assert min(min(row) for rows in comparison.regrets.values() for row in rows) >= 0
     assert comparison.regrets["uniform"][0][0] == comparison.regrets["uniform"][0][1]
     text = compare.table(comparison, (10, 20))
-    assert f"{comparison.mean('paper')[1]:.2f} ± {comparison.spread('paper')[1]:.2f}" in text
+    assert f"{comparison.mean('paper')[2]:.2f} ± {comparison.spread('paper')[2]:.2f} |" in text
+    assert "| after 30 evaluations |" in text
+    assert next(line for line in text.splitlines() if line.startswith("| uniform")).endswith("| - |")
+
+
+def test_the_authors_methods_are_also_compared_at_their_own_length() -> None:
+    assert compare.OWN_LENGTHS == {"released": 2000, "paper": 2000, "de": 2000}
 
 
 def test_slack_shows_what_each_form_of_algorithm_1_leaves() -> None:

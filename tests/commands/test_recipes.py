@@ -7,7 +7,7 @@ import pytest
 from aacp.commands.recipes import recipe_of
 from aacp.train.recipe import BASE, CIFAR10_FINETUNE, DIGITS, DIGITS_FINETUNE, FINETUNE, FINETUNE_MIXED, Recipe
 
-DEFAULTS = {"recipe": None, "epochs": None, "lr": None, "batch_size": None}
+DEFAULTS = {"recipe": None, "epochs": None, "lr": None, "batch_size": None, "scratch": False, "teacher": None}
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,16 @@ DEFAULTS = {"recipe": None, "epochs": None, "lr": None, "batch_size": None}
     ],
 )
 def test_the_recipe_goes_with_the_data(data: str, from_scratch: bool, loss: str | None, expected: Recipe) -> None:
-    assert recipe_of(DEFAULTS, data, from_scratch, 0, loss) == expected
+    task = {"data": data, "loss": loss}
+    assert recipe_of({**DEFAULTS, "scratch": from_scratch}, task, 0) == expected
 
 
 def test_a_named_recipe_is_taken_and_changed_by_the_options() -> None:
     named = {"recipe": "cifar10-finetune", "epochs": 16, "lr": 0.02, "batch_size": 32}
-    found = recipe_of(named, "digits", False, 7)
+    task = {"data": "digits", "loss": None}
+    found = recipe_of({**DEFAULTS, **named}, task, 7)
     assert (found.epochs, found.milestones) == (16, (8, 12))
     assert (found.lr, found.batch_size, found.seed) == (0.02, 32, 7)
     assert found.weight_decay == CIFAR10_FINETUNE.weight_decay
+    assert found.distillation == 0.0
+    assert recipe_of({**DEFAULTS, **named, "teacher": "resnet56"}, task, 7).distillation == FINETUNE.distillation

@@ -47,7 +47,16 @@ class Recorder:
 
     def stage(self) -> str:
         """The stage that the run is in."""
-        return next((name for name, file in STAGES.items() if not (self.folder / file).exists()), LAST)
+        return next((name for name, file in STAGES.items() if not self._holds(file)), LAST)
+
+    def _holds(self, file: str) -> bool:
+        return (self.folder / file).exists() or any(self.folder.glob(f"trainings/*/{file}"))
+
+    @property
+    def training(self) -> Path:
+        """The folder of the only training."""
+        (found,) = (self.folder / "trainings").iterdir()
+        return found
 
     # -- what a run is given ------------------------------------------------------------------------------------------
 

@@ -101,7 +101,9 @@ CHECKS = {
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
     "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
     "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "weight_bytes"}),
-    "probe_epochs": Check((*MAX_DROP, "--probe-epochs", "3"), {**DROPPED, "probe_epochs": 3}),
+    "probe_epochs": Check(
+        (*MAX_DROP, "--probe-epochs", "3"), {**DROPPED, "probe_epochs": 3, "probe_recipe": Another()}
+    ),
     "known_from": Check(("--from", "runs/a", "--from", "runs/b"), {"known_from": ["runs/a", "runs/b"]}),
     # -- where it will run
     "runtime": Check(("--runtime", "torch"), {"deployment.runtime": "torch"}),
@@ -118,8 +120,24 @@ CHECKS = {
     "lr": Check(("--lr", "0.007"), {"recipe.lr": 0.007}),
     "batch_size": Check(("--batch-size", "24"), {"recipe.batch_size": 24}),
     "train_on_holdout": Check(("--train-on-holdout",), {"train_on_holdout": True}),
-    "scratch": Check(("--scratch",), {"from_scratch": True, "recipe.lr": 0.1, "recipe.distillation": 0.0}),
-    "no_training": Check(("--no-training",), {"recipe": None}),
+    "scratch": Check(
+        ("--scratch",),
+        {
+            "from_scratch": True,
+            "init": "network",
+            "training": "scratch",
+            "recipe.lr": 0.1,
+            "recipe.distillation": 0.0,
+        },
+    ),
+    "init": Check(
+        ("--scratch", "--init", "he"),
+        {"from_scratch": True, "init": "he", "training": "scratch", "recipe.lr": 0.1, "recipe.distillation": 0.0},
+    ),
+    "training": Check(("--as", "mine"), {"training": "mine"}),
+    "teacher": Check(("--teacher", "glue.subjects:tiny", "--teacher-weights", "FILE"), {"teacher": Another()}),
+    "teacher_weights": Check(("--teacher", "glue.subjects:tiny", "--teacher-weights", "FILE"), {"teacher": Another()}),
+    "no_training": Check(("--no-training",), {"recipe": None, "training": "untrained"}),
     "no_export": Check(("--no-export",), {"export": False}),
 }
 
@@ -137,26 +155,33 @@ def invoke(*arguments: str | Path) -> click.testing.Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def requested(folder: Path, *arguments: str | Path, anew: bool = False) -> dict[str, Any]:
-    """What a command writes down, stopped then; `anew`, if the folder holds the request of an earlier command."""
-    earlier = {path: path.stat().st_mtime_ns for path in folder.rglob("run.json")} if anew else {}
+def requested(folder: Path, *arguments: str | Path) -> dict[str, Any]:
+    """What a command writes down, of the search and of the training, stopped then."""
+    last = "training.json" if arguments[0] in ("prune", "finetune", "scratch") or "--train" in arguments else "run.json"
 
     def is_written() -> bool:
-        return any(path.stat().st_mtime_ns != earlier.get(path) for path in folder.rglob("run.json"))
+        return any(folder.rglob(last)) and any(folder.rglob("run.json"))
 
     Stopping.is_due = staticmethod(is_written)
     result = invoke(*arguments)
     assert result.exit_code == INTERRUPTED, result.output
     (file,) = [path for path in folder.rglob("run.json") if path.parent.name != "training"]
-    return settings(json.loads(file.read_text()))
+    search = settings(json.loads(file.read_text()))
+    trained = list(folder.rglob("training.json"))
+    if not trained:
+        return search
+    (file,) = trained
+    return {**search, **settings(json.loads(file.read_text())), "training": file.parent.name}
 
 
 def settings(request: dict[str, Any]) -> dict[str, Any]:
     """A request as settings by name: those of recipe and deployment one by one, limits by their costs."""
     found = {name: value for name, value in request.items() if name not in CIRCUMSTANCES}
-    limits = found.pop("limits")
+    limits = found.pop("limits", ())
     found |= {f"limits.{limit['cost']}": (limit["pruning_rate"], limit["at_most"]) for limit in limits}
     for name in ("recipe", "deployment"):
+        if name not in found:
+            continue
         inner = found.pop(name)
         found |= {name: None} if inner is None else {f"{name}.{key}": value for key, value in inner.items()}
     return found
@@ -226,13 +251,14 @@ def test_the_defaults_are_those_of_the_library(plain: dict[str, dict[str, Any]])
     defaults = aacp.Plan()
     for command in ("prune", "search", "sweep"):
         written = plain[command]
-        for name in ("pruning_step", "method", "evaluations", "importance", "calibration_images", "seed"):
+        assert written["evaluations"] == defaults.search_length
+        for name in ("pruning_step", "method", "importance", "calibration_images", "seed"):
             assert written[name] == getattr(defaults, name), (command, name)
         assert written["scope"] == "all"
         assert written["deployment.runtime"] == defaults.deployment.runtime
         assert written["limits.macs"] == (0.5, None)
     assert plain["prune"]["recipe.lr"] == defaults.recipe.lr
-    assert plain["search"]["recipe"] is None
+    assert "recipe" not in plain["search"]
 
 
 def test_with_a_metric_the_drop_is_in_its_own_unit(tmp_path: Path) -> None:
@@ -284,7 +310,21 @@ def json_is_printed(command: str, folder: Path) -> None:
 def training_is_optional(command: str, folder: Path) -> None:
     """--train of a sweep: without it the request has no recipe."""
     written = requested(folder, command, MODEL, *DATA, *LIMIT, "--run", folder)
-    assert written["recipe"] is None
+    assert "recipe" not in written
+
+
+def again_is_used(command: str, folder: Path) -> None:
+    """A finished training is kept unless it is requested again."""
+    short = ("--evaluations", "2", "--calibration", "16", "--run", folder, "--no-export")
+    lean = {"prune": ("--no-training",), "sweep": ("--train", "--epochs", "1")}[command]
+    arguments = (command, "glue.subjects:tiny", *DATA, *LIMIT, *short, *lean)
+    times = []
+    for again in ((), (), ("--again",)):
+        result = invoke(*arguments, *again)
+        assert result.exit_code == 0, result.output
+        (file,) = folder.rglob("pruned.safetensors")
+        times.append(file.stat().st_mtime_ns)
+    assert times[0] == times[1] != times[2]
 
 
 def runs_on_is_used(command: str, folder: Path) -> None:
@@ -337,6 +377,7 @@ ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     "folder": folder_is_used,
     "as_json": json_is_printed,
     "train": training_is_optional,
+    "again": again_is_used,
     ("search", "runs_on"): runs_on_is_used,
     ("sweep", "max_latency"): most_latency_is_used,
     ("sweep", "prune_latency"): share_of_latency_is_used,
@@ -357,13 +398,22 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-FINISHING = ("recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "cache", "metric", "loss")
-NAMED = ("model", "weights", "device", "folder", "as_json")  # tests/commands has these
+FINISHING = (
+    "recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "cache", "metric", "loss",
+    "seed", "training", "init", "teacher", "teacher_weights",
+)  # fmt: skip
+NAMED = ("model", "weights", "device", "folder", "as_json", "again")  # tests/commands has these
+# The options that mean something else than in a command that searches too.
+LATER = {
+    "recipe": Check(("--recipe", "digits"), {}),
+    "seed": Check(("--seed", "5"), {"recipe.seed": 5}),
+    "init": Check(("--init", "he"), {"init": "he"}),
+}
 
 
 @pytest.mark.parametrize(("command", "name"), options_of("finetune", "scratch"))
 def test_every_option_of_what_follows_a_search_has_an_effect(
-    command: str, name: str, searched: Path, tmp_path: Path
+    command: str, name: str, searched: Path, file: Path, tmp_path: Path
 ) -> None:
     if name in NAMED:
         return
@@ -371,7 +421,7 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
     before, after = tmp_path / "before", tmp_path / "after"
     for folder in (before, after):
         shutil.copytree(searched, folder)
-    plain = requested(before, command, before, "--device", "cpu", anew=True)
+    plain = requested(before, command, before, "--device", "cpu")
     assert plain["from_scratch"] is (command == "scratch")
     assert plain["recipe.seed"] == 3
     if name == "cache":
@@ -383,18 +433,19 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
         result = invoke(command, after, *CHECKS[name].given, "--device", "cpu")
         assert (result.exit_code, "RunMismatch" in result.stderr) == (1, True)
         return
-    given = ("--recipe", "digits") if name == "recipe" else CHECKS[name].given
-    found = changes(plain, requested(after, command, after, "--device", "cpu", *given, anew=True))
+    check = LATER.get(name, CHECKS[name])
+    given = [file if argument == "FILE" else argument for argument in check.given]
+    found = changes(plain, requested(after, command, after, "--device", "cpu", *given))
     if name == "recipe":
         assert found["recipe.label_smoothing"] == 0.1
     elif name == "loss":
         assert found["loss"] == "loss"
     else:
-        assert found == CHECKS[name].changes
+        assert found == check.changes
 
 
 def test_a_search_that_took_over_evaluations_can_be_finished(searched: Path, tmp_path: Path) -> None:
     short = ("--evaluations", "2", "--calibration", "16", "--seed", "3", "--from", searched, "--run", tmp_path)
     assert invoke("search", MODEL, *DATA, "--prune-macs", "0.4", *short).exit_code == 0
-    found = requested(tmp_path, "finetune", tmp_path, "--device", "cpu", anew=True)
+    found = requested(tmp_path, "finetune", tmp_path, "--device", "cpu")
     assert found["known_from"] == [str(searched)]

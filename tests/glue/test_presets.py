@@ -17,6 +17,7 @@ PAPER = aacp.EvolutionSettings(population=10, differential_weight=0.5, crossover
 FIG3 = replace(PAPER, population=50, base="best", rounding="stochastic", force_one_gene=True, protect_best=True)
 EVOLUTIONS = {
     "paper": PAPER,
+    "released": replace(PAPER, base="best ever", rounding="nearest", force_one_gene=True, one_by_one=True),
     "de": replace(PAPER, reinitialise_after=None),
     "fig3": FIG3,
     "ide+": replace(FIG3, population=10, reinitialise_after=20, rescaling="two-sided", seeded=True, avoid_known=True),

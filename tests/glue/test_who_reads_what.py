@@ -21,7 +21,7 @@ from glue.subjects import SIZES, Tiny, data, inherited, watermarks
 
 pytestmark = pytest.mark.slow
 
-CALIBRATION = 64  # of the 120 training images
+CALIBRATION = 64  # of the 144 training images
 BUDGET = {"macs": 0.5}
 TORCH = aacp.Deployment("torch", threads=1)
 Run = Callable[..., Recorder]
@@ -108,7 +108,7 @@ def test_the_hold_out_is_trained_on_after_the_search_if_that_was_planned(run: Ru
     assert "score pruned" not in found.passes()["delivery"]  # it would say nothing
     assert found.passes()["evaluation"] == {"score pruned": {"test"}}
     assert found.reads()["evaluation"] == {"test"}
-    assert json.loads((found.folder / "evaluation.json").read_text())["after"]["holdout"] is None
+    assert json.loads((found.training / "evaluation.json").read_text())["after"]["holdout"] is None
 
 
 def test_training_from_scratch_has_no_teacher_and_sees_training_data(
@@ -122,7 +122,7 @@ def test_training_from_scratch_has_no_teacher_and_sees_training_data(
     assert "delivery" in found.losses
     assert found.passes()["evaluation"] == EVALUATION
     # Without a rate, fresh weights stay what they were drawn as: none of them is inherited.
-    delivered = aacp.load(found.folder / "pruned.safetensors", into=Tiny())
+    delivered = aacp.load(found.folder, into=Tiny())
     assert not torch.isin(delivered.conv1.weight, model.conv1.weight).any()
 
 
@@ -135,7 +135,7 @@ def test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_we
     graph = aacp.ChannelGraph.from_json(json.loads((found.folder / "graph.json").read_text()))
     counts = json.loads((found.folder / "structure.json").read_text())["counts"]
     expected = inherited(model, graph, counts, importance="l2")
-    delivered = aacp.load(found.folder / "pruned.safetensors", into=Tiny())
+    delivered = aacp.load(found.folder, into=Tiny())
     for name, weight in delivered.named_parameters():
         assert torch.equal(weight, expected.get_parameter(name)), name
 
@@ -227,7 +227,7 @@ def test_latency_and_export_use_one_example_of_the_hold_out(run: Run, table: str
     changes = {"recipe": None, "export": True, "deployment": TORCH, "latency_table": table}
     found = run({**BUDGET, "latency": "10s"}, **changes)
     assert (found.folder / "checks.jsonl").exists()
-    assert (found.folder / "pruned.onnx").exists()
+    assert (found.training / "pruned.onnx").exists()
     assert found.passes() == {
         "preflight": PREFLIGHT,
         "search": {"run pruned": {"train"}, "score pruned": {"holdout"}},

@@ -9,7 +9,7 @@ import aacp
 from aacp.pipeline.job import FinishingJob, TaskNames
 from aacp.runs.files import Request
 
-ASKED = Request("aacp prune", "resnet20", "cifar10", (), 0.125, "default", 10, None, 0, {}, "", "")
+ASKED = Request("aacp prune", "resnet20", "cifar10", (), 0.125, "default", 10, 0, {}, "", "")
 
 
 def test_a_run_knows_where_its_data_and_functions_were(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_cost_of_the_users_limits_a_run_and_is_named_in_every_result(model, da
     assert limits["energy"]["source"] == "pipeline.own_parts:energy"
     reached = {limit["cost"]: limit for limit in recorded(tmp_path, "structure.json")["limits"]}
     assert (reached["energy"]["reached"], reached["energy"]["unit"]) == (joules, "J")
-    assert recorded(tmp_path, "evaluation.json")["after"]["energy"] == joules
+    assert recorded(tmp_path / "trainings" / "untrained", "evaluation.json")["after"]["energy"] == joules
     assert pruned.evaluation.after.energy == joules
     assert f"energy: {0.5 * sum(graph.full):g} -> {joules:g}" in str(pruned)
     page = (tmp_path / "report.html").read_text()
@@ -101,7 +101,7 @@ def test_by_name_on_the_command_line_and_finished_by_another_command(tmp_path: P
     assert recorded(tmp_path, "search.json")["method"] == "OwnSearch"
     code, _, err = run("finetune", tmp_path, "--epochs", "1", "--device", "cpu", "--no-export")
     assert code == 0, err
-    (cut,) = aacp.Artefact.read(tmp_path / "pruned.safetensors").cuts
+    (cut,) = aacp.Artefact.read(tmp_path).cuts
     widths = [group.width for group in cut.graph.free]
     assert [channels[-1] for channels in cut.channels or ()] == [width - 1 for width in widths]
     assert any(channels[0] > 0 for channels in cut.channels or ())  # l1 would not keep the last ones alone
@@ -141,7 +141,7 @@ def test_every_plan_is_rebuilt_from_what_is_recorded(model, data, tmp_path: Path
     )  # fmt: skip
     task = PruningTask(model, data, None, torch.device("cpu"))
     written = json.loads(json.dumps(request_of(task, aacp.Budget(), plan).to_json()))
-    assert plan_of(Request.from_json(written), recipe=DIGITS) == plan
+    assert plan_of(Request.from_json(written), recipe=DIGITS, export=plan.export) == plan
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,13 @@ def test_the_summary_says_what_takes_time() -> None:
     assert Plan(recipe=None, max_drop=0.01).summary == "200 evaluations in every search, then no training"
 
 
+def test_the_length_of_a_search_follows_the_method_unless_it_is_given() -> None:
+    assert Plan().search_length == 200
+    assert replace(Plan(), method="released").search_length == 2000
+    assert Plan(method="paper", evaluations=30).search_length == 30
+    assert Plan(method="released", recipe=None, max_drop=0.01).summary.startswith("2,000 evaluations in every search")
+
+
 def test_what_has_a_use_is_not() -> None:
     assert Plan(max_drop=0.0, shrink="params", probe_epochs=1).shrunk == ("params",)
     assert Plan(recipe=BASE, from_scratch=True, train_on_holdout=True).shrunk == ()

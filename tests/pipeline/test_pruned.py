@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,13 @@ def pruned(tmp_path: Path, graph: aacp.ChannelGraph) -> Pruned:
     exported = OnnxRecord(18, 0.0, 10, 5, ())
     folder = aacp.RunFolder(tmp_path / "run")
     return Pruned(
-        torch.nn.Identity(), graph, ChosenStructure((1, 2), 0.9, LIMITS), Evaluation(BEFORE, AFTER), exported, folder
+        torch.nn.Identity(),
+        graph,
+        ChosenStructure((1, 2), 0.9, LIMITS),
+        Evaluation(BEFORE, AFTER),
+        exported,
+        folder,
+        aacp.RunFolder(tmp_path / "run" / "trainings" / "finetuned"),
     )
 
 
@@ -41,8 +48,8 @@ def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: 
         "latency: 8 ms -> 3 ms (-62.5%), at most 4 ms",
         "test score: 0.9340 -> 0.9370",
         "kept: [1, 2]",
-        f'network: aacp.load("{tmp_path}/run/pruned.safetensors", into=MODEL)',
-        f"ONNX: {tmp_path}/run/pruned.onnx",
+        f'network: aacp.load("{tmp_path}/run/trainings/finetuned/pruned.safetensors", into=MODEL)',
+        f"ONNX: {tmp_path}/run/trainings/finetuned/pruned.onnx",
         f"report: {tmp_path}/run/report.html",
     ]
     assert "ONNX" not in str(replace(pruned, exported=None))
@@ -50,5 +57,5 @@ def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: 
 
 def test_it_can_be_shown_after_its_folder_is_gone(pruned: Pruned) -> None:
     shown = str(pruned)
-    pruned.folder.path.rmdir()
+    shutil.rmtree(pruned.folder.path)
     assert str(pruned) == shown

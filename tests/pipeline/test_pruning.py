@@ -17,11 +17,12 @@ from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
-from aacp.pipeline import pruning
+from aacp.pipeline import pruning, training
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun, prune
 from aacp.pipeline.task import PruningTask
+from aacp.pipeline.training import TrainingRun
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import DIGITS
 from forks import started
@@ -41,11 +42,11 @@ def whole(model: torch.nn.Module, data: aacp.Data, tmp_path_factory: pytest.Temp
 @pytest.fixture
 def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exporting takes most of the time of so short a run; `whole` has it."""
-    monkeypatch.setattr(PruningRun, "export", lambda *_: (None, ""))
+    monkeypatch.setattr(TrainingRun, "export", lambda *_: (None, ""))
 
 
 def weights(folder: RunFolder) -> bytes:
-    return (folder.path / "pruned.safetensors").read_bytes()
+    return (folder.path / "trainings" / "finetuned" / "pruned.safetensors").read_bytes()
 
 
 def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: Pruned) -> None:
@@ -69,12 +70,12 @@ def test_the_model_is_not_touched(model, data, tmp_path: Path) -> None:
 def test_an_export_is_left_out_on_demand_and_made_up_for(model, data, whole, tmp_path: Path, monkeypatch) -> None:
     pruned = prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
     assert pruned.exported is None
-    assert not [*tmp_path.glob("*.onnx"), *tmp_path.glob("export.json")]
+    assert not [*tmp_path.rglob("*.onnx"), *tmp_path.rglob("export.json")]
     assert "ONNX file" not in pruned.report.read_text()
     assert "test score" in str(pruned)
-    monkeypatch.setattr(pruning, "export_both", lambda *_: whole.exported)
+    monkeypatch.setattr(training, "export_both", lambda *_: whole.exported)
     assert prune(model, data, BUDGET, tmp_path, plan=replace(UNEXPORTED, export=True)).exported == whole.exported
-    assert pruned.folder.read_json("run.json")["export"] is True
+    assert pruned.training.read_json("training.json")["export"] is True
 
 
 def test_scores_are_those_of_the_networks_on_the_data(data, model, whole: Pruned) -> None:
@@ -97,7 +98,7 @@ def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(PruningRun, stage, stop)
+        patch.setattr(TrainingRun if hasattr(TrainingRun, stage) else PruningRun, stage, stop)
         with pytest.raises(Stopped):
             prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
     again = prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
@@ -112,7 +113,7 @@ def test_what_is_delivered_loads_by_name_and_in_onnx_runtime(data, whole: Pruned
     with torch.no_grad():
         expected = whole.network(inputs)
         assert torch.equal(loaded(inputs), expected)
-    session = onnxruntime.InferenceSession(whole.folder.path / "pruned.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(whole.training.path / "pruned.onnx", providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
     assert abs(found - expected.numpy()).max() < 1e-4 * abs(expected).max()
 
@@ -128,7 +129,10 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(model, tm
     save_file(model.state_dict(), base)
     command = ["prune", "digits_resnet", "--weights", str(base), "--data", "digits", "--prune-macs", "0.5"]
     command += ["--evaluations", "12", "--epochs", "2", "--calibration", "128", "--no-export", "--device", "cpu"]
-    for log, lines in (("history.jsonl", 5), ("training/log.jsonl", 1)):  # in the search, then in training
+    for log, lines in (
+        ("history.jsonl", 5),
+        ("trainings/finetuned/training/log.jsonl", 1),
+    ):  # in the search, then in training
         process = started(*command, "--run", killed)
         while process.is_alive() and not lines_of(killed / log) >= lines:
             time.sleep(0.01)
@@ -159,11 +163,12 @@ def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypat
     ("change", "words"),
     [
         ({"evaluations": 20, "seed": 1}, r"other settings: evaluations: 14 then, 20 now; seed: 0 then, 1 now. Repeat"),
-        ({"recipe": None}, r"recipe: epochs 2, batch_size 32, .*\.\.\. then, none now"),
         (
             {"recipe": replace(RECIPE, lr=0.2, nesterov=False)},
-            "recipe lr: 0.1 then, 0.2 now; recipe nesterov: yes then, no now",
+            "finetuned holds a training with other settings: recipe lr: 0.1 then, 0.2 now; recipe nesterov: yes then, "
+            "no now. Give this one another name",
         ),
+        ({"train_on_holdout": True}, "train on holdout: no then, yes now"),
         ({"pruning_step": 2, "frozen": ("a", "b")}, "step: 0.125 then, 2 now; frozen: none then, a, b now"),
         ({"deployment": aacp.Deployment(threads=1)}, "other settings: deployment threads: 2 then, 1 now"),
     ],
@@ -197,7 +202,7 @@ def test_a_network_that_cannot_be_exported_is_delivered_all_the_same(model, data
     def failing(*_: object) -> None:
         raise aacp.ExportFailed("ONNX has no such operator. Use another.")
 
-    monkeypatch.setattr(pruning, "export_both", failing)
+    monkeypatch.setattr(training, "export_both", failing)
     pruned = prune(model, data, BUDGET, tmp_path, plan=replace(UNEXPORTED, export=True))
     assert pruned.exported is None
     assert "no ONNX files: ONNX has no such operator. Use another." in str(pruned)

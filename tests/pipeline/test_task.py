@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
 from aacp.graph.unverified import trace_unverified
-from aacp.pipeline import pruning
+from aacp.pipeline import pruning, training
 from aacp.pipeline.task import PruningTask
 from pipeline.own_parts import first_first, last_first
 
@@ -35,7 +35,7 @@ def network() -> nn.Module:
 
 @pytest.fixture(autouse=True)
 def _no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "export_both", lambda *_: None)
+    monkeypatch.setattr(training, "export_both", lambda *_: None)
 
 
 @pytest.fixture
@@ -62,9 +62,11 @@ def test_a_run_with_such_a_loader_comes_to_the_same_end_again(data: aacp.Data, t
     for place in ("first", "second"):
         torch.randn(5)
         aacp.prune(model, data, {"macs": 0.4}, tmp_path / place, plan=PLAN)
-        files.append((tmp_path / place / "pruned.safetensors").read_bytes())
+        files.append((tmp_path / place / "trainings" / "finetuned" / "pruned.safetensors").read_bytes())
     assert files[0] == files[1]
-    assert aacp.RunFolder(tmp_path / "first").read_json("run.json")["recipe"]["batch_size"] == 16  # the loader's
+    assert (
+        aacp.RunFolder(tmp_path / "first/trainings/finetuned").read_json("training.json")["recipe"]["batch_size"] == 16
+    )  # the loader's
 
 
 def halved(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -79,10 +81,10 @@ def test_a_loss_of_the_users_is_minimised_and_written_down(data: aacp.Data, from
     plan = replace(PLAN, recipe=replace(PLAN.recipe, lr=0.0), from_scratch=from_scratch)
     for loss in (None, halved):
         pruned = aacp.prune(model, data, {"macs": 0.4}, tmp_path / str(loss), plan=plan, loss=loss)
-        (epoch,) = aacp.RunFolder(pruned.folder.path / "training").read_log("log.jsonl")
+        (epoch,) = aacp.RunFolder(pruned.training.path / "training").read_log("log.jsonl")
         losses.append(epoch["loss"])
     assert losses[1] == pytest.approx(0.5 * losses[0], rel=1e-4)
-    assert pruned.folder.read_json("run.json")["loss"] == "halved"
+    assert pruned.training.read_json("training.json")["loss"] == "halved"
     with pytest.raises(aacp.RunMismatch, match="loss: halved then, cross_entropy now"):
         aacp.prune(model, data, {"macs": 0.4}, pruned.folder.path, plan=plan)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ class Made:
     evaluation: Evaluation
     exported: OnnxRecord
     epochs: tuple[Epoch, ...]
+    recipe: dict[str, Any] = field(default_factory=FINETUNE.scaled(30).to_json)
 
 
 def make_run(
@@ -114,6 +115,8 @@ def write_run(made: Made) -> None:
         (EXPORT, made.exported),
     ):
         folder.write_json(name, record.to_json())
+    # As in older versions: one training in the run folder, with its recipe in run.json.
+    folder.write_json(RUN, {**made.request.to_json(), "recipe": made.recipe})
     lines = "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in made.epochs)
     RunFolder(made.path / TRAINING).write_text(LOG, lines)
 
@@ -132,7 +135,6 @@ def _request(path: Path, model: str, evaluations: int, macs_rate: float, params_
         1 / 8,
         "default",
         evaluations,
-        FINETUNE.scaled(30).to_json(),
         7,
         {"aacp": "0.1.0", "torch": "2.11.0", "Python": "3.11.2"},
         "NVIDIA H200; Intel Xeon Platinum 8468",
@@ -220,7 +222,7 @@ def nasty(made: Made, path: Path) -> Made:
         "hardware": ATTACK,
         "started": ATTACK,
     }
-    request = replace(made.request, **words, versions={ATTACK: ATTACK}, recipe={ATTACK: ATTACK}, pruning_step=ATTACK)
+    request = replace(made.request, **words, versions={ATTACK: ATTACK}, pruning_step=ATTACK)
     timings = tuple(replace(timing, runtime=ATTACK, device=ATTACK) for timing in made.exported.timings)
     limits = tuple(replace(limit, cost=ATTACK, unit=ATTACK) for limit in made.choice.limits)
     return copy_of(
@@ -228,6 +230,7 @@ def nasty(made: Made, path: Path) -> Made:
         path,
         graph=replace(made.graph, groups=tuple(groups), notes=(ATTACK,), model=ATTACK),
         request=request,
+        recipe={ATTACK: ATTACK},
         exported=replace(made.exported, timings=timings),
         choice=replace(made.choice, limits=limits),
     )

@@ -69,10 +69,10 @@ def test_pages_draw_every_chart_without_complaint_without_the_network_and_within
     assert len(console) == 1, console
     assert "control message" in console[0]
     one, all_of_them, strange = found["seen"]
-    assert one["plots"] == one["open"] == 8  # channels, search, five costs, training
-    # Four charts of all runs, and those of the run the address names; the other runs' wait until they are opened.
-    assert all_of_them["open"] == 4 + 8
-    assert all_of_them["plots"] == 4 + 4 * 8
+    assert one["plots"] == one["open"] == 9  # channels, blocks, search, five costs, training
+    # Five charts of all runs, and those of the run the address names; the other runs' wait until they are opened.
+    assert all_of_them["open"] == 5 + 9
+    assert all_of_them["plots"] == 5 + 4 * 9
     assert strange["title"] != "touched"
     for page in found["seen"]:
         assert page["drawn"] == page["open"]

@@ -17,12 +17,16 @@ from aacp.runs.files import (
     Latency,
     OnnxRecord,
     Request,
+    TrainingRequest,
 )
 from report.runs import metrics
 
-REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, {"epochs": 1}, 0, {}, "", "")
+REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, 0, {}, "", "")
+TRAINING = TrainingRequest("aacp prune", {"epochs": 1}, {}, "", "")
 BEFORE, AFTER = metrics(0.934, 0.94, 1000, 500, 100), metrics(0.937, 0.93, 499, 260, 80)
-RUN = Run("r56", REQUEST, choice=ChosenStructure((1,), 0.93, ()), evaluation=Evaluation(BEFORE, AFTER))
+RUN = Run(
+    "r56", REQUEST, training=TRAINING, choice=ChosenStructure((1,), 0.93, ()), evaluation=Evaluation(BEFORE, AFTER)
+)
 
 
 def remarks_of(run: Run) -> list[tuple[str, bool]]:
@@ -118,7 +122,7 @@ def test_a_drop_is_judged_by_what_is_delivered(drop: float, holdout: float, word
 )
 def test_training_that_lowers_the_score_is_reported(change: dict, is_reported: bool) -> None:
     evaluation = Evaluation(BEFORE, replace(AFTER, holdout=0.592))
-    run = replace(RUN, request=replace(REQUEST, **change), evaluation=evaluation)
+    run = replace(RUN, training=replace(TRAINING, **change), evaluation=evaluation)
     words = "Training lowered the score: 93.0 % on held-out data before training, 59.2 % after it. Train longer, or"
     assert [text.startswith(words) and not is_good for text, is_good in remarks_of(run)] == [True] * is_reported
 

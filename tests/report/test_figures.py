@@ -37,7 +37,7 @@ def history(made: Made) -> list[dict[str, Any]]:
 
 def test_plotly_knows_every_property_of_every_figure(made: Made, tmp_path: Path) -> None:
     several = Page(write_report([run.path for run in sweep_of(made, tmp_path / "sweep")])).figures
-    assert len(several) == 4 + 4 * 8
+    assert len(several) == 5 + 4 * 9
     for figure in several.values():
         go.Figure(figure)  # rejects unknown properties
 
@@ -111,6 +111,16 @@ def test_many_groups_are_named_by_the_stage_they_begin() -> None:
     assert figure.layout["xaxis"]["ticktext"] == ["conv1", "layer1", "layer2", "layer3"]
     assert figure.layout["xaxis"]["tickvals"] == [0, 1, 21, 41]
     assert figure.caption.replace("\N{NO-BREAK SPACE}", " ").endswith("488 of 976 channels, 50 %.")
+
+
+def test_bars_of_frozen_groups_do_not_cover_their_neighbours() -> None:
+    """plotly makes bars without a width as wide as the smallest distance within their trace."""
+    groups = [ChannelGroup(f"g{place}", 8, 1, (), "by hand" if place in (2, 9) else None) for place in range(12)]
+    graph = ChannelGraph("net", tuple(groups), (), (), ())
+    figure = channels_figure(Run("r", graph=graph, choice=ChosenStructure((4,) * 10, 0.5, ())))
+    assert figure is not None
+    assert [trace["name"] for trace in figure.traces] == ["unpruned", "kept", "frozen"]
+    assert all(0 < trace["width"] < 1 for trace in figure.traces)
 
 
 def test_a_traced_network_shows_its_widths_in_channels() -> None:

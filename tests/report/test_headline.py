@@ -21,7 +21,7 @@ from aacp.runs.files import (
 )
 from report.runs import metrics
 
-REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, None, 0, {}, "", "")
+REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, 0, {}, "", "")
 BEFORE = metrics(0.934, 0.94, 1000, 500, 100)
 AFTER = metrics(0.937, 0.93, 499, 260, 80)
 RUN = Run("r56", REQUEST, evaluation=Evaluation(BEFORE, AFTER))

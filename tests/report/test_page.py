@@ -162,7 +162,7 @@ def test_two_rates_become_shades_and_a_table_of_all_runs(made: Made, tmp_path: P
     assert [text.split("\xa0")[0] for text in layout["xaxis"]["ticktext"]] == ["30", "60"]
     assert [text.split("\xa0")[0] for text in layout["yaxis"]["ticktext"]] == ["0", "50"]  # no limit is rate 0
     for run in runs:
-        assert page.row(run.path.name)[3].startswith(f"{100 * (run.evaluation.after.test or 0):.2f} % test")
+        assert page.row(run.path.name)[4].startswith(f"{100 * (run.evaluation.after.test or 0):.2f} % test")
     assert page.text.startswith("4 runs of resnet20 on CIFAR-10")
     above = Page(write_report(tmp_path / "sweep"))  # the folder that holds them stands for them
     assert [above.row(run.path.name) for run in runs] == [page.row(run.path.name) for run in runs]
@@ -188,7 +188,7 @@ def test_runs_that_cannot_be_compared_still_share_a_page(made: Made, tmp_path: P
     page = Page(write_report([made.path, other.path], tmp_path / "page.html"))
     assert "all-rates" not in page.figures
     assert page.text.startswith("2 runs")
-    assert page.row("other")[3].endswith("estimated")
+    assert page.row("other")[4].endswith("estimated")
 
 
 def test_the_command_prints_where_the_page_is(made: Made, tmp_path: Path) -> None:

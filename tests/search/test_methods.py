@@ -13,7 +13,7 @@ import aacp
 from aacp.bench.problems import Problem
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.loop import run_search
-from aacp.search.methods import searcher
+from aacp.search.methods import METHODS, default_evaluations_text, named_method, searcher
 
 
 def documented_example() -> type[aacp.Searcher]:
@@ -108,3 +108,27 @@ def test_a_method_that_has_ended_stops_the_search(problem: Problem) -> None:
 def test_what_is_not_a_searcher_is_rejected(problem: Problem, method: Any) -> None:
     with pytest.raises(InvalidOption, match="subclass of Searcher"):
         searcher(method, problem.space, problem.budget)
+
+
+# -- the default length of a search ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "evaluations"),
+    [("default", 200), ("ide+", 200), ("paper", 2000), ("released", 2000), ("de", 2000), (HillClimber, 200)],
+)
+def test_the_authors_methods_have_the_authors_length(method: Any, evaluations: int) -> None:
+    """Ten individuals for 200 generations in the authors' scripts."""
+    assert named_method(method).evaluations == evaluations
+
+
+def test_the_default_lengths_are_named_in_one_phrase() -> None:
+    assert default_evaluations_text() == "200; 2,000 for paper, released, de"
+
+
+def test_the_documents_state_the_default_length_of_every_method() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    head = "| name | description | use | evaluations by default |"
+    rows = page[page.index(head) :].split("\n\n")[0].splitlines()[2:]
+    stated = {row.split("`")[1]: int(row.split("|")[-2].replace(",", "")) for row in rows}
+    assert stated == {name: method.evaluations for name, method in METHODS.items()}

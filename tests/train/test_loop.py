@@ -17,7 +17,8 @@ from aacp.data.images import Images
 from aacp.data.splits import Data
 from aacp.errors import AACPError, CorruptImage, Diverged, InvalidData, InvalidOption
 from aacp.train.fabric import make_fabric
-from aacp.train.loop import draw_weights, finetune, fit, train_from_scratch
+from aacp.train.loop import finetune, fit, train_from_scratch
+from aacp.train.new_weights import draw_weights
 from aacp.train.recipe import Recipe
 from aacp.train.sources import batches_of
 from aacp.zoo.folders import image_folder
@@ -176,8 +177,8 @@ def test_data_that_cannot_be_trained_on_is_rejected() -> None:
     assert "There is no data" in rejected(empty)
     assert "There is no data" in rejected([])
     assert "has no length" in rejected(iter([(torch.zeros(2, 2, 6, 6), torch.zeros(2))]))
-    assert "only 96 images" in rejected(small_images(), replace(RECIPE, batch_size=97))
-    assert "96 examples, and a step needs a batch of 97" in rejected(tensors(), replace(RECIPE, batch_size=97))
+    assert "only 96 examples" in rejected(small_images(), replace(RECIPE, batch_size=97))
+    assert "only 96 examples" in rejected(tensors(), replace(RECIPE, batch_size=97))
 
 
 @pytest.mark.parametrize("wrong", [-1, 4])

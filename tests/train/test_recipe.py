@@ -41,9 +41,13 @@ def test_the_papers_settings_are_those_of_its_section_4_1() -> None:
     assert (recipes.IMAGENET_BASE.epochs, recipes.IMAGENET_BASE.milestones) == (90, (30, 60))
     assert (recipes.IMAGENET_FINETUNE.batch_size, recipes.IMAGENET_FINETUNE.lr) == (512, 0.01)
     assert (recipes.IMAGENET_SCRATCH.epochs, recipes.IMAGENET_SCRATCH.milestones) == (180, (60, 120))
-    mobilenet = recipes.MOBILENET
+    mobilenet = recipes.MOBILENET_BASE
     assert (mobilenet.epochs, mobilenet.batch_size, mobilenet.lr, mobilenet.weight_decay) == (150, 256, 0.05, 4e-5)
     assert mobilenet.schedule == "cosine"
+    assert (
+        replace(recipes.MOBILENET_FINETUNE, epochs=150) == replace(recipes.MOBILENET_SCRATCH, epochs=150) == mobilenet
+    )
+    assert (recipes.MOBILENET_FINETUNE.epochs, recipes.MOBILENET_SCRATCH.epochs) == (90, 180)
 
 
 def test_steps_fall_where_torchs_scheduler_lets_them_fall() -> None:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from aacp.channels import ChannelGraph
 from aacp.errors import AACPError, BrokenArtefact, InvalidOption
+from aacp.runs.trainings import delivered_in
 from aacp.structure import Structure
 from aacp.version import __version__
 
@@ -24,7 +25,6 @@ FORMAT = 1  # version of the header's format; raise it when a field changes its 
 # The name of the only entry in the metadata of a safetensors file. Several entries would have no fixed order, and equal
 # networks would not give equal bytes.
 KEY = "aacp"
-ARTEFACT = "pruned.safetensors"  # the name of the file in a run folder
 Channels = tuple[tuple[int, ...], ...]
 
 
@@ -112,9 +112,9 @@ class Artefact:
 
 
 def artefact_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the file: of a run folder, that of the pruned network in it."""
+    """Return the path of the file: of a run folder or the folder of a training, that of the pruned network in it."""
     path = Path(path)
-    return path / ARTEFACT if path.is_dir() else path
+    return delivered_in(path) if path.is_dir() else path
 
 
 def _text_in(path: Path) -> str:

@@ -1,8 +1,11 @@
-"""Comparison of search methods on synthetic problems: equal evaluations, many seeds, mean and spread of the regret."""
+"""Comparison of search methods on synthetic problems: equal evaluations, many seeds, mean and spread of the regret.
+
+The methods of the paper's authors are also compared at their own length, which is ten times the default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,38 +13,85 @@ import numpy as np
 from aacp.bench.problems import Problem, knapsack, pruning_problem
 from aacp.bench.rivals import compared_method
 from aacp.search.loop import run_search
-from aacp.search.methods import searcher
+from aacp.search.methods import named_method, searcher
 
 NETWORKS = ("vgg16", "resnet56", "resnet110")
 MARKS = (50, 100, 200)  # numbers of evaluations after which the regret is measured
-METHODS = ("default", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")
+METHODS = ("default", "released", "paper", "ide+", "tournament", "random", "sensitivity", "uniform", "de", "bees")
+OWN_LENGTHS = {  # methods whose own length is beyond the last mark
+    method: length for method in METHODS if (length := named_method(compared_method(method)).evaluations) > MARKS[-1]
+}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Regrets in points of accuracy on one family: for each method, a row per seed and a column per mark."""
+    """Regrets in points of accuracy on one family: for each method, a row per seed and a column per mark.
+
+    Args:
+        family: the family of problems.
+        regrets: at the marks that are the same for all methods.
+        own_lengths: the further mark of a method that has a length of its own.
+        regrets_at_own_length: at that mark, one number per seed.
+    """
 
     family: str
     regrets: dict[str, list[list[float]]]
+    own_lengths: dict[str, int]
+    regrets_at_own_length: dict[str, list[float]]
+
+    def columns(self, method: str) -> list[list[float]]:
+        """The regrets of all seeds at each mark; the last column is at the method's own length if it has one."""
+        at_marks = [list(column) for column in zip(*self.regrets[method], strict=True)]
+        return at_marks + ([self.regrets_at_own_length[method]] if method in self.own_lengths else [])
 
     def mean(self, method: str) -> list[float]:
-        return [float(value) for value in np.mean(self.regrets[method], axis=0)]
+        return [float(np.mean(column)) for column in self.columns(method)]
 
     def spread(self, method: str) -> list[float]:
-        return [float(value) for value in np.std(self.regrets[method], axis=0, ddof=1)]
+        return [float(np.std(column, ddof=1)) for column in self.columns(method)]
 
 
-def measure(family: str, seeds: int = 50, methods: Sequence[str] = METHODS, marks: Sequence[int] = MARKS) -> Comparison:
-    """Run all methods on `seeds` problems of a family; the network changes from seed to seed."""
-    regrets: dict[str, list[list[float]]] = {method: [] for method in methods}
+def measure(
+    family: str,
+    seeds: int = 50,
+    methods: Sequence[str] = METHODS,
+    marks: Sequence[int] = MARKS,
+    own_lengths: Mapping[str, int] = OWN_LENGTHS,
+) -> Comparison:
+    """Run all methods on the problems of a family; the network changes from seed to seed.
+
+    Args:
+        family: one of aacp.bench.FAMILIES.
+        seeds: the number of problems.
+        methods: names in aacp.bench.rivals.COMPARED.
+        marks: the numbers of evaluations at which all methods are compared.
+        own_lengths: for some methods, one more mark.
+    """
+    longer = {method: own_lengths[method] for method in methods if method in own_lengths}
+    comparison = Comparison(family, {method: [] for method in methods}, longer, {method: [] for method in longer})
     for seed in range(seeds):
         problem = problem_of(family, seed)
-        scores = {method: true_scores(method, problem, seed, marks) for method in methods}
-        # If a method finds a better structure than the reference search, that one is the best reachable.
-        best = max(problem.reference(), *(max(row) for row in scores.values()))
-        for method, row in scores.items():
-            regrets[method].append([round(100 * (best - score), 4) for score in row])
-    return Comparison(family, regrets)
+        all_marks = {method: [*marks, *([longer[method]] if method in longer else [])] for method in methods}
+        scores = {method: true_scores(method, problem, seed, all_marks[method]) for method in methods}
+        add_seed(comparison, problem.reference(), scores)
+    return comparison
+
+
+def add_seed(comparison: Comparison, reference: float, scores: Mapping[str, Sequence[float]]) -> None:
+    """Add the regrets of one problem to a comparison.
+
+    Args:
+        comparison: gets a row for each method.
+        reference: the best true score that a long search without noise has found.
+        scores: for each method, the true scores of its recommendations at its marks.
+    """
+    # If a method finds a better structure than the reference search, that one is the best reachable.
+    best = max(reference, *(max(row) for row in scores.values()))
+    for method, row in scores.items():
+        regrets = [round(100 * (best - score), 4) for score in row]
+        if method in comparison.own_lengths:
+            comparison.regrets_at_own_length[method].append(regrets.pop())
+        comparison.regrets[method].append(regrets)
 
 
 def problem_of(family: str, seed: int) -> Problem:
@@ -62,11 +112,14 @@ def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) 
 
 
 def table(comparison: Comparison, marks: Sequence[int] = MARKS) -> str:
-    """Mean regret ± standard deviation over seeds after each mark."""
+    """Mean regret ± standard deviation over seeds after each mark; "-" where a method was not measured."""
+    longer = sorted(set(comparison.own_lengths.values()))
     lines = [f"{comparison.family}: regret in points, mean ± standard deviation over seeds", ""]
-    lines.append("| searcher | " + " | ".join(f"after {mark} evaluations" for mark in marks) + " |")
-    lines.append("|---" * (1 + len(marks)) + "|")
+    lines.append("| searcher | " + " | ".join(f"after {mark:,} evaluations" for mark in (*marks, *longer)) + " |")
+    lines.append("|---" * (1 + len(marks) + len(longer)) + "|")
     for method in comparison.regrets:
+        lengths = [*marks, *([comparison.own_lengths[method]] if method in comparison.own_lengths else [])]
         pairs = zip(comparison.mean(method), comparison.spread(method), strict=True)
-        lines.append(f"| {method} | " + " | ".join(f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs) + " |")
+        cells = dict(zip(lengths, [f"{mean:.2f} ± {spread:.2f}" for mean, spread in pairs], strict=True))
+        lines.append(f"| {method} | " + " | ".join(cells.get(mark, "-") for mark in (*marks, *longer)) + " |")
     return "\n".join(lines)

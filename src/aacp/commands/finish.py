@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,20 @@ from aacp.commands.options import (
     resumable,
     show,
 )
-from aacp.commands.recipes import RECIPE_OPTIONS, recipe_of, training_options
+from aacp.commands.recipes import (
+    FINETUNING,
+    FROM_SCRATCH,
+    RECIPE_OPTIONS,
+    finetuning_options,
+    recipe_of,
+    scratch_options,
+    training_names,
+)
+from aacp.runs.trainings import default_name
+from aacp.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from aacp.pipeline.job import FinishingJob
 
 RUN_FOLDER = click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False))
 MODEL = click.option("--model", help="MODEL that was pruned, if the folder or file does not record it.")
@@ -38,40 +51,91 @@ override_options = gathered(
 )
 
 
-@click.command()
-@RUN_FOLDER
-@training_options
-@NO_EXPORT
-@override_options
-@JSON
-def finetune(folder: str, training: dict[str, Any], overrides: dict[str, Any], no_export: bool, as_json: bool) -> None:
-    """Fine-tune the structure that the search in RUN found, from inherited weights; evaluate, export, report."""
-    _finish(folder, training, overrides, False, not no_export, as_json)
+SEED = click.option("--seed", type=int, show_default="the search's", help="Seed of the training.")
 
 
 @click.command()
 @RUN_FOLDER
-@training_options
+@finetuning_options
+@SEED
 @NO_EXPORT
 @override_options
 @JSON
-def scratch(folder: str, training: dict[str, Any], overrides: dict[str, Any], no_export: bool, as_json: bool) -> None:
-    """Train the structure that the search in RUN found from new weights; evaluate, export, report."""
-    _finish(folder, training, overrides, True, not no_export, as_json)
+def finetune(
+    folder: str,
+    training: dict[str, Any],
+    overrides: dict[str, Any],
+    seed: int | None,
+    no_export: bool,
+    as_json: bool,
+) -> None:
+    """Fine-tune the structure that the search in RUN found, from inherited weights; evaluate, export, report.
+
+    RUN may hold any number of trainings, each with a name (--as). The same command resumes an interrupted one.
+    """
+    _finish(folder, {**training, **FINETUNING}, overrides, seed, not no_export, as_json)
+
+
+@click.command()
+@RUN_FOLDER
+@scratch_options
+@SEED
+@NO_EXPORT
+@override_options
+@JSON
+def scratch(
+    folder: str,
+    training: dict[str, Any],
+    overrides: dict[str, Any],
+    seed: int | None,
+    no_export: bool,
+    as_json: bool,
+) -> None:
+    """Train the structure that the search in RUN found from new weights; evaluate, export, report.
+
+    RUN may hold any number of trainings, each with a name (--as). The same command resumes an interrupted one.
+    """
+    _finish(folder, {**training, **FROM_SCRATCH}, overrides, seed, not no_export, as_json)
 
 
 def _finish(
-    folder: str, training: dict[str, Any], overrides: dict[str, Any], from_scratch: bool, export: bool, as_json: bool
+    folder: str, training: dict[str, Any], overrides: dict[str, Any], seed: int | None, export: bool, as_json: bool
 ) -> None:
+    """Train the structure of a run.
+
+    Args:
+        folder: the run folder.
+        training: the values of `training_options`.
+        overrides: the values of `override_options`.
+        seed: the seed of the training; None is that of the search.
+        export: whether to write ONNX files.
+        as_json: whether to print JSON.
+    """
     from aacp.pipeline.job import FinishingJob
+    from aacp.pipeline.request import plan_of
 
     job = FinishingJob(folder, **overrides)
     with resumable(folder):
-        is_default = all(training[name] is None for name in RECIPE_OPTIONS)
-        recipe = job.recipe if is_default and not from_scratch else None
-        recipe = recipe or recipe_of(training, job.names.data, from_scratch, job.request.seed, job.names.loss)
-        pruned = job.finish(recipe, from_scratch, training["train_on_holdout"], export)
+        plan = plan_of(
+            job.request,
+            recipe=_recipe(job, training, seed),
+            from_scratch=training["scratch"],
+            init=training["init"],
+            train_on_holdout=training["train_on_holdout"],
+            export=export,
+            training=training["training"],
+        )
+        pruned = job.finish(plan, training_names(training))
     show(pruned, pruned.evaluation, as_json)
+
+
+def _recipe(job: FinishingJob, training: dict[str, Any], seed: int | None) -> Recipe:
+    """The recipe of the options; without any, that of the training of the same name, if there is one."""
+    name = training["training"] or default_name(True, training["scratch"])
+    is_default = seed is None and all(training[option] is None for option in (*RECIPE_OPTIONS, "teacher"))
+    known = job.recorded_recipe(name) if is_default else None
+    task = {"data": job.names.data, "loss": job.names.loss}
+    return known or recipe_of(training, task, job.request.seed if seed is None else seed)
 
 
 @click.command()

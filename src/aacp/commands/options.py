@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from aacp.commands.parameters import Names, Part, Shape, Step
 from aacp.pipeline import defaults
+from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -198,7 +199,10 @@ search_options = gathered(
             help="Search method: a name of docs/search.md, or package.module:Class, a subclass of aacp.Searcher.",
         ),
         click.option(
-            "--evaluations", type=int, default=defaults.EVALUATIONS, show_default=True, help="Structures to evaluate."
+            "--evaluations",
+            type=int,
+            show_default=default_evaluations_text(),
+            help="Structures to evaluate in each search.",
         ),
         click.option(
             "--importance",

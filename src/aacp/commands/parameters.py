@@ -1,4 +1,4 @@
-"""Types of option values: shapes, names, pruning steps and hold-outs."""
+"""Types of option values: shapes, names, pruning steps, hold-outs and lists of seeds."""
 
 from __future__ import annotations
 
@@ -48,6 +48,21 @@ class Step(click.ParamType[float | Literal["auto"]]):
         if not step > 0 or (step >= 1 and step != int(step)):
             self.fail(f"{value!r} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
         return step if step < 1 else int(step)
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """Different whole numbers joined by commas: 0,1,2."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        try:
+            seeds = tuple(int(seed) for seed in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of seeds. Write whole numbers joined by commas: 0,1,2.", param, ctx)
+        if len(set(seeds)) < len(seeds):
+            self.fail(f"{value!r} contains a seed more than once. Give each seed once.", param, ctx)
+        return seeds
 
 
 class Part(click.ParamType[float]):

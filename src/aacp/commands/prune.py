@@ -23,7 +23,7 @@ from aacp.commands.options import (
     task_names,
     task_options,
 )
-from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_options
+from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
 from aacp.cost.kinds import COSTS
 from aacp.pipeline import defaults
 
@@ -56,7 +56,6 @@ PROBE_EPOCHS = click.option(
 @limit_options
 @search_options
 @training_options
-@click.option("--scratch", is_flag=True, help="Train the structure from scratch instead of fine-tuning it.")
 @click.option(
     "--no-training", is_flag=True, help="Do not train: keep the inherited weights, with batch norms recalibrated."
 )
@@ -72,7 +71,6 @@ def prune(
     limits: dict[str, Any],
     search: dict[str, Any],
     training: dict[str, Any],
-    scratch: bool,
     no_training: bool,
     no_export: bool,
     max_drop: float | None,
@@ -82,23 +80,25 @@ def prune(
     folder: str | None,
     as_json: bool,
 ) -> None:
-    """Prune MODEL to a budget: trace, search, inherit, train, evaluate, export, report.
+    """Prune MODEL to a budget: search, then one training of the structure: train, evaluate, export, report.
 
     MODEL is a name that aacp --help explains. The budget is one or more of --prune-... and --max-...; all of them will
     hold. --max-drop requests the smallest network instead.
     """
     if no_training:
-        reject_options((*TRAINING_OPTIONS, "scratch", "loss"), "with --no-training nothing is trained", "Train")
+        unused = {*TRAINING_OPTIONS, "scratch", "loss"} - {"training", "again"}
+        reject_options(sorted(unused), "with --no-training nothing is trained", "Train")
     if max_drop is None:
         reject_options(("shrink", "probe_epochs"), "without --max-drop the limits decide", "Give --max-drop")
     budget = budget_of(limits, needed=max_drop is None)
-    recipe = None if no_training else recipe_of(training, task["data"], scratch, search["seed"], task["loss"])
     plan = plan_from(
         search,
-        recipe,
-        from_scratch=scratch,
+        None if no_training else recipe_of(training, task, search["seed"]),
+        from_scratch=training["scratch"],
+        init=training["init"],
         train_on_holdout=training["train_on_holdout"],
         export=not no_export,
+        training=training["training"],
     )
     if max_drop is not None:
         drop = max_drop if task["metric"] else max_drop / 100
@@ -107,7 +107,8 @@ def prune(
 
     place = run_folder(task["model"], folder)
     with resumable(place):
-        pruned = PruningJob(task_names(task), budget, plan, place, known_from).prune()
+        job = PruningJob(task_names(task), budget, plan, place, known_from, training_names(training))
+        pruned = job.prune()
     show(pruned, pruned.evaluation, as_json)
 
 
@@ -165,14 +166,21 @@ def sweep(
     All searches share their evaluations; --run holds a folder for each and one report on all of them.
     """
     if not train:
-        reject_options(TRAINING_OPTIONS, "without --train a sweep only searches", "Give --train")
+        reject_options((*TRAINING_OPTIONS, "scratch"), "without --train a sweep only searches", "Give --train")
     budgets = budgets_of(limits)
     from aacp.pipeline.job import SweepJob
 
-    recipe = recipe_of(training, task["data"], False, search["seed"], task["loss"]) if train else None
     place = folder or f"{run_folder(task['model'], None)}-sweep"
-    plan = plan_from(search, recipe, train_on_holdout=training["train_on_holdout"], export=not no_export)
-    job = SweepJob(task_names(task), budgets, plan, place, train, known_from)
+    plan = plan_from(
+        search,
+        recipe_of(training, task, search["seed"]) if train else None,
+        from_scratch=training["scratch"],
+        init=training["init"],
+        train_on_holdout=training["train_on_holdout"],
+        export=not no_export,
+        training=training["training"],
+    )
+    job = SweepJob(task_names(task), budgets, plan, place, train, known_from, training_names(training))
     with resumable(place):
         found = job.sweep()
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")

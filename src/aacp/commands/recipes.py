@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from aacp.commands.options import gathered
+from aacp.commands.options import Given, gathered
 from aacp.train.recipe import FINETUNE, RECIPES, Recipe
 from aacp.zoo.catalogue import named_data
 
+if TYPE_CHECKING:
+    from aacp.pipeline.job import TrainingNames
 
-def recipe_of(training: Mapping[str, Any], data: str, scratch: bool, seed: int, loss: str | None = None) -> Recipe:
+
+def recipe_of(training: Given, task: Given, seed: int) -> Recipe:
     """The named recipe, or the default for this data, changed by the other options.
 
     Args:
         training: the values of `training_options`.
-        data: the name of the data.
-        scratch: whether the network is trained from new weights.
+        task: the names of the data and of the loss function, if one is given.
         seed: the seed of the training.
-        loss: the name of a loss function, if one is given.
     """
-    recipe = _named_recipe(training["recipe"], data, scratch, loss)
+    recipe = _named_recipe(training["recipe"], task["data"], training["scratch"], task["loss"])
+    if training["teacher"] is not None and not recipe.distillation:
+        recipe = replace(recipe, distillation=FINETUNE.distillation)
     return recipe.changed(training["epochs"], training["batch_size"], training["lr"], seed=seed)
 
 
@@ -35,33 +38,68 @@ def _named_recipe(name: str | None, data: str, scratch: bool, loss: str | None) 
     return FINETUNE if recipe.mixing and loss is not None else recipe
 
 
-RECIPE_OPTIONS = ("recipe", "epochs", "lr", "batch_size")
-TRAINING_OPTIONS = (*RECIPE_OPTIONS, "train_on_holdout")
+def training_names(training: Given) -> TrainingNames:
+    """What the training uses besides the plan, as named by the options."""
+    from aacp.pipeline.job import TrainingNames
 
-training_options = gathered(
-    "training",
-    [
-        click.option(
-            "--recipe",
-            type=click.Choice(list(RECIPES)),
-            metavar="NAME",
-            show_default="finetune, for CIFAR-10 finetune-mixed; base if from scratch; shorter ones for the digits",
-            help=f"How to train: {', '.join(RECIPES)}.",
-        ),
-        click.option(
-            "--epochs", type=int, show_default="the recipe's", help="Scale the recipe to this number of epochs."
-        ),
-        click.option("--lr", type=float, show_default="the recipe's", help="Highest learning rate."),
-        click.option(
-            "--batch-size",
-            type=int,
-            show_default="the recipe's",
-            help="Examples in a step of training; a DataLoader keeps its own.",
-        ),
-        click.option(
-            "--train-on-holdout",
-            is_flag=True,
-            help="After the search, train on the hold-out too.",
-        ),
-    ],
+    teacher = training["teacher"]
+    weights = training["teacher_weights"]
+    if (teacher is None) != (weights is None):
+        raise click.UsageError(
+            "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both, or neither."
+        )
+    return TrainingNames(teacher, weights, training["again"])
+
+
+RECIPE_OPTIONS = ("recipe", "epochs", "lr", "batch_size")
+TEACHER_OPTIONS = ("teacher", "teacher_weights")
+TRAINING_OPTIONS = (*RECIPE_OPTIONS, "train_on_holdout", *TEACHER_OPTIONS, "init", "training", "again")
+
+SCRATCH = click.option("--scratch", is_flag=True, help="Train from new weights instead of fine-tuning inherited ones.")
+INIT = click.option(
+    "--init",
+    type=click.Choice(["network", "he"]),
+    show_default="network if MODEL draws its weights, else he",
+    help="How new weights are drawn: as the network itself draws them, or He-normal.",
 )
+TEACHER = (
+    click.option("--teacher", metavar="MODEL", show_default="the unpruned network", help="MODEL to distil from."),
+    click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights."),
+)
+# How every training is given, whether it fine-tunes or starts from scratch.
+COMMON = (
+    click.option(
+        "--recipe",
+        type=click.Choice(list(RECIPES)),
+        metavar="NAME",
+        show_default="finetune, for CIFAR-10 finetune-mixed; base if from scratch; shorter ones for the digits",
+        help=f"How to train: {', '.join(RECIPES)}.",
+    ),
+    click.option("--epochs", type=int, show_default="the recipe's", help="Scale the recipe to this number of epochs."),
+    click.option("--lr", type=float, show_default="the recipe's", help="Highest learning rate."),
+    click.option(
+        "--batch-size",
+        type=int,
+        show_default="the recipe's",
+        help="Examples in a step of training; a DataLoader keeps its own.",
+    ),
+    click.option("--train-on-holdout", is_flag=True, help="After the search, train on the hold-out too."),
+    click.option(
+        "--as",
+        "training",
+        metavar="NAME",
+        show_default="finetuned, or scratch",
+        help="Name of the training: a run folder holds any number of them, each in trainings/NAME.",
+    ),
+    click.option(
+        "--again", is_flag=True, help="Replace a training of this name that is finished or had other options."
+    ),
+)
+
+# The values of options that a command does not have.
+FINETUNING: Given = {"scratch": False, "init": None}
+FROM_SCRATCH: Given = {"scratch": True, "teacher": None, "teacher_weights": None}
+
+finetuning_options = gathered("training", [*COMMON, *TEACHER])
+scratch_options = gathered("training", [*COMMON, INIT])
+training_options = gathered("training", [*COMMON, *TEACHER, SCRATCH, INIT])  # of commands that can do either

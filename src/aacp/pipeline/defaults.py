@@ -4,7 +4,6 @@ from __future__ import annotations
 
 PRUNING_STEP = 1 / 8  # a share of each width, as in the paper
 METHOD = "default"
-EVALUATIONS = 200
 IMPORTANCE = "l1"
 CALIBRATION_IMAGES = 4096
 SCOPE = "all"

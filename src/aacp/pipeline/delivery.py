@@ -11,7 +11,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
-from aacp.artefact.header import ARTEFACT
 from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
@@ -23,7 +22,7 @@ from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
-from aacp.runs.files import EXPORT, BeforeAfter, Latency, OnnxRecord, RuntimeFiles
+from aacp.runs.files import ARTEFACT, EXPORT, BeforeAfter, Latency, OnnxRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
 
 PRUNED_ONNX = "pruned.onnx"
@@ -35,7 +34,7 @@ def save_network(
     """Write the pruned network as safetensors, unless the file is there and complete.
 
     Args:
-        folder: the run folder.
+        folder: the folder of the training.
         network: the pruned network; it is not changed.
         graph: the channel graph that it was cut along.
         kept: the channels that each group keeps.

@@ -14,6 +14,7 @@ from aacp.pipeline.request import read_request
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import NetworkMetrics
 from aacp.runs.folder import RunFolder
+from aacp.runs.trainings import delivered_in, read_training, run_of
 from aacp.zoo.data import load_data
 
 
@@ -32,7 +33,8 @@ def evaluate(
     """The scores and costs of a network.
 
     Args:
-        network: a run folder, a file of a pruned network, or a name that `build_model` knows.
+        network: a run folder with one training, the folder of a training (RUN/trainings/NAME), a file of a pruned
+            network, or a name that `build_model` knows.
         data: the name of the data; a run folder records its own.
         weights: the file of the weights of a network given by name.
         model: the name of the network that a file was cut from, if the file does not record it.
@@ -52,8 +54,9 @@ def evaluate(
             "path of a network that was cut from it."
         )
     if path.is_dir():
-        request = read_request(RunFolder(path))
-        knows_holdout = request.train_on_holdout and request.recipe is not None
+        request = read_request(RunFolder(run_of(path)))
+        training = read_training(delivered_in(path).parent)
+        knows_holdout = training is not None and training.train_on_holdout and training.recipe is not None
         if seed not in (None, request.seed):
             raise InvalidOption(
                 f"The hold-out of {network} was drawn with seed {request.seed}, not {seed}. Leave the seed out."

@@ -17,11 +17,13 @@ from aacp.errors import InvalidOption, UnknownData
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.request import plan_of, read_request
+from aacp.pipeline.request import read_request
 from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask
+from aacp.pipeline.training import TrainingMeans
 from aacp.runs.files import STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
+from aacp.runs.trainings import read_training, training_folder
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
@@ -71,14 +73,35 @@ class TaskNames:
 
 
 @dataclass(frozen=True)
+class TrainingNames:
+    """What a training uses besides the plan, by names.
+
+    Args:
+        teacher: the name of the network to learn from; None is the unpruned network.
+        teacher_weights: the file of its weights.
+        again: replace a training of the same name.
+    """
+
+    teacher: str | None = None
+    teacher_weights: str | None = None
+    again: bool = False
+
+    def load(self, seed: int) -> TrainingMeans:
+        """The means; the seed draws weights if the teacher has no file."""
+        teacher = None if self.teacher is None else network_of(self.teacher, self.teacher_weights, seed)
+        return TrainingMeans(teacher, self.again)
+
+
+@dataclass(frozen=True)
 class PruningJob:
-    """aacp prune and aacp search: the task, its budget, the plan, and the run folder."""
+    """aacp prune and aacp search: the task, its budget, the plan, the run folder, and what the training uses."""
 
     names: TaskNames
     budget: Budget
     plan: Plan
     folder: str
     known_from: tuple[str, ...] = ()
+    training: TrainingNames = TrainingNames()
 
     def __post_init__(self) -> None:
         self.plan.check_budgets([self.budget])
@@ -91,13 +114,14 @@ class PruningJob:
 
     def _run(self) -> PruningRun:
         task = self.names.load(self.plan.seed)
+        means = self.training.load(self.plan.seed)
         folder = RunFolder(self.folder)
-        return PruningRun(task, self.budget, self.plan, folder, known_from=self.known_from, verbose=True)
+        return PruningRun(task, self.budget, self.plan, folder, means=means, known_from=self.known_from, verbose=True)
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """aacp sweep: the task, several budgets, the plan, and the folder of all runs."""
+    """aacp sweep: the task, several budgets, the plan, the folder of all runs, and what the trainings use."""
 
     names: TaskNames
     budgets: tuple[Budget, ...]
@@ -105,13 +129,15 @@ class SweepJob:
     folder: str
     train: bool
     known_from: tuple[str, ...] = ()
+    training: TrainingNames = TrainingNames()
 
     def __post_init__(self) -> None:
         check_sweep(self.plan, self.budgets)
 
     def sweep(self) -> Sweep:
         task = self.names.load(self.plan.seed)
-        run = SweepRun(task, self.budgets, self.plan, self.folder, self.train, self.known_from, verbose=True)
+        means = self.training.load(self.plan.seed)
+        run = SweepRun(task, self.budgets, self.plan, self.folder, self.train, means, self.known_from, verbose=True)
         return run.sweep()
 
 
@@ -153,27 +179,29 @@ class FinishingJob:
             cache=self.cache,
         )
 
-    @property
-    def recipe(self) -> Recipe | None:
-        """The recipe that the request fine-tunes with, if it has one."""
-        written = self.request.recipe
-        return None if written is None or self.request.from_scratch else Recipe(**Recipe.completed(written))
+    def recorded_recipe(self, name: str) -> Recipe | None:
+        """The recipe of the training of this name, if the folder holds one."""
+        known = read_training(training_folder(Path(self.folder), name))
+        return None if known is None or known.recipe is None else Recipe(**Recipe.completed(known.recipe))
 
-    def finish(self, recipe: Recipe, from_scratch: bool, train_on_holdout: bool, export: bool) -> Pruned:
-        """Train the structure that was found, evaluate, save, export and report."""
+    def finish(self, plan: Plan, training: TrainingNames) -> Pruned:
+        """Train the structure that was found, evaluate, save, export and report.
+
+        Args:
+            plan: the recorded plan of the search, with the fields of the training.
+            training: what the training uses besides the plan.
+        """
         folder = RunFolder(self.folder)
         if folder.read_json(STRUCTURE) is None:
             raise InvalidOption(f"The search in {self.folder} is not finished. Repeat its command first.")
-        plan = plan_of(
-            self.request,
-            recipe=recipe,
-            from_scratch=from_scratch,
-            train_on_holdout=train_on_holdout,
-            export=export,
-        )
-        budget = Budget(*self.request.limits)
         run = PruningRun(
-            self.names.load(plan.seed), budget, plan, folder, known_from=self.request.known_from, verbose=True
+            self.names.load(plan.seed),
+            Budget(*self.request.limits),
+            plan,
+            folder,
+            means=training.load(plan.seed),
+            known_from=self.request.known_from,
+            verbose=True,
         )
         return run.prune()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import COSTS, LATENCY
@@ -15,10 +15,13 @@ from aacp.estimate.importance import Importance, require_criterion
 from aacp.estimate.inheritance import Reconstruction
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
+from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
-from aacp.search.methods import METHODS, Method, require_method
+from aacp.search.methods import Method, named_method, require_method
 from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
+
+Init = Literal["network", "he"]
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,12 @@ class Plan:
         pruning_step: the steps in which widths are reduced: a share of each, a number of channels, one of these for
             each group, or "auto", which finds the steps by timing the layers where the network is to run.
         method: the search method: a name, or a subclass of aacp.Searcher.
-        evaluations: the number of structures that a search evaluates.
+        evaluations: the number of structures that a search evaluates. None takes the method's own number
+            (`search_length`): 2,000 for "paper", "released" and "de", 200 for all others.
         recipe: how to train the structure that is found; None does not train it.
         from_scratch: train it from new weights instead of fine-tuning inherited ones.
+        init: how new weights are drawn: "network" as the network's own constructor draws them, which needs the name of
+            the network; "he" He-normal. None is "network" if the network can be built again, else "he".
         train_on_holdout: train it on the hold-out too; its score on the hold-out is then not reported.
         importance: which channels are kept first: a name, or a function of (model, graph) or of (model,
             graph, calibration) that returns one number per channel for each group; see `aacp.Inheritance`.
@@ -43,6 +49,8 @@ class Plan:
             authors searched. None is "inner" for the method "uniform", and "all" for all others.
         tie: groups that share one gene: the names of the groups of each tie.
         export: write both networks as ONNX files and time them.
+        training: the name of the training in the run folder, which may hold several; None is "finetuned", "scratch" or,
+            without a recipe, "untrained".
         seed: the seed of everything random.
         max_drop: the largest drop of the score that is allowed, in the unit of the score. `shrink` is then reduced as
             far as that allows: bisection finds the share to remove.
@@ -54,9 +62,10 @@ class Plan:
 
     pruning_step: PruningStep | Literal["auto"] = defaults.PRUNING_STEP
     method: Method = defaults.METHOD
-    evaluations: int = defaults.EVALUATIONS
+    evaluations: int | None = None
     recipe: Recipe | None = FINETUNE
     from_scratch: bool = False
+    init: Init | None = None
     train_on_holdout: bool = False
     importance: Importance = defaults.IMPORTANCE
     reconstruction: Reconstruction | None = None
@@ -65,6 +74,7 @@ class Plan:
     scope: str | None = None
     tie: tuple[tuple[str, ...], ...] = ()
     export: bool = True
+    training: str | None = None
     seed: int = defaults.SEED
     max_drop: float | None = None
     shrink: str = defaults.SHRINK
@@ -77,18 +87,19 @@ class Plan:
             raise InvalidOption(f"max_drop is {self.max_drop}, but must not be negative. Give 0.005 for half a point.")
         if self.shrink not in COSTS:
             raise InvalidOption(f"There is no cost {self.shrink!r} to shrink. Choose from {', '.join(COSTS)}.")
-        if self.evaluations < 1 or self.calibration_images < 1:
+        require_method(self.method)
+        if self.search_length < 1 or self.calibration_images < 1:
             raise InvalidOption(
-                f"A search with {self.evaluations} evaluations on {self.calibration_images} calibration images finds "
+                f"A search with {self.search_length} evaluations on {self.calibration_images} calibration images finds "
                 "nothing. Give 1 or more of both."
             )
-        require_method(self.method)
         require_criterion(self.importance)
         if self.probe_epochs < 0 or (self.probe_epochs and self.recipe is None):
             raise InvalidOption(
                 f"probe_epochs is {self.probe_epochs} with a recipe of {self.recipe}. Give a positive number of epochs "
                 "and a recipe to train with, or 0 to score structures by the estimate."
             )
+        require_name(self.training_name)
         self._check_combinations()
 
     def _check_combinations(self) -> None:
@@ -101,6 +112,13 @@ class Plan:
         if self.recipe is None and (self.from_scratch or self.train_on_holdout):
             name = "from_scratch" if self.from_scratch else "train_on_holdout"
             raise InvalidOption(f"{name} says how to train, but there is no recipe. Give one, or leave {name} out.")
+        if self.init not in (None, *get_args(Init)):
+            raise InvalidOption(f"init is {self.init!r}. Choose one of {', '.join(get_args(Init))}, or None.")
+        if self.init is not None and not self.from_scratch:
+            raise InvalidOption(
+                f"init={self.init!r} says how new weights are drawn, but fine-tuning keeps the inherited ones. Give "
+                "from_scratch=True, or leave init out."
+            )
         if self.recipe is not None and self.recipe.distillation and self.from_scratch:
             raise InvalidOption(
                 f"The recipe takes {self.recipe.distillation} of the loss from a teacher, but from scratch there is "
@@ -108,21 +126,30 @@ class Plan:
             )
 
     @property
+    def training_name(self) -> str:
+        """The name of the training in the run folder."""
+        return self.training or default_name(self.recipe is not None, self.from_scratch)
+
+    @property
+    def search_length(self) -> int:
+        """The number of structures that each search evaluates: as given, or the default of the method."""
+        return named_method(self.method).evaluations if self.evaluations is None else self.evaluations
+
+    @property
     def summary(self) -> str:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
         trained = f"{self.recipe.epochs} epochs of training" if self.recipe else "no training"
-        return f"{self.evaluations} evaluations{times}, then {trained}"
+        return f"{self.search_length:,} evaluations{times}, then {trained}"
 
     @property
     def traced_scope(self) -> str:
         """The scope that the network is traced with: the given one, or the default of the method."""
         if self.scope is not None:
             return self.scope
-        kind = METHODS[self.method][0] if isinstance(self.method, str) else self.method
         # Uniform widths are a baseline, and nobody who chooses widths by hand cuts residual streams: ResNet56 at -50 %
         # is estimated at 85 % without them, and at 64 % with them.
-        return "inner" if issubclass(kind, UniformShrinkage) else defaults.SCOPE
+        return "inner" if issubclass(named_method(self.method).kind, UniformShrinkage) else defaults.SCOPE
 
     @property
     def shrunk(self) -> tuple[str, ...]:

@@ -24,19 +24,34 @@ from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
+from aacp.train.session import has_batch_norm
+from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, one_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
 
 
-def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None) -> None:
-    """Reject a recipe that the final training would reject, and data that it cannot train on."""
+def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, processes: int) -> None:
+    """Reject a recipe that the final training would reject, and data that it cannot train on.
+
+    Args:
+        task: the network and its data.
+        plan: how to train.
+        teacher: the network that was given to learn from, if any.
+        processes: how many processes will train together.
+    """
+    train, _ = task.training_parts(plan)
     if plan.recipe is not None:
         check_mixing(plan.recipe, task.loss)
         if teacher is not None:
             check_teacher(plan.recipe, teacher)
-    task.training_parts(plan)
+        check_batches(train, plan.recipe, processes)
+        if plan.recipe.batch_size // processes == 1 and has_batch_norm(task.model):
+            raise InvalidData(
+                f"A batch of {plan.recipe.batch_size} leaves one example for each process, of which batch norm has no "
+                "statistics. Use a batch size of 2 or more per process."
+            )
 
 
 def check_data(task: PruningTask, plan: Plan) -> None:
@@ -72,13 +87,22 @@ def check_scoring(task: PruningTask) -> str:
     return ", ".join(found)
 
 
-def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> None:
-    """Train one step with the full network and with half of every width, since errors would show after the search."""
+def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teacher: nn.Module | None = None) -> None:
+    """Train one step with the full network and with half of every width, since errors would show after the search.
+
+    Args:
+        task: the network and its data.
+        plan: how to train.
+        graph: the network's channel graph.
+        teacher: the network that was given to learn from, if any.
+    """
     if plan.recipe is None:
         return
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
     batch = next(iter(task.read(task.data.train, size)))
     trouble = _trouble_in_a_step(task, plan.recipe, copy_module(task.model), batch)
+    if trouble is None and teacher is not None:
+        trouble = _trouble_with_teacher(task, teacher, batch)
     if trouble is not None:
         raise InvalidOption(
             f"A step of training fails on the unpruned network: {trouble}. Give a loss for its outputs and targets "
@@ -108,6 +132,20 @@ def _trouble_in_a_step(task: PruningTask, recipe: Recipe, network: nn.Module, ba
         raise
     except Exception as error:
         return first_line(error)
+    return None
+
+
+def _trouble_with_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> str | None:
+    inputs = inputs_of(batch)
+    try:
+        with global_seed(task.device, 0), torch.no_grad():
+            taught, outputs = (
+                call(copy_module(network).to(task.device).eval(), inputs) for network in (teacher, task.model)
+            )
+    except Exception as error:
+        return f"the teacher does not run on the training data ({first_line(error)})"
+    if _described(taught) != _described(outputs):
+        return f"the teacher's outputs are {_described(taught)}, the network's {_described(outputs)}"
     return None
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from torch import nn
 
-from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.pipeline.delivery import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
-from aacp.runs.files import ChosenStructure, Evaluation, OnnxRecord, cost_change
+from aacp.runs.files import ARTEFACT, ChosenStructure, Evaluation, OnnxRecord, cost_change
 from aacp.runs.folder import RunFolder
 
 
@@ -29,6 +28,7 @@ class Pruned:
         evaluation: scores and costs before and after.
         exported: sizes and timings of the ONNX files; None if they were not requested or could not be made.
         folder: the run folder.
+        training: the folder of the training inside the run folder, which holds the files of the network.
         unexported: why requested ONNX files could not be made.
     """
 
@@ -38,12 +38,13 @@ class Pruned:
     evaluation: Evaluation
     exported: OnnxRecord | None
     folder: RunFolder
+    training: RunFolder
     unexported: str = ""
 
     @property
     def file(self) -> Path:
         """The network, for `aacp.load`."""
-        return self.folder.path / ARTEFACT
+        return self.training.path / ARTEFACT
 
     @property
     def report(self) -> Path:
@@ -59,7 +60,8 @@ class Pruned:
         ]
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         if self.folder.path.is_dir():  # it may have been removed since
-            lines += [remark.text for remark in cautions(read_run(self.folder.path))]
+            run = read_run(self.folder.path).about(self.training.path)
+            lines += [remark.text for remark in cautions(run)]
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
 
     def _costs(self) -> list[str]:
@@ -72,7 +74,7 @@ class Pruned:
 
     def _places(self) -> list[str]:
         """The files of the result."""
-        onnx = [f"ONNX: {self.folder.path / PRUNED_ONNX}"] if self.exported else []
+        onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
         report = [f"report: {self.report}"] if find_spec("plotly") else []
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]

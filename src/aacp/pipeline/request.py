@@ -1,4 +1,4 @@
-"""The request of a run, recorded in run.json: a run is resumed only by the same request."""
+"""The request of a search, recorded in run.json: a search is resumed only by the same request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from aacp.artefact.header import ARTEFACT
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.errors import RunMismatch
@@ -25,7 +24,7 @@ from aacp.pipeline.functions import recorded_name, restored
 from aacp.pipeline.latency_stage import TABLE
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import GRAPH, RUN, Request
+from aacp.runs.files import GRAPH, RUN, TRAININGS, Request, TrainingRequest
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import processor
 from aacp.runs.sources import is_importable, short_name, source_of
@@ -34,16 +33,16 @@ from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 from aacp.version import __version__
 
+AnyRequest = Request | TrainingRequest
 # Files that stay valid if the request changes: the request itself, the graph (traced again), and latency tables, which
-# record themselves what they are valid for.
-REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log")
+# record themselves what they are valid for. Trainings have their own requests, and none begins before the search ends.
+REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS)
 MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
-# Fields that may be decided after a search, by aacp finetune or aacp scratch.
-TRAINING_FIELDS = ("recipe", "from_scratch", "train_on_holdout", "loss")
-# Fields that do not change the result of a run.
+# Fields of a plan that belong to the request of a training, not to that of the search.
+TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "export", "training")
+# Fields that do not change the result of a search.
 CIRCUMSTANCES = (
-    "command", "versions", "hardware", "started", "export", "weights_file",
-    "data_source", "metric_source", "loss_source",
+    "command", "versions", "hardware", "started", "weights_file", "data_source", "metric_source", "loss_source",
 )  # fmt: skip
 # Fields that estimated scores depend on.
 ESTIMATE_FIELDS = (
@@ -61,34 +60,29 @@ BUILT_IN: dict[str, Container[str]] = {"method": METHODS, "importance": CRITERIA
 def register_request(
     folder: RunFolder, task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()
 ) -> Request:
-    """Record the request of a run, or check that it is the same as the recorded one.
-
-    A run that was only searched may still be trained, and the export may be requested or not at any time.
-    """
+    """Record the request of a search, or check that it is the same as the recorded one."""
     request = request_of(task, budget, plan, known_from)
-    known = folder.read_json(RUN)
-    if known is None or _holds_only_reusable_files(folder):
+    if folder.read_json(RUN) is None or _holds_only_reusable_files(folder):
         (folder.path / GRAPH).unlink(missing_ok=True)  # it may have been traced with other options
         folder.write_json(RUN, request.to_json())
         return request
-    before = replace(_completed(Request.from_json(known), request), export=request.export)
-    if before.recipe is None and not (folder.path / ARTEFACT).exists():
-        before = replace(before, **{name: getattr(request, name) for name in TRAINING_FIELDS})
+    before = _completed(read_request(folder), request)
     skipped = {*CIRCUMSTANCES}
     if before.weights == request.weights:
         skipped.add("model")  # the same weights are the same network, whatever it is called
+    if not request.probe_epochs:
+        skipped.add("loss")  # nothing is trained in the search
     names = [each.name for each in fields(Request) if each.name not in skipped]
-    require_same(folder, before, request, names, "Repeat the earlier request, or choose another folder.")
-    folder.write_json(RUN, before.to_json())
+    require_same(folder.path, before, request, names, "Repeat the earlier request, or choose another folder.")
     return before
 
 
 def _completed(before: Request, request: Request) -> Request:
     """A recorded request with the fields that an older version did not write, or wrote differently."""
     default = _recorded_plan(DEFAULT)
-    missing = {name: value for name, value in default.items() if getattr(before, name) is None and name != "recipe"}
-    if before.recipe is not None:
-        missing["recipe"] = Recipe.completed(before.recipe)
+    missing = {name: value for name, value in default.items() if getattr(before, name) is None}
+    if before.probe_recipe is not None:
+        missing["probe_recipe"] = Recipe.completed(before.probe_recipe)
     for name in FUNCTIONS:
         old, new = getattr(before, name), getattr(request, name)
         if old and new and ":" not in old and old == short_name(new):
@@ -101,17 +95,30 @@ def _holds_only_reusable_files(folder: RunFolder) -> bool:
     return all(path.name in REUSABLE_FILES for path in folder.path.iterdir())
 
 
-def require_same(folder: RunFolder, before: Request, request: Request, names: Sequence[str], advice: str) -> None:
-    """Reject a request that differs from the recorded one in any of the named fields."""
-    differing = list(_differences("", _settings(before, names), _settings(request, names)))
+def require_same(folder: Path, before: Request, request: Request, names: Sequence[str], advice: str) -> None:
+    """Reject a request that differs from the recorded one in any of the named fields.
+
+    Args:
+        folder: where the request is recorded.
+        before: the recorded request.
+        request: the present request.
+        names: the fields to compare.
+        advice: the last sentence of the message: what to do.
+    """
+    differing = differences(before, request, names)
     if differing:
-        raise RunMismatch(f"{folder.path} holds a run with other settings: {'; '.join(differing)}. {advice}")
+        raise RunMismatch(f"{folder} holds a run with other settings: {differing}. {advice}")
 
 
-def _settings(request: Request, names: Sequence[str]) -> dict[str, Any]:
+def differences(before: AnyRequest, request: AnyRequest, names: Sequence[str]) -> str:
+    """The named fields in which two requests differ, with both values, for messages; empty if there are none."""
+    return "; ".join(_differences("", _settings(before, names), _settings(request, names)))
+
+
+def _settings(request: AnyRequest, names: Sequence[str]) -> dict[str, Any]:
     """The named fields as they are read from JSON; each limit by its cost."""
     settings = {name: _plain(getattr(request, name)) for name in names if name != "limits"}
-    limits = request.limits if "limits" in names else ()
+    limits = request.limits if isinstance(request, Request) and "limits" in names else ()
     return {f"limit on {limit.cost.name}": _ComparedLimit.of(limit) for limit in limits} | settings
 
 
@@ -160,12 +167,14 @@ def read_request(folder: RunFolder) -> Request:
     known = folder.read_json(RUN)
     if known is None:
         raise RunMismatch(f"{folder.path} holds no run. Give the folder of one, or start one there with aacp search.")
+    if isinstance(known, dict) and known.get("probe_epochs") and "recipe" in known:
+        known = {"probe_recipe": known["recipe"], **known}  # older versions had one recipe for probes and training
     return Request.from_json(known)
 
 
 def plan_of(request: Request, **changes: Any) -> Plan:
     """The plan of a recorded request, with some fields changed; functions are imported again by their names."""
-    recorded = {each.name: getattr(request, each.name) for each in fields(Plan)}
+    recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
     found = {name: value for name, value in recorded.items() if value is not None}
     for name, arguments in FUNCTIONS.items():
         if name in found:
@@ -180,7 +189,6 @@ def plan_of(request: Request, **changes: Any) -> Plan:
 def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
     """The request as it is recorded: every field of the plan, and where and with what the run begins."""
     return Request(
-        command=_command(sys.argv),
         model=task.label,
         weights=digest(value for _, value in named_tensors(task.model)),
         weights_file=task.weights_file,
@@ -188,30 +196,45 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
         holdout=task.holdout,
         limits=budget.limits,
         known_from=known_from,
-        versions={
+        metric=_name(task.score),
+        data_source=task.data_source,
+        metric_source="" if task.score is accuracy else _importable_source(task.score),
+        probe_recipe=plan.recipe.to_json() if plan.recipe is not None and plan.probe_epochs else None,
+        **recorded_loss(task),
+        **circumstances(),
+        **_recorded_plan(plan),
+    )
+
+
+def circumstances() -> dict[str, Any]:
+    """How, when and where a search or a training begins."""
+    return {
+        "command": _command(sys.argv),
+        "versions": {
             "aacp": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
-        hardware=torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
-        started=datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
-        metric=_name(task.score),
-        data_source=task.data_source,
-        metric_source="" if task.score is accuracy else _importable_source(task.score),
-        loss="cross_entropy" if task.loss is None else _name(task.loss),
-        loss_source="" if task.loss is None else _importable_source(task.loss),
-        **_recorded_plan(plan),
-    )
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+        "started": datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
+    }
+
+
+def recorded_loss(task: PruningTask) -> dict[str, Any]:
+    """The loss of a task as it is recorded: its name, and where it can be imported from."""
+    if task.loss is None:
+        return {"loss": "cross_entropy", "loss_source": ""}
+    return {"loss": _name(task.loss), "loss_source": _importable_source(task.loss)}
 
 
 def _recorded_plan(plan: Plan) -> dict[str, Any]:
-    """The fields of a plan as run.json holds them."""
-    planned = {each.name: getattr(plan, each.name) for each in fields(Plan)}
+    """The fields of a plan as run.json holds them: those of the search."""
+    planned = {each.name: getattr(plan, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
+        "evaluations": plan.search_length,
         "scope": plan.traced_scope,
-        "recipe": None if plan.recipe is None else plan.recipe.to_json(),
         "deployment": plan.deployment.to_json(),
         **{name: recorded_name(planned[name]) for name in FUNCTIONS},
     }

@@ -88,7 +88,7 @@ class Search:
     def _search(self, estimate: PSAE) -> SearchResult:
         method = searcher(self.plan.method, self.space, self.bound_budget, self.plan.seed, known=self.known)
         found = run_search(
-            method, estimate, evaluations=self.plan.evaluations, folder=self.folder, verbose=self.verbose
+            method, estimate, evaluations=self.plan.search_length, folder=self.folder, verbose=self.verbose
         )
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
@@ -117,7 +117,7 @@ class Search:
             latest = replace(
                 self,
                 table=corrected,
-                plan=replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.evaluations // 4)),
+                plan=replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.search_length // 4)),
                 folder=RunFolder(self.folder.path / f"{CORRECTED}-{number}"),
                 known=History.merged([self.known, *histories]),
             )
@@ -177,7 +177,7 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
             raise RunMismatch(f"There is no folder {path} to take evaluations from. Give the folder of a run.")
         folder = RunFolder(path)
         advice = "Scores can only be reused if these settings are the same."
-        require_same(folder, read_request(folder), request, ESTIMATE_FIELDS, advice)
+        require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)
         history = recorded(folder)
         for candidate in history:
             graph.valid_counts(np.asarray(candidate.structure))  # rejects structures of another graph

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.artefact.header import ARTEFACT
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit, amount
 from aacp.cost.kinds import COSTS, LATENCY
@@ -25,9 +24,12 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
+from aacp.pipeline.training import PLAIN, TrainingMeans
+from aacp.pipeline.training_request import is_begun
 from aacp.report.page import FILE, write_report
-from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, TRAINING, ChosenStructure, Evaluation
+from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, ChosenStructure, Evaluation
 from aacp.runs.folder import RunFolder
+from aacp.runs.trainings import trainings_in
 from aacp.search.history import Candidate, History
 from aacp.search.loop import recorded
 from aacp.space import SearchSpace
@@ -35,7 +37,6 @@ from aacp.train.teaching import Loss
 
 FRONT = "front.json"
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
-FINAL_FILES = (TRAINING, ARTEFACT)  # a run that has one of these keeps its structure
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ def sweep(
     train: bool = False,
     score: Score = accuracy,
     loss: Loss | None = None,
+    teacher: nn.Module | None = None,
+    again: bool = False,
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
     device: torch.device | str | None = None,
@@ -89,7 +92,7 @@ def sweep(
     the searches evaluated within it.
 
     Args:
-        model, data, plan, score, loss, known_from, name, device, verbose: as in `aacp.prune`.
+        model, data, plan, score, loss, teacher, again, known_from, name, device, verbose: as in `aacp.prune`.
         budgets: several budgets, each as `aacp.prune` takes one.
         folder: holds a run folder for each budget.
         train: train, evaluate and export every network, not only search.
@@ -97,7 +100,8 @@ def sweep(
     task = PruningTask(model, data, name, device_of(device), score, loss=loss)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets)
-    return SweepRun(task, run_budgets, plan, folder, train, tuple(map(str, known_from)), verbose).sweep()
+    means = TrainingMeans(teacher, again)
+    return SweepRun(task, run_budgets, plan, folder, train, means, tuple(map(str, known_from)), verbose).sweep()
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
@@ -116,6 +120,7 @@ class SweepRun:
         plan: how to search and train.
         folder: holds a run folder for each budget.
         train: train every network, not only search.
+        means: what the trainings use besides the plan.
         known_from: folders of earlier runs whose evaluations are reused.
         verbose: report progress on the standard error output.
     """
@@ -127,13 +132,15 @@ class SweepRun:
         plan: Plan,
         folder: str | os.PathLike[str],
         train: bool,
+        means: TrainingMeans = PLAIN,
         known_from: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> None:
         self.task = task
         self.budgets = list(dict.fromkeys(budgets))
-        self.plan = plan if train else replace(plan, recipe=None, from_scratch=False, train_on_holdout=False)
+        self.plan = plan if train else replace(plan, recipe=None, from_scratch=False, init=None, train_on_holdout=False)
         self.trains = train
+        self.means = means
         self.folder = RunFolder.of(folder)
         self.known_from = known_from
         self.verbose = verbose
@@ -142,6 +149,8 @@ class SweepRun:
         """Search for every budget, share the best structures, and train if that is requested."""
         with self.folder.lock():
             runs = self._make_runs()
+            for run in runs if self.trains else ():
+                run.register_training()  # before the first search, so that mistakes are found now
             for run in runs:
                 self._search(run)
             self._share_best(runs)
@@ -159,6 +168,7 @@ class SweepRun:
                 budget,
                 self.plan,
                 folder,
+                means=self.means,
                 known_from=(*self.known_from, *(str(earlier.path) for earlier in folders[:number])),
                 shared=shared,
                 measurements=self.folder,
@@ -193,7 +203,7 @@ class SweepRun:
         known = History.merged(recorded(run.folder) for run in runs)
         for run in runs:
             best = recorded(run.folder).best
-            is_final = any((run.folder.path / name).exists() for name in FINAL_FILES)
+            is_final = any(is_begun(place) for place in trainings_in(run.folder.path).values())
             if best is None or is_final or run.budget.limit_on(LATENCY) is not None:
                 continue
             graph = run.trace()
@@ -202,12 +212,13 @@ class SweepRun:
             better = better_known(known, bound_budget, space, best)
             if better is not None:
                 self.task.require_equal(run.shared.inheritance(graph), better.structure)
-                run.folder.write_json(STRUCTURE, choice_of(better, bound_budget).to_json())
+                choice = replace(choice_of(better, bound_budget), unpruned=self.task.unpruned_holdout())
+                run.folder.write_json(STRUCTURE, choice.to_json())
 
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
         graph = runs[0].trace()
         choices = tuple(ChosenStructure.from_json(run.folder.read_json(STRUCTURE)) for run in runs)
-        records = [run.folder.read_json(EVALUATION) for run in runs]
+        records = [run.register_training().place.read_json(EVALUATION) if self.trains else None for run in runs]
         evaluations = tuple(None if record is None else Evaluation.from_json(record) for record in records)
         front = self._write_front(graph, [run.folder for run in runs])
         self._report(runs)
@@ -249,4 +260,5 @@ def _line(name: str, choice: ChosenStructure, evaluation: Evaluation | None) -> 
         f"{limit.cost} {amount(limit.reached, limit.unit)} of {amount(limit.bound, limit.unit)}"
         for limit in choice.limits
     )
-    return f"{name}: estimated {choice.score:.4f}{test}; {reached}"
+    unpruned = "" if choice.unpruned is None else f" (unpruned {choice.unpruned:.4f})"
+    return f"{name}: estimated {choice.score:.4f}{unpruned}{test}; {reached}"

@@ -112,6 +112,11 @@ class PruningTask:
             self._unpruned_scores[id(part)] = self._score(network, part)
         return self._unpruned_scores[id(part)]
 
+    def unpruned_holdout(self) -> float:
+        """The score of the unpruned network on the hold-out, with which estimates are compared."""
+        with global_seed(self.device, 0):  # random numbers drawn later are the same as without this
+            return self.score_network(self.model, self.data.holdout)
+
     def _score(self, network: nn.Module, part: Source) -> float:
         """Score a network on the task's device, and move it back to its own."""
         home = next((parameter.device for parameter in network.parameters()), self.device)

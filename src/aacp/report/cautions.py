@@ -73,10 +73,10 @@ def _about_drop(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list
 
 def _about_training(run: Run, trained: float | None) -> list[Remark]:
     """Warn if training lowered the score, as it can with a learning rate that is too high or with too few steps."""
-    if run.choice is None or trained is None or run.request is None or run.request.recipe is None:
+    if run.choice is None or trained is None or run.training is None or run.training.recipe is None:
         return []
     inherited = run.choice.score
-    if run.request.from_scratch or inherited - trained <= TRAINING_LOSS * abs(inherited):
+    if run.training.from_scratch or inherited - trained <= TRAINING_LOSS * abs(inherited):
         return []
     both = (
         f"{score(inherited, run.metric, 1)} on held-out data before training, {score(trained, run.metric, 1)} after it"

@@ -1,4 +1,4 @@
-"""Kept channels: the share of its width that each group keeps, in network order (the paper's Fig. 5)."""
+"""Kept channels: the share of its width that each group keeps, in network order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from aacp.report.html import Figure
 from aacp.report.numbers import percent
 from aacp.report.run import Run
 
+# Without a width of its own, a bar is as wide as the smallest distance within its trace, and covers other bars.
+BAR_WIDTH = 0.75
 NAMED = 30  # with more groups than this the axis names stages, because more names do not fit on a phone
 
 
@@ -39,7 +41,7 @@ def channels_figure(run: Run) -> Figure | None:
         "channels",
         _caption(graph, kept, is_chosen),
         [*([_whole(len(kept))] if is_chosen else []), *bars],
-        layout(_names(graph), y, {"barmode": "overlay", "bargap": 0.25}),
+        layout(named_axis([group.name for group in graph.groups]), y, {"barmode": "overlay"}),
         400,
     )
 
@@ -57,6 +59,7 @@ def _bars(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool, is_frozen: 
         "name": "frozen" if is_frozen else "kept" if is_chosen else "free",
         "x": places,
         "y": [heights[place] for place in places],
+        "width": BAR_WIDTH,
         "hovertext": [_hover(*pairs[place], graph) for place in places],
         "hoverinfo": "text",
         "marker": HATCHED if is_frozen else {"color": BLUE},
@@ -66,7 +69,7 @@ def _bars(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool, is_frozen: 
 def _whole(groups: int) -> dict[str, Any]:
     """Pale bars for the unpruned widths, behind the others."""
     bars = {"type": "bar", "name": "unpruned", "x": list(range(groups)), "y": [100] * groups}
-    return {**bars, "hoverinfo": "skip", "marker": {"color": PALE}}
+    return {**bars, "width": BAR_WIDTH, "hoverinfo": "skip", "marker": {"color": PALE}}
 
 
 def _caption(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool) -> str:
@@ -93,15 +96,14 @@ def _hover(group: ChannelGroup, count: int, graph: ChannelGraph) -> str:
     return hover(*lines, *([f"frozen: {group.frozen}"] if group.frozen is not None else []))
 
 
-def _names(graph: ChannelGraph) -> dict[str, Any]:
-    """The axis of groups: a label for each group or, if there are too many groups, one for each stage."""
-    groups = graph.groups
-    if len(groups) <= NAMED:
-        places, texts = list(range(len(groups))), [_short(group.name) for group in groups]
+def named_axis(names: Sequence[str]) -> dict[str, Any]:
+    """An axis of groups or blocks: a label for each or, if there are too many, one for each stage."""
+    if len(names) <= NAMED:
+        places, texts = list(range(len(names))), [_short(name) for name in names]
     else:
-        places, texts = _stages([group.name for group in groups])
+        places, texts = _stages(names)
     ticks = {"tickmode": "array", "tickvals": places, "ticktext": [words(text) for text in texts], "tickangle": -90}
-    return axis("", {**ticks, "range": [-0.6, len(groups) - 0.4], "showgrid": False, "tickfont": {"size": 10}})
+    return axis("", {**ticks, "range": [-0.6, len(names) - 0.4], "showgrid": False, "tickfont": {"size": 10}})
 
 
 def _stages(names: Sequence[str]) -> tuple[list[int], list[str]]:
@@ -139,6 +141,8 @@ def channels_of_runs(runs: Sequence[Run]) -> Figure | None:
         "channels-of-runs",
         "The share of each group that each run keeps, in network order; darker is more.",
         [{**trace, "colorscale": SHADES, "zmin": 0, "zmax": 100, "colorbar": bar}],
-        layout(_names(graphs[0]), {**y, "autorange": "reversed", "showgrid": False}),
+        layout(
+            named_axis([group.name for group in graphs[0].groups]), {**y, "autorange": "reversed", "showgrid": False}
+        ),
         200 + 26 * len(chosen),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 # Each has a contrast of at least 3 on light and dark pages, and colour-blind readers can distinguish them.
 BLUE, AMBER, GREY = "#2f80b9", "#c77d1e", "#868b92"
+LINE_COLOURS = (BLUE, AMBER, "#3a8f5c", "#9a5fb0", "#b5493f", "#5f6f86")  # of several lines in one chart
 PALE = "rgba(134, 139, 146, 0.22)"
 SHADES = [[0.0, "#f3e6c8"], [0.5, "#7fb0cf"], [1.0, "#14466e"]]  # from small values to large ones
 

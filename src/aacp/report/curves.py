@@ -136,8 +136,17 @@ def _front(costs: Sequence[float], scores: Sequence[float]) -> list[tuple[float,
     return found
 
 
-def training_figure(run: Run) -> Figure | None:
-    """Accuracy, loss and learning rate over the epochs, one above the other."""
+def training_figures(run: Run) -> list[Figure]:
+    """A figure for each training of the run."""
+    shown = [training for training in run.trainings if training.epochs]
+    if len(shown) < 2:
+        return [figure for figure in (training_figure(run),) if figure is not None]
+    figures = [training_figure(run.about(training.path), training.name) for training in shown]
+    return [figure for figure in figures if figure is not None]
+
+
+def training_figure(run: Run, name: str = "") -> Figure | None:
+    """Accuracy, loss and learning rate over the epochs, one above the other; `name` tells several trainings apart."""
     epochs = run.epochs
     if not epochs:
         return None
@@ -150,9 +159,12 @@ def training_figure(run: Run) -> Figure | None:
     last = epochs[-1]
     seen = "" if last.holdout is None else f"; {score(last.holdout, run.metric)} on held-out data at the end"
     time = duration(sum(epoch.seconds for epoch in epochs))
-    caption = f"Training: {last.epoch} epochs in {time}, last loss {last.loss:.4g}{seen}."
+    title = f"Training {name}".rstrip()
+    caption = f"{title}: {last.epoch} epochs in {time}, last loss {last.loss:.4g}{seen}."
     x = axis("epoch", {"anchor": "y3"})
-    return Figure("training", caption, traces, layout(x, top, {**panels, "hovermode": "x unified"}), 460)
+    return Figure(
+        f"training-{name}".rstrip("-"), caption, traces, layout(x, top, {**panels, "hovermode": "x unified"}), 460
+    )
 
 
 def _accuracies(epochs: Sequence[Epoch], metric: str) -> list[Trace]:

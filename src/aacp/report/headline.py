@@ -71,6 +71,14 @@ def compared(run: Run) -> tuple[float, float] | None:
     return None
 
 
+def unpruned_score(run: Run) -> float | None:
+    """The score of the unpruned network, on the data that the score of the run is from."""
+    pair = compared(run)
+    if pair is not None:
+        return pair[0]
+    return None if run.choice is None else run.choice.unpruned
+
+
 def remarks(run: Run) -> list[Remark]:
     """Remarks below the headline: score lost, limits missed, costs that grew, cautions, and measured speed."""
     found = _about_score(run)

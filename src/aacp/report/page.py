@@ -10,10 +10,12 @@ from aacp.errors import NothingToReport
 from aacp.report.headline import headline, headline_of, remarks
 from aacp.report.html import Markup, details, escaped, joined, plotly_script, tag
 from aacp.report.registry import sections
+from aacp.report.repeats import over_seeds, repetitions_in
 from aacp.report.run import Run, read_run
 from aacp.report.sweep import comparison
 from aacp.runs.files import RUN, TRAINING
 from aacp.runs.folder import RunFolder
+from aacp.runs.repeats import Repetition
 from aacp.version import __version__
 
 FILE = "report.html"
@@ -24,7 +26,8 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
     """Write a report of one or more runs, and return its path.
 
     Args:
-        folders: a run folder, several, or a folder that contains run folders, such as that of a sweep.
+        folders: a run folder, several, or a folder that contains run folders, such as that of a sweep or of a
+            repetition with several seeds.
         path: a file or a folder. By default, report.html in the run's folder or, with several runs, in the folder
             that contains all of them.
     """
@@ -32,7 +35,8 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
     places = list(dict.fromkeys(place for folder in given for place in runs_in(folder)))
     if not places:
         raise NothingToReport("No run folder was given. Give one or more.")
-    page = page_of([read_run(place) for place in places])
+    runs = [read_run(place, name) for place, name in zip(places, _names(places), strict=True)]
+    page = page_of(runs, [found for folder in given for found in repetitions_in(folder)])
     target = _default(places) if path is None else Path(path)
     target = target / FILE if target.is_dir() else target
     RunFolder(target.parent).write_text(target.name, page)
@@ -40,10 +44,28 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
 
 
 def runs_in(place: AnyPath) -> list[Path]:
-    """The folder itself if it is a run folder; otherwise the run folders directly inside it, as in a sweep."""
+    """The folder itself if it is a run folder; otherwise the run folders inside it.
+
+    They lie directly inside it, as in a sweep, or one folder deeper, as in a sweep repeated with several seeds.
+    """
     folder = Path(place)
-    within = sorted(path.parent for path in folder.glob(f"*/{RUN}") if path.parent.name != TRAINING)
-    return [folder] if (folder / RUN).exists() or not within else within
+    if (folder / RUN).exists():
+        return [folder]
+    for depth in ("*", "*/*"):
+        within = sorted(path.parent for path in folder.glob(f"{depth}/{RUN}") if path.parent.name != TRAINING)
+        if within:
+            return within
+    return [folder]
+
+
+def _names(places: Sequence[Path]) -> list[str]:
+    """The name of each folder, with that of the folder around it if two have the same name."""
+    paths = [place.resolve() for place in places]
+    names = [path.name for path in paths]
+    return [
+        name if names.count(name) == 1 else f"{path.parent.name}/{name}"
+        for path, name in zip(paths, names, strict=True)
+    ]
 
 
 def _default(places: Sequence[Path]) -> Path:
@@ -52,18 +74,29 @@ def _default(places: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([place.resolve().parent for place in places])) / FILE
 
 
-def page_of(runs: Sequence[Run]) -> str:
-    """The whole page as HTML."""
+def page_of(runs: Sequence[Run], repetitions: Sequence[Repetition] = ()) -> str:
+    """The whole page as HTML.
+
+    Args:
+        runs: the content of each run folder.
+        repetitions: runs with several seeds, whose means and spreads come first.
+    """
     shown = [run for run in runs if not run.is_empty]
-    if not shown:
+    if not shown and not repetitions:
         names = ", ".join(run.name for run in runs)
         reasons = " ".join(f"{trouble.rstrip('.')}." for run in runs for trouble in run.troubles)
         raise NothingToReport(f"There is nothing to show in {names}. {reasons or 'Give the folder of a run.'}")
-    body = sections(shown[0], "run0-") if len(shown) == 1 else _several(shown)
-    title = headline(shown[0]) if len(shown) == 1 else headline_of(shown)
-    empty = [f"{run.name} contains nothing to show." for run in runs if run.is_empty]
-    troubles = [*empty, *(f"{run.name}: {trouble}" for run in runs for trouble in run.troubles)]
-    return document(title, joined([_header(title, shown), _troubles(troubles), body]))
+    body = _several(shown) if len(shown) > 1 else joined(sections(run, "run0-") for run in shown)
+    title = _title(shown, repetitions)
+    empty = [] if repetitions else [f"{run.name} contains nothing to show." for run in runs if run.is_empty]
+    troubles = [*empty, *(f"{run.name}: {trouble}" for run in shown for trouble in run.troubles)]
+    return document(title, joined([_header(title, shown), _troubles(troubles), over_seeds(repetitions), body]))
+
+
+def _title(shown: Sequence[Run], repetitions: Sequence[Repetition]) -> str:
+    if not shown:
+        return ", ".join(f"{found.name}: {len(found.finished)} seeds" for found in repetitions)
+    return headline(shown[0]) if len(shown) == 1 else headline_of(shown)
 
 
 def _header(title: str, runs: Sequence[Run]) -> Markup:

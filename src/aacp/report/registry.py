@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from aacp.errors import InvalidOption, first_line
+from aacp.report.blocks import blocks_of_run
 from aacp.report.channels import channels_figure
-from aacp.report.curves import cost_figures, search_figure, training_figure
+from aacp.report.curves import cost_figures, search_figure, training_figures
 from aacp.report.html import Figure, Grid, Markup, joined, section, tag
 from aacp.report.run import Run
-from aacp.report.tables import before_and_after, channel_table, frozen_table, limits_table, reproduction, tracing_notes
+from aacp.report.tables import (
+    before_and_after,
+    channel_table,
+    frozen_table,
+    limits_table,
+    reproduction,
+    tracing_notes,
+    trainings_table,
+)
 
 # What a section shows: text, HTML, a figure, several of these, or None for nothing.
 Content: TypeAlias = "str | Markup | Figure | Grid | Sequence[Content] | None"
@@ -41,13 +50,17 @@ def _costs_heading(run: Run) -> str:
     return "Before and after" if run.after or run.exported else "Costs"
 
 
+def _channels(run: Run) -> Content:
+    return [channels_figure(run), blocks_of_run(run), channel_table(run)]
+
+
 SECTIONS = [
     Section("costs", _costs_heading, before_and_after),
     Section("limits", lambda _: "Limits", limits_table),
-    Section("channels", lambda _: "Channels", lambda run: [channels_figure(run), channel_table(run)]),
+    Section("channels", lambda _: "Channels", _channels),
     Section("search", lambda _: "Search", search_figure),
     Section("trade-off", lambda run: f"{run.metric.capitalize()} against cost", lambda run: Grid(cost_figures(run))),
-    Section("training", lambda _: "Training", training_figure),
+    Section("training", lambda _: "Training", lambda run: [trainings_table(run), *training_figures(run)]),
     Section("frozen", lambda _: "Channels that are not pruned", lambda run: [frozen_table(run), tracing_notes(run)]),
     Section("reproduction", lambda _: "How to reproduce", reproduction),
 ]

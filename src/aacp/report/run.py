@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,14 +23,18 @@ from aacp.runs.files import (
     RUN,
     STRUCTURE,
     TRAINING,
+    TRAINING_REQUEST,
+    TRAININGS,
     ChosenStructure,
     Epoch,
     Evaluation,
     NetworkMetrics,
     OnnxRecord,
     Request,
+    TrainingRequest,
 )
 from aacp.runs.folder import RunFolder
+from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
 from aacp.search.loop import HISTORY, recorded
 from aacp.structure import Structure
@@ -39,18 +43,53 @@ Anything = TypeVar("Anything")
 
 
 @dataclass(frozen=True, eq=False)
+class RecordedTraining:
+    """The content of the folder of one training. Missing files give None or an empty value."""
+
+    path: Path
+    request: TrainingRequest | None = None
+    epochs: tuple[Epoch, ...] = ()
+    evaluation: Evaluation | None = None
+    exported: OnnxRecord | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the training; a training of an older version has that of the run folder."""
+        return self.path.resolve().name
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
-    """The content of one run folder. Missing files give None or an empty value; `troubles` names unreadable files."""
+    """The content of one run folder. Missing files give None or an empty value; `troubles` names unreadable files.
+
+    The fields `training` to `exported` are those of one training: the first that was evaluated, or else the first.
+    `trainings` has all of them.
+    """
 
     name: str
     request: Request | None = None
     graph: ChannelGraph | None = None
     history: History = field(default_factory=History)
     choice: ChosenStructure | None = None
+    training: TrainingRequest | None = None
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
     exported: OnnxRecord | None = None
     troubles: tuple[str, ...] = ()
+    trainings: tuple[RecordedTraining, ...] = ()
+
+    def about(self, place: Path) -> Run:
+        """The same run with the training of a folder in the fields of one training."""
+        found = next((training for training in self.trainings if training.path == place), None)
+        if found is None:  # its files cannot be found any more
+            return self
+        return replace(
+            self,
+            training=found.request,
+            epochs=found.epochs,
+            evaluation=found.evaluation,
+            exported=found.exported,
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -84,32 +123,61 @@ class Run:
         return "accuracy" if self.request is None else self.request.metric
 
 
-def read_run(path: str | Path) -> Run:
-    """Read a run folder. If a file cannot be read, `troubles` names it, and the other files are read all the same."""
+def read_run(path: str | Path, name: str | None = None) -> Run:
+    """Read a run folder. If a file cannot be read, `troubles` names it, and the other files are read all the same.
+
+    Args:
+        path: the run folder.
+        name: what the run is called; by default the name of the folder.
+    """
     folder = Path(path)
     if not folder.is_dir():
         raise NothingToReport(f"There is no folder {folder}. Give the folder of a run.")
-    return _Reader(folder).run()
+    return _Reader(folder, name or folder.resolve().name).run()
 
 
 class _Reader:
     """Reads the files of one folder and records the problems."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.troubles = path, list[str]()
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+        self.troubles: list[str] = []
 
     def run(self) -> Run:
         graph = self._attempt(GRAPH, self._graph)
-        return Run(
-            self.path.resolve().name,
+        run = Run(
+            self.name,
             self._attempt(RUN, lambda: self._json(RUN, Request.from_json)),
             graph,
             self._attempt(HISTORY, lambda: self._history(graph)) or History(),
             self._attempt(STRUCTURE, lambda: self._choice(graph)),
-            self._attempt(f"{TRAINING}/{LOG}", self._epochs) or (),
-            self._attempt(EVALUATION, lambda: self._json(EVALUATION, Evaluation.from_json)),
-            self._attempt(EXPORT, lambda: self._json(EXPORT, OnnxRecord.from_json)),
-            tuple(self.troubles),
+            trainings=tuple(map(self._training, self._places())),
+        )
+        run = replace(run, troubles=tuple(self.troubles))
+        evaluated = [training for training in run.trainings if training.evaluation is not None]
+        shown = next(iter([*evaluated, *run.trainings]), None)
+        return run if shown is None else run.about(shown.path)
+
+    def _places(self) -> list[Path]:
+        """The folders of all trainings; older versions kept one in the run folder itself."""
+        is_old = any((self.path / name).exists() for name in (TRAINING, EVALUATION, EXPORT))
+        found = self._attempt(TRAININGS, lambda: list(trainings_in(self.path).values())) or []
+        return [self.path, *found] if is_old and self.path not in found else found
+
+    def _training(self, place: Path) -> RecordedTraining:
+        """What the folder of a training holds; in messages, files are named by their path in the run folder."""
+        inside = place.relative_to(self.path)
+
+        def read(name: str, parse: Callable[[Any], Anything]) -> Anything | None:
+            return self._attempt(str(inside / name), lambda: self._json(str(inside / name), parse))
+
+        return RecordedTraining(
+            place,
+            self._attempt(str(inside / TRAINING_REQUEST), lambda: read_training(place)),
+            self._attempt(str(inside / TRAINING / LOG), lambda: self._epochs(place)) or (),
+            read(EVALUATION, Evaluation.from_json),
+            read(EXPORT, OnnxRecord.from_json),
         )
 
     def _attempt(self, name: str, read: Callable[[], Anything]) -> Anything | None:
@@ -143,10 +211,10 @@ class _Reader:
             _check(graph, choice.structure)
         return choice
 
-    def _epochs(self) -> tuple[Epoch, ...]:
-        if not (self.path / TRAINING).is_dir():
+    def _epochs(self, place: Path) -> tuple[Epoch, ...]:
+        if not (place / TRAINING).is_dir():
             return ()
-        return tuple(Epoch.from_json(record) for record in RunFolder(self.path / TRAINING).read_log(LOG))
+        return tuple(Epoch.from_json(record) for record in RunFolder(place / TRAINING).read_log(LOG))
 
 
 def _check(graph: ChannelGraph | None, structure: Structure) -> None:

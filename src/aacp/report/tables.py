@@ -23,7 +23,7 @@ from aacp.report.numbers import (
     signed,
     size,
 )
-from aacp.report.run import Run
+from aacp.report.run import RecordedTraining, Run
 from aacp.runs.files import Latency, LimitResult, Request
 
 Row = tuple[object, object, object, object]
@@ -163,6 +163,32 @@ def tracing_notes(run: Run) -> Markup:
     return joined([words, tag("ul", *(tag("li", note) for note in notes))]) if notes else Markup()
 
 
+# -- trainings --------------------------------------------------------------------------------------------------------
+
+
+def trainings_table(run: Run) -> Markup:
+    """All trainings of the structure, if there are several or one failed."""
+    known = [training for training in run.trainings if training.request is not None]
+    if len(known) < 2 and not any(training.request and training.request.failure for training in known):
+        return Markup()
+    heads = ("training", "how", "epochs", f"test {run.metric}", f"held-out {run.metric}", "")
+    caption = (
+        "All trainings of the structure in this folder. The rest of the page is about the first that was evaluated."
+    )
+    return table(caption, heads, [_training(training, run) for training in known], numeric=2)
+
+
+def _training(training: RecordedTraining, run: Run) -> tuple[object, ...]:
+    request = training.request
+    assert request is not None
+    planned = (request.recipe or {}).get("epochs", 0)
+    after = None if training.evaluation is None else training.evaluation.after
+    scores = (None, None) if after is None else (after.test, after.holdout)
+    state = request.failure or ("" if after else "not finished")
+    done = f"{len(training.epochs)} of {planned}"
+    return training.name, request.kind, done, *(_score(value, run) for value in scores), state
+
+
 # -- how to reproduce -------------------------------------------------------------------------------------------------
 
 
@@ -176,7 +202,7 @@ def reproduction(run: Run) -> Markup:
         ("Pruning step", _step(request.pruning_step)),
         ("Scope", _scope(request)),
         ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
-        ("Training", _settings(request.recipe)),
+        *((f"Training {name}", _settings(recipe)) for name, recipe in _recipes(run)),
         ("Seed", request.seed),
         ("Versions", ", ".join(f"{name} {version}" for name, version in request.versions.items()) or DASH),
         ("Hardware", request.hardware),
@@ -187,6 +213,12 @@ def reproduction(run: Run) -> Markup:
         pairs.append(("ONNX", words))
     command = tag("pre", tag("code", request.command), attributes={"tabindex": "0"})
     return joined([command, definitions(pairs)])
+
+
+def _recipes(run: Run) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    for training in run.trainings:
+        if training.request is not None:
+            yield training.name, training.request.recipe
 
 
 def _goal(request: Request) -> str:

@@ -23,8 +23,11 @@ GRAPH = "graph.json"
 STRUCTURE = "structure.json"
 EVALUATION = "evaluation.json"
 EXPORT = "export.json"
-TRAINING = "training"  # a folder inside the run folder
-LOG = "log.jsonl"  # the log of the training, inside its folder
+ARTEFACT = "pruned.safetensors"  # the pruned network
+TRAININGS = "trainings"  # the folder inside the run folder that holds a folder for each training
+TRAINING_REQUEST = "training.json"  # the request of a training, inside its folder
+TRAINING = "training"  # the log and the checkpoints of a training, inside its folder
+LOG = "log.jsonl"  # the log of a training, inside that folder
 
 
 # -- run.json ---------------------------------------------------------------------------------------------------------
@@ -32,10 +35,10 @@ LOG = "log.jsonl"  # the log of the training, inside its folder
 
 @dataclass(frozen=True)
 class Request(Record):
-    """run.json: the request of a run, and the circumstances in which it began.
+    """run.json: the request of a search, and the circumstances in which it began.
 
-    A field of the plan that is None was not in the file: the plan's default applies. `recipe`, `reconstruction`,
-    `max_drop` and `latency_table` may also be None in a plan, where None means that there is none.
+    A field of the plan that is None was not in the file: the plan's default applies. `reconstruction`, `max_drop` and
+    `latency_table` may also be None in a plan, where None means that there is none.
     """
 
     command: str
@@ -45,25 +48,22 @@ class Request(Record):
     pruning_step: Any  # the argument of SearchSpace: a number, a list, or numbers by name
     method: str  # a name, or package.module:Class
     evaluations: int
-    recipe: dict[str, Any] | None  # the result of Recipe.to_json, or None if nothing is trained
     seed: int
     versions: dict[str, str]
     hardware: str
     started: str  # ISO 8601, with the offset from UTC
     metric: str = "accuracy"
     weights: str = ""  # fingerprint of the unpruned network's weights
-    from_scratch: bool = False  # trained from new weights instead of fine-tuned
     importance: str | None = None  # a name, or package.module:function
     reconstruction: str | None = None  # package.module:function
     calibration_images: int | None = None
     frozen: tuple[str, ...] = ()
     scope: str | None = None
     tie: tuple[tuple[str, ...], ...] = ()  # the names of the groups of each tie
-    train_on_holdout: bool = False  # whether the final training also uses the hold-out
-    export: bool = True  # whether ONNX files are requested
     max_drop: float | None = None  # the largest allowed drop of the score; within it, the cost `shrink` is minimised
     shrink: str | None = None
     probe_epochs: int | None = None
+    probe_recipe: dict[str, Any] | None = None  # the recipe that probes are trained with, if they are trained
     deployment: dict[str, Any] | None = None  # runtime, device, batch size and threads for measured latencies
     latency_table: str | None = None
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
@@ -71,8 +71,38 @@ class Request(Record):
     holdout: Any = None  # a share or a number of examples, held out for the search; None is the default of load_data
     data_source: str = ""  # the data as named on the command line, with its path
     metric_source: str = ""  # package.module:function of the score
+    loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
+    loss_source: str = ""  # package.module:function of the loss
+
+
+# -- trainings/NAME/training.json -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingRequest(Record):
+    """training.json: the request of one training of the chosen structure, and the circumstances in which it began."""
+
+    command: str
+    recipe: dict[str, Any] | None  # the result of Recipe.to_json, or None if the inherited weights are kept
+    versions: dict[str, str]
+    hardware: str
+    started: str  # ISO 8601, with the offset from UTC
+    from_scratch: bool = False  # trained from new weights instead of fine-tuned
+    init: str = ""  # the first weights: "inherited", "network" or "he"; empty in files of older versions
+    train_on_holdout: bool = False
     loss: str = "cross_entropy"
     loss_source: str = ""  # package.module:function of the loss
+    teacher: str = ""  # fingerprint of the teacher's weights; empty if it is the unpruned network or there is none
+    export: bool = True  # whether the latest call requested ONNX files
+    failure: str = ""  # the error that ended the training, if one did
+
+    @property
+    def kind(self) -> str:
+        """What was done with the structure, for people."""
+        if self.recipe is None:
+            return "not trained"
+        drawn = {"he": ", He-normal weights", "network": ", weights as the network draws them"}.get(self.init, "")
+        return f"from scratch{drawn}" if self.from_scratch else "fine-tuned"
 
 
 # -- structure.json ---------------------------------------------------------------------------------------------------
@@ -125,6 +155,7 @@ class ChosenStructure(Record):
     counts: tuple[int, ...]  # one per free group, in the graph's order
     score: float  # the estimated score, before training
     limits: tuple[LimitResult, ...]
+    unpruned: float | None = None  # the score of the unpruned network on the same held-out data
 
     @cached_property
     def structure(self) -> Structure:
@@ -132,11 +163,13 @@ class ChosenStructure(Record):
         return Structure(self.counts)
 
     def __str__(self) -> str:
-        lines = [*map(str, self.limits), f"estimated score: {self.score:.4f}", f"kept: {list(self.counts)}"]
+        unpruned = "" if self.unpruned is None else f", unpruned {self.unpruned:.4f}"
+        score = f"estimated score: {self.score:.4f}{unpruned}"
+        lines = [*map(str, self.limits), score, f"kept: {list(self.counts)}"]
         return "\n".join(lines)
 
 
-# -- training/log.jsonl -----------------------------------------------------------------------------------------------
+# -- trainings/NAME/training/log.jsonl --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -153,7 +186,7 @@ class Epoch(Record):
     limit: str = field(default="", compare=False)  # what limited the speed, if the device waited for data
 
 
-# -- evaluation.json --------------------------------------------------------------------------------------------------
+# -- trainings/NAME/evaluation.json -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -205,7 +238,7 @@ class Evaluation(Record):
     after: NetworkMetrics
 
 
-# -- export.json ------------------------------------------------------------------------------------------------------
+# -- trainings/NAME/export.json ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.baselines import RandomSearch, UniformShrinkage
-from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, ImprovedDifferentialEvolution
+from aacp.search.evolution import FIG3, GENERATIONS, IDE_PLUS, PAPER, RELEASED, ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution
 from aacp.search.history import History
 from aacp.search.searcher import Searcher
 from aacp.space import SearchSpace
 from aacp.structure import Structure
 
-METHODS: dict[str, tuple[type[Searcher[Any]], Any]] = {
-    # name: the class and its settings, None for its own defaults
-    "default": (GuidedEvolution, None),
-    "paper": (ImprovedDifferentialEvolution, PAPER),
-    "fig3": (ImprovedDifferentialEvolution, FIG3),
-    "ide+": (ImprovedDifferentialEvolution, IDE_PLUS),
-    "de": (ImprovedDifferentialEvolution, replace(PAPER, reinitialise_after=None)),
-    "random": (RandomSearch, None),
-    "uniform": (UniformShrinkage, None),
+EVALUATIONS = 200  # the length of a search unless its method has a length of its own
+AUTHORS_EVALUATIONS = PAPER.population * GENERATIONS  # the length of the authors' searches, N x T
+
+
+@dataclass(frozen=True)
+class NamedMethod:
+    """The meaning of a name in METHODS.
+
+    Args:
+        kind: the class of the method.
+        settings: its settings; None for the defaults of the class.
+        evaluations: the number of structures that a search evaluates if none is given.
+    """
+
+    kind: type[Searcher[Any]]
+    settings: Any = None
+    evaluations: int = EVALUATIONS
+
+
+METHODS = {
+    "default": NamedMethod(GuidedEvolution),
+    "paper": NamedMethod(ImprovedDifferentialEvolution, PAPER, AUTHORS_EVALUATIONS),
+    "released": NamedMethod(ImprovedDifferentialEvolution, RELEASED, AUTHORS_EVALUATIONS),
+    "fig3": NamedMethod(ImprovedDifferentialEvolution, FIG3),
+    "ide+": NamedMethod(ImprovedDifferentialEvolution, IDE_PLUS),
+    "de": NamedMethod(ImprovedDifferentialEvolution, replace(PAPER, reinitialise_after=None), AUTHORS_EVALUATIONS),
+    "random": NamedMethod(RandomSearch),
+    "uniform": NamedMethod(UniformShrinkage),
 }
 
 
@@ -49,9 +68,20 @@ def searcher(
         start: structures to evaluate first.
         known: candidates that were evaluated before, which the search may learn from.
     """
+    chosen = named_method(method)
+    return chosen.kind(space, budget, seed, chosen.settings, start, known)
+
+
+def named_method(method: Method) -> NamedMethod:
+    """The class, the settings and the default length of a method; those of a class are its own defaults."""
     require_method(method)
-    kind, settings = METHODS[method] if isinstance(method, str) else (method, None)
-    return kind(space, budget, seed, settings, start, known)
+    return METHODS[method] if isinstance(method, str) else NamedMethod(method)
+
+
+def default_evaluations_text() -> str:
+    """The default numbers of evaluations in one phrase, for help texts."""
+    longer = [name for name, method in METHODS.items() if method.evaluations != EVALUATIONS]
+    return f"{EVALUATIONS}; {AUTHORS_EVALUATIONS:,} for {', '.join(longer)}"
 
 
 def require_method(method: Method) -> None:

@@ -41,7 +41,10 @@ class Population:
         return int(np.nanargmax(self.scores)) if not self.unscored.all() else 0
 
     def replace(
-        self, which: NDArray[np.bool_] | int, genes: Genes, scores: NDArray[np.float64] | float = np.nan
+        self,
+        which: NDArray[np.int64] | NDArray[np.bool_] | int,
+        genes: Genes,
+        scores: NDArray[np.float64] | float = np.nan,
     ) -> None:
         """Put new individuals of age 0 in place of those that `which` selects."""
         self.genes[which] = genes

@@ -88,6 +88,8 @@ class Searcher(ABC, Generic[Settings]):
     Saving and resuming: `state` holds everything as JSON. A method adds what it keeps in attributes of its own, as
     the dictionary that `memory` returns; `restore` receives an equal dictionary after a resume. Anything that `memory`
     leaves out is as `begin` set it. `history`, `start`, `prior` and `generator` are saved for you.
+
+    Parts of a generation: a method whose proposals are parts of one generation also overrides `begins_generation`.
     """
 
     settings_type: ClassVar[type[Any]] = NoSettings
@@ -154,6 +156,11 @@ class Searcher(ABC, Generic[Settings]):
     def restore(self, memory: Mapping[str, Any]) -> None:
         """Set the attributes from what `memory` returned, after it was written to JSON and read back."""
 
+    @property
+    def begins_generation(self) -> bool:
+        """Whether the next proposal begins a generation; a method that proposes one in parts overrides this."""
+        return True
+
     # -- what a method may use ----------------------------------------------------------------------------------------
 
     def sample(self, count: int) -> Genes:
@@ -173,18 +180,20 @@ class Searcher(ABC, Generic[Settings]):
 
         They may be evaluated in any order. Until all have a score, `ask` returns those that are still missing.
         """
-        for _ in range(MAX_STALE_GENERATIONS):
+        last = self.generation + MAX_STALE_GENERATIONS
+        while self.generation < last:
             if self._pending:
                 return list(self._pending)
+            begins_generation = self.begins_generation
             self._trials = self._checked(self.propose())
             if not len(self._trials):
                 return []
-            self.generation += 1
+            self.generation += begins_generation
             new = self._trials[self.unseen(self._trials)]
             self._pending = {self.space.structure(row): self._proposed + i for i, row in enumerate(new)}
             self._proposed += len(new)
             self._finish_generation()
-        return []
+        return list(self._pending)
 
     def tell(self, results: Iterable[tuple[Structure, float]]) -> list[Candidate]:
         """Report scores (higher is better) of structures that `ask` returned, in any order, all at once or in parts."""
@@ -234,8 +243,8 @@ class Searcher(ABC, Generic[Settings]):
 
     @property
     def is_between_generations(self) -> bool:
-        """Whether every structure that `ask` returned has a score."""
-        return not self._pending
+        """Whether every structure that `ask` returned has a score, and the next proposal begins a generation."""
+        return not self._pending and self.begins_generation
 
     @property
     def best(self) -> Candidate | None:

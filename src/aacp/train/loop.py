@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -21,10 +20,10 @@ from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_request, training_request
 from aacp.train.fabric import chosen_fabric, collective_errors
 from aacp.train.mixing import check_mixing
+from aacp.train.new_weights import draw_weights
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.reporting import Report, report
 from aacp.train.scoring import scoring_batches
-from aacp.train.seeding import global_seed
 from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, batches_of, has_own_batches, parts_of
 from aacp.train.teaching import Loss
@@ -159,7 +158,7 @@ def train_from_scratch(
     device: torch.device | str | None = None,
     verbose: bool = False,
 ) -> Trained:
-    """Train a structure from new random weights (S in the paper), drawn from the recipe's seed.
+    """Train a structure from new He-normal weights (S in the paper), drawn from the recipe's seed.
 
     The arguments are those of `fit`.
     """
@@ -177,24 +176,6 @@ def train_from_scratch(
         device=device,
         verbose=verbose,
     )
-
-
-def draw_weights(model: nn.Module, seed: int) -> None:
-    """Reset every module's weights with its `reset_parameters`; warn about modules that do not have it."""
-    kept = []
-    with global_seed(device_of_model(model), seed):
-        for name, module in model.named_modules():
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
-            elif any(True for _ in module.parameters(recurse=False)):
-                kept.append(f"{name or 'the network itself'} ({type(module).__name__})")
-    if kept:
-        warnings.warn(
-            f"These modules have no reset_parameters() and keep their weights: {', '.join(kept)}. "
-            "Build a new network to start from random weights.",
-            stacklevel=2,
-        )
 
 
 def check_teacher(recipe: Recipe, teacher: Any) -> None:

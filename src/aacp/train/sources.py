@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 def batches_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | LoaderBatches:
     """Training data as batches for this process."""
     ranks = fabric.world_size
+    check_batches(train, recipe, ranks)
+    train = _as_dataset(train)
+    kind = DeviceBatches if isinstance(train, Images) else LoaderBatches
+    return kind(train, recipe.batch_size, recipe.seed, fabric.device, fabric.global_rank, ranks)
+
+
+def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
+    """Reject data that cannot be divided into batches for this number of processes."""
     if recipe.batch_size % ranks:
         raise InvalidOption(
             f"A batch of {recipe.batch_size} cannot be divided among {ranks} processes. Use a batch size that is a "
             f"multiple of {ranks}."
         )
-    if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
-        train = TensorDataset(*train)
+    train = _as_dataset(train)
     if not _has_length(train):
         raise InvalidData(
             f"{type(train).__name__} has no length, but the learning rate depends on the number of steps in an epoch. "
@@ -36,8 +43,17 @@ def batches_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | Lo
         )
     if not len(train):
         raise InvalidData("There is no data: the data set or loader is empty. Give at least one batch.")
-    kind = DeviceBatches if isinstance(train, Images) else LoaderBatches
-    return kind(train, recipe.batch_size, recipe.seed, fabric.device, fabric.global_rank, ranks)
+    if not has_own_batches(train) and recipe.batch_size > len(train):
+        raise InvalidData(
+            f"The batch size is {recipe.batch_size}, but there are only {len(train)} examples. Give more data or a "
+            "smaller batch size."
+        )
+
+
+def _as_dataset(train: Any) -> Any:
+    """A pair of tensors as a data set; other data as they are."""
+    is_pair = isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train)
+    return TensorDataset(*train) if is_pair else train
 
 
 def has_own_batches(train: Any) -> bool:

@@ -1,0 +1,179 @@
+"""repeat: the same run with several seeds, for the mean and the spread of its results."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aacp.errors import InvalidOption, MissingPackage, RunMismatch, first_line
+from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.sweep import Sweep
+from aacp.report.page import FILE, write_report
+from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation, OnnxRecord, Request
+from aacp.runs.folder import RunFolder
+from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evaluation_metrics, file_name
+from aacp.runs.trainings import trainings_in
+
+RunOfSeed = Callable[[int, Path], "Pruned | Sweep | Mapping[str, float]"]
+
+
+def repeat(
+    run: RunOfSeed,
+    seeds: Sequence[int],
+    folder: str | os.PathLike[str],
+    *,
+    name: str = "run",
+    verbose: bool = False,
+) -> Repetition:
+    """Call `run(seed, folder)` for every seed, and collect the mean and the standard deviation of the results.
+
+    A seed whose call raises an exception is recorded as failed, and the others are run all the same. The same call
+    again resumes what is not finished, as far as `run` resumes in its folder.
+
+    Args:
+        run: a function that carries out one run in the folder it is given and returns its result: what `aacp.prune` or
+            `aacp.sweep` returns, or numbers by name.
+        seeds: all different.
+        folder: holds the folder of each seed (`seed-0`, ...), the results, and one report.
+        name: distinguishes several repetitions in one folder: the results are written to repeat-NAME.json.
+        verbose: report progress on the standard error output.
+    """
+
+    def groups_of_seed(seed: int, place: Path) -> Groups:
+        return _groups(run(seed, place))
+
+    return repeat_request(groups_of_seed, seeds, folder, name, {}, verbose)
+
+
+def repeat_request(
+    run: Callable[[int, Path], Groups],
+    seeds: Sequence[int],
+    folder: str | os.PathLike[str],
+    name: str,
+    request: dict[str, Any],
+    verbose: bool,
+) -> Repetition:
+    """`repeat` for a function that returns metrics by group and carries out a request that can be recorded.
+
+    Args:
+        run: carries out one run and returns its metrics.
+        seeds: all different.
+        folder: holds the folder of each seed.
+        name: the name of the repetition.
+        request: what is the same for all seeds; a folder with another request of this name is rejected.
+        verbose: report progress on the standard error output.
+    """
+    _check_seeds(seeds)
+    place = RunFolder.of(folder)
+    with place.lock():
+        _check_request(place, name, request)
+        runs: list[SeedRun] = []
+        found = Repetition(name, (), request)
+        for seed in seeds:
+            if verbose:
+                sys.stderr.write(f"{place.path}: seed {seed}, {len(runs) + 1} of {len(seeds)}\n")
+            runs.append(_one(run, seed, seed_folder(place.path, seed)))
+            found = Repetition(name, tuple(runs), request)
+            place.write_json(file_name(name), found.to_json())
+        if found.finished:
+            _report(place, verbose)
+        return found
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """The folder of one seed."""
+    return folder / f"seed-{seed}"
+
+
+def _one(run: Callable[[int, Path], Groups], seed: int, folder: Path) -> SeedRun:
+    try:
+        return SeedRun(seed, folder.name, run(seed, folder))
+    except Exception as error:  # the other seeds are worth their results, whatever happened to this one
+        return SeedRun(seed, folder.name, {}, first_line(error))
+
+
+def _check_seeds(seeds: Sequence[int]) -> None:
+    if not seeds:
+        raise InvalidOption("There are no seeds to run. Give one or more, such as 0,1,2.")
+    repeated = sorted({seed for seed in seeds if list(seeds).count(seed) > 1})
+    if repeated:
+        listed = ", ".join(map(str, repeated))
+        raise InvalidOption(f"The seeds contain {listed} more than once. Give each seed once.")
+
+
+def _check_request(place: RunFolder, name: str, request: dict[str, Any]) -> None:
+    """Reject a folder that holds results of the same name for another request."""
+    known = place.read_json(file_name(name))
+    if known is not None:
+        before = Repetition.from_json(known).request
+        require_same_options(place.path, before, request, {**before, **request})
+
+
+def require_same_options(folder: Path, before: dict[str, Any], request: dict[str, Any], names: Iterable[str]) -> None:
+    """Reject a request that differs in one of the named options from the one that the folder holds.
+
+    Args:
+        folder: the folder of the repetition.
+        before: the options that it holds.
+        request: the options that are given now.
+        names: those to compare.
+    """
+    differing = [
+        f"{name.replace('_', ' ')}: {before.get(name)} then, {request.get(name)} now"
+        for name in names
+        if before.get(name) != request.get(name)
+    ]
+    if differing:
+        raise RunMismatch(
+            f"{folder} holds seeds of another request: {'; '.join(differing)}. "
+            "Repeat the earlier request, or choose another folder."
+        )
+
+
+def _report(place: RunFolder, verbose: bool) -> None:
+    try:
+        write_report(place.path, place.path / FILE)
+    except MissingPackage as error:
+        if verbose:
+            sys.stderr.write(f"{place.path}: no report. {error}\n")
+
+
+# -- the metrics of results -------------------------------------------------------------------------------------------
+
+
+def _groups(result: Pruned | Sweep | Mapping[str, float]) -> Groups:
+    """The metrics of a result of `prune` or `sweep`, or those that the user's function computed."""
+    if isinstance(result, Pruned):
+        return {"": evaluation_metrics(result.evaluation, result.exported, metric_of(result.folder))}
+    if isinstance(result, Sweep):
+        return sweep_groups(zip(result.folders, result.choices, result.evaluations, strict=True))
+    return {"": {name: float(value) for name, value in result.items()}}
+
+
+def sweep_groups(runs: Iterable[tuple[RunFolder, ChosenStructure, Evaluation | None]]) -> Groups:
+    """A group for each budget, named after its folder; `runs` has its folder, its structure and its evaluation."""
+    groups = {}
+    for folder, choice, evaluation in runs:
+        metric = metric_of(folder)
+        trained = {} if evaluation is None else evaluation_metrics(evaluation, export_of(folder, evaluation), metric)
+        groups[folder.path.name] = {**choice_metrics(choice, metric), **trained}
+    return groups
+
+
+def metric_of(folder: RunFolder) -> str:
+    """The name of the score of a run."""
+    known = folder.read_json(RUN)
+    return "accuracy" if known is None else Request.from_json(known).metric
+
+
+def export_of(folder: RunFolder, evaluation: Evaluation) -> OnnxRecord | None:
+    """Sizes and timings of the exported networks of the training with this evaluation, if there are any."""
+    for place in trainings_in(folder.path).values():
+        training = RunFolder(place)
+        if training.read_json(EVALUATION) == evaluation.to_json():
+            known = training.read_json(EXPORT)
+            return None if known is None else OnnxRecord.from_json(known)
+    return None

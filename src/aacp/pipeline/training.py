@@ -1,0 +1,166 @@
+"""TrainingRun: one training of the structure that a search found, from its first weights to its evaluation.
+
+Each stage writes its result to the folder of the training and is skipped if the result is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.cost.kinds import COSTS
+from aacp.errors import AACPError, ExportFailed, InvalidExample, WorkerFailed
+from aacp.pipeline.delivery import export_both, file_bytes, save_network
+from aacp.pipeline.new_weights import network_with_new_weights
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.shared_estimate import SharedEstimate
+from aacp.pipeline.task import PruningTask
+from aacp.pipeline.training_request import record_failure
+from aacp.runs.files import ARTEFACT, EVALUATION, TRAINING, ChosenStructure, Evaluation, OnnxRecord
+from aacp.runs.folder import RunFolder
+from aacp.train.checkpoint import WEIGHTS
+from aacp.train.loop import fit
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingMeans:
+    """What a training uses besides the plan.
+
+    Args:
+        teacher: the network that a recipe with distillation learns from; None is the unpruned network.
+        again: replace a training of the same name that is finished, failed or had other settings.
+        processes: how many processes train together.
+    """
+
+    teacher: nn.Module | None = None
+    again: bool = False
+    processes: int = 1
+
+
+PLAIN = TrainingMeans()
+
+
+class TrainingRun:
+    """One training in its folder: its stages, in order.
+
+    Args:
+        task: the network and its data.
+        plan: how to train.
+        folder: the run folder.
+        place: the folder of the training, where its request is recorded.
+        shared: the inheritance, shared with the search.
+        means: what the training uses besides the plan.
+        verbose: report progress on the standard error output.
+    """
+
+    def __init__(
+        self,
+        task: PruningTask,
+        plan: Plan,
+        folder: RunFolder,
+        place: RunFolder,
+        shared: SharedEstimate,
+        means: TrainingMeans = PLAIN,
+        verbose: bool = False,
+    ) -> None:
+        self.task = task
+        self.plan = plan
+        self.folder = folder
+        self.place = place
+        self.shared = shared
+        self.means = means
+        self.verbose = verbose
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether an earlier call finished the training."""
+        return (self.place.path / TRAINING / WEIGHTS).exists() or (self.place.path / ARTEFACT).exists()
+
+    def run(self, graph: ChannelGraph, choice: ChosenStructure) -> Pruned:
+        """All stages."""
+        network = self._train_or_record(graph, choice)
+        self.save(graph, choice, network)
+        evaluation = self.evaluate(graph, choice, network)
+        exported, unexported = self.export(network)
+        return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place, unexported)
+
+    def _train_or_record(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
+        """The trained network. A failure is recorded and leaves the search as it is."""
+        try:
+            return self.train(graph, choice)
+        except WorkerFailed:  # an accident: the same command resumes the training
+            raise
+        except AACPError as error:
+            record_failure(self.place, error)
+            self._report_progress(
+                "failed. The search is complete: the same command with other options of the training reuses it"
+            )
+            raise
+
+    # -- stages -------------------------------------------------------------------------------------------------------
+
+    def train(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
+        """The network with the structure that was found, trained by the recipe, in evaluation mode."""
+        network = self.shared.inheritance(graph).network(choice.structure)
+        recipe = self.plan.recipe
+        if recipe is None:
+            return network.eval()
+        self._report_progress("training")
+        task = self.task
+        folder = self.place.path / TRAINING
+        train, holdout = task.training_parts(self.plan)
+        if self.plan.from_scratch:
+            network = network_with_new_weights(task, graph, network, choice.structure, self.plan)
+        teacher = None if self.plan.from_scratch else self.means.teacher or task.teacher(recipe)
+        fit(
+            network, train, recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score, folder=folder,
+            device=task.device, verbose=self.verbose,
+        )  # fmt: skip
+        return network.eval()
+
+    def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
+        """Write the network as safetensors."""
+        kept = self.shared.inheritance(graph).kept(choice.structure)
+        save_network(self.place, network, graph, kept, self.task.name, self.task.example())
+
+    def evaluate(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:
+        """The scores and costs of both networks."""
+        known = self.place.read_json(EVALUATION)
+        if known is not None:
+            return Evaluation.from_json(known)
+        self._report_progress("evaluating")
+        knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
+        before = self.task.measure(self.task.model, graph, graph.full)
+        after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
+        # Costs that the user defined were computed in the search; their functions may not be importable here.
+        own = [limit for limit in choice.limits if limit.cost not in COSTS]
+        before_costs = before.costs | {limit.cost: limit.full for limit in own}
+        after_costs = after.costs | {limit.cost: limit.reached for limit in own}
+        size = (self.place.path / ARTEFACT).stat().st_size
+        evaluation = Evaluation(
+            replace(before, costs=before_costs, file_bytes=file_bytes(self.task.model)),
+            replace(after, costs=after_costs, file_bytes=size),
+        )
+        self.place.write_json(EVALUATION, evaluation.to_json())
+        return evaluation
+
+    def export(self, network: nn.Module) -> tuple[OnnxRecord | None, str]:
+        """Both networks as ONNX files, or None and the reason why there are none."""
+        if not self.plan.export:
+            return None, ""
+        self._report_progress("exporting")
+        try:
+            found = export_both(self.place, self.task.model, network, self.task.example(), self.plan.deployment)
+        except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
+            return None, str(error)
+        if found is None:
+            self._report_progress("no ONNX files: install the packages with pip install 'aacp[onnx]'")
+        return found, ""
+
+    def _report_progress(self, message: str) -> None:
+        if self.verbose:
+            sys.stderr.write(f"{self.place.path}: {message}\n")

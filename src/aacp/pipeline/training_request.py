@@ -1,0 +1,104 @@
+"""The request of a training, recorded in trainings/NAME/training.json.
+
+It is separate from the request of the search: a training that failed, or that was given wrong settings, leaves the
+search and the other trainings of the folder as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from aacp.errors import RunMismatch
+from aacp.pipeline.new_weights import chosen_init
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.request import circumstances, differences, recorded_loss
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import ARTEFACT, EVALUATION, TRAINING, TRAINING_REQUEST, TrainingRequest
+from aacp.runs.folder import RunFolder
+from aacp.runs.trainings import read_training, remove_training, run_of, training_folder
+from aacp.train.checkpoint import STATE
+from aacp.train.recipe import Recipe
+from aacp.train.seeding import digest
+
+# Fields that change the result of a training.
+DECIDING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "loss", "teacher")
+INHERITED = "inherited"  # the init of a training that starts from the weights of the unpruned network
+
+
+def register_training(
+    run: RunFolder, task: PruningTask, plan: Plan, teacher: nn.Module | None, again: bool
+) -> RunFolder:
+    """Record the request of a training and return its folder.
+
+    A training with the same request is resumed. One with another request is replaced if it holds nothing that could be
+    lost: if it has no finished epoch, or failed. Otherwise it is rejected.
+
+    Args:
+        run: the run folder.
+        task: the network and its data.
+        plan: its fields of the training are recorded.
+        teacher: the network that was given to learn from, if any.
+        again: start a finished training, a failed one, or one with another request again.
+    """
+    place = training_folder(run.path, plan.training_name)
+    request = training_request_of(task, plan, teacher)
+    known = read_training(place)
+    if known is not None:
+        known = _completed(known, request)
+        differing = differences(known, request, DECIDING_FIELDS)
+        is_disposable = bool(known.failure) or not is_begun(place)
+        if differing and not (again or is_disposable):
+            raise RunMismatch(
+                f"{place} holds a training with other settings: {differing}. Give this one another name (--as, or "
+                "Plan.training), or replace the other (--again, or again=True)."
+            )
+        if differing or (again and (known.failure or is_finished(place))):
+            remove_training(place)
+            place = training_folder(run.path, plan.training_name)
+            known = None
+    folder = RunFolder(place)
+    if place != run.path:  # a training of an older version is resumed where it is, with the request in run.json
+        kept = request if known is None else replace(known, export=request.export, failure="")
+        folder.write_json(TRAINING_REQUEST, kept.to_json())
+    return folder
+
+
+def training_request_of(task: PruningTask, plan: Plan, teacher: nn.Module | None) -> TrainingRequest:
+    """The request of a training as it is recorded."""
+    return TrainingRequest(
+        recipe=None if plan.recipe is None else plan.recipe.to_json(),
+        from_scratch=plan.from_scratch,
+        init=chosen_init(task, plan) if plan.from_scratch else INHERITED,
+        train_on_holdout=plan.train_on_holdout,
+        teacher="" if teacher is None else digest(teacher.state_dict().values()),
+        export=plan.export,
+        **recorded_loss(task),
+        **circumstances(),
+    )
+
+
+def record_failure(folder: RunFolder, error: Exception) -> None:
+    """Record the error that ended a training, so that a training with other settings may replace it."""
+    request = read_training(folder.path)
+    if request is not None and run_of(folder.path) != folder.path:
+        failed = replace(request, failure=f"{type(error).__name__}: {error}")
+        folder.write_json(TRAINING_REQUEST, failed.to_json())
+
+
+def is_finished(place: Path) -> bool:
+    """Whether the network of a training was saved and evaluated."""
+    return (place / EVALUATION).exists()
+
+
+def is_begun(place: Path) -> bool:
+    """Whether a training left an epoch or a network."""
+    return (place / TRAINING / STATE).exists() or (place / ARTEFACT).exists()
+
+
+def _completed(known: TrainingRequest, request: TrainingRequest) -> TrainingRequest:
+    """A recorded request with the fields that an older version did not write."""
+    recipe = None if known.recipe is None else Recipe.completed(known.recipe)
+    return replace(known, recipe=recipe, init=known.init or request.init)

@@ -1,0 +1,243 @@
+"""The trainings of a run folder: any number beside one search, each with its own request and place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset
+
+import aacp
+from aacp.pipeline import training
+from aacp.report.run import read_run
+from aacp.runs.trainings import trainings_in
+
+pytestmark = pytest.mark.slow
+
+RECIPE = aacp.Recipe(epochs=2, batch_size=16, lr=0.02)
+PLAN = aacp.Plan(evaluations=2, recipe=RECIPE, calibration_images=16, export=False, method="uniform")
+BUDGET = {"macs": 0.3}
+INPUTS = torch.randn(64, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+def network() -> nn.Module:
+    """A small classifier; the command line of a user may build it by this function."""
+    layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return network()
+
+
+@pytest.fixture(scope="module")
+def data() -> aacp.Data:
+    examples = (INPUTS, torch.arange(64) % 3)
+    return aacp.Data(examples, examples, examples, "small")
+
+
+@pytest.fixture(autouse=True)
+def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page takes most of the time of a run as short as these."""
+    monkeypatch.setattr("aacp.pipeline.pruning.write_report", lambda *_: None)
+
+
+def pruned(model: nn.Module, data: aacp.Data, folder: Path, plan: aacp.Plan = PLAN, **others) -> aacp.Pruned:
+    return aacp.prune(model, data, BUDGET, folder, plan=plan, device="cpu", **others)
+
+
+def history(folder: Path) -> bytes:
+    return (folder / "history.jsonl").read_bytes()
+
+
+def epochs(folder: Path, name: str) -> list[dict]:
+    return aacp.RunFolder(folder / "trainings" / name / "training").read_log("log.jsonl")
+
+
+def test_f_and_s_come_from_one_search(model, data, tmp_path: Path) -> None:
+    tuned = pruned(model, data, tmp_path)
+    searched = history(tmp_path)
+    scratch = pruned(model, data, tmp_path, replace(PLAN, from_scratch=True))
+    longer = pruned(model, data, tmp_path, replace(PLAN, recipe=RECIPE.scaled(3), training="longer"))
+    assert list(trainings_in(tmp_path)) == ["finetuned", "scratch", "longer"]
+    assert history(tmp_path) == searched
+    assert tuned.choice == scratch.choice == longer.choice
+    files = [each.file.read_bytes() for each in (tuned, scratch, longer)]
+    assert len(set(files)) == 3
+    assert [len(epochs(tmp_path, name)) for name in ("finetuned", "scratch", "longer")] == [2, 2, 3]
+    assert tuned.file.read_bytes() == pruned(model, data, tmp_path).file.read_bytes()  # it is finished
+    with pytest.raises(aacp.InvalidOption, match=r"3 trainings: finetuned, scratch, longer. Give the folder of one"):
+        aacp.load(tmp_path, into=model)
+    loaded = aacp.load(tmp_path / "trainings" / "scratch", into=model)
+    for one, other in zip(loaded.parameters(), scratch.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    shown = read_run(tmp_path)
+    assert [each.name for each in shown.trainings] == ["finetuned", "scratch", "longer"]
+    assert [each.evaluation for each in shown.trainings] == [each.evaluation for each in (tuned, scratch, longer)]
+
+
+def test_a_mistake_in_the_training_is_corrected_without_another_search(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise aacp.InvalidData("Something that only training notices. Correct it.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "fit", failing)
+        with pytest.raises(aacp.InvalidData, match="only training notices"):
+            pruned(model, data, tmp_path)
+    searched = history(tmp_path)
+    (tmp_path / "trainings/finetuned/training.json").write_text(
+        json.dumps({**json.loads((tmp_path / "trainings/finetuned/training.json").read_text()), "failure": ""})
+    )  # as after a power cut: nothing says that it failed
+    pruned(model, data, tmp_path, replace(PLAN, recipe=replace(RECIPE, lr=0.01)))
+    assert history(tmp_path) == searched
+    assert len(epochs(tmp_path, "finetuned")) == 2
+
+
+def test_a_training_that_diverged_is_repeated_with_another_rate(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = training.fit
+
+    def diverging(*arguments: object, **options: object) -> None:
+        original(*arguments, **options)
+        raise aacp.Diverged("The loss is nan at step 1 of epoch 3. Lower the learning rate.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "fit", diverging)
+        with pytest.raises(aacp.Diverged):
+            pruned(model, data, tmp_path)
+    (failed,) = read_run(tmp_path).trainings
+    assert failed.request is not None
+    assert failed.request.failure.startswith("Diverged: The loss is nan")
+    searched = history(tmp_path)
+    other = pruned(model, data, tmp_path, replace(PLAN, recipe=replace(RECIPE, lr=0.001)))
+    assert history(tmp_path) == searched
+    assert {epoch["lr"] <= 0.001 for epoch in epochs(tmp_path, "finetuned")} == {True}
+    assert other.training.read_json("training.json")["failure"] == ""
+
+
+class Interrupted(Exception):
+    """What a test stops a training with."""
+
+
+def test_an_interrupted_training_is_resumed_and_a_finished_one_replaced_by_again(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pruned(model, data, tmp_path / "whole").file.read_bytes()
+    folder = tmp_path / "run"
+
+    def stop(*_: object) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.TrainingRun, "save", stop)
+        with pytest.raises(Interrupted):
+            pruned(model, data, folder, again=True)
+    begun = (folder / "trainings/finetuned/training/weights.safetensors").stat().st_mtime_ns
+    found = pruned(model, data, folder, again=True)  # the same call: it resumes
+    assert found.file.read_bytes() == whole
+    log = folder / "trainings/finetuned/training/log.jsonl"
+    assert (folder / "trainings/finetuned/training/training.safetensors").stat().st_mtime_ns <= begun
+    first = log.stat().st_mtime_ns
+    pruned(model, data, folder)
+    assert log.stat().st_mtime_ns == first
+    again = pruned(model, data, folder, again=True)
+    assert log.stat().st_mtime_ns > first
+    assert again.file.read_bytes() == whole
+    other = replace(PLAN, recipe=replace(RECIPE, lr=0.5))
+    with pytest.raises(aacp.RunMismatch, match=r"recipe lr: 0.02 then, 0.5 now. Give this one another name"):
+        pruned(model, data, folder, other)
+    assert pruned(model, data, folder, other, again=True).file.read_bytes() != whole
+
+
+def test_another_teacher_is_another_training(model, data, tmp_path: Path) -> None:
+    plan = replace(PLAN, recipe=replace(RECIPE, distillation=0.5))
+    teachers = [network(), network()]
+    pruned(model, data, tmp_path, plan, teacher=teachers[0])
+    with pytest.raises(aacp.RunMismatch, match="teacher: "):
+        pruned(model, data, tmp_path, plan, teacher=teachers[1])
+    pruned(model, data, tmp_path, replace(plan, training="second"), teacher=teachers[1])
+
+
+# -- mistakes that are found before the search -------------------------------------------------------------------------
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter([(image, index % 3) for index, image in enumerate(INPUTS)])
+
+
+def wider() -> nn.Module:
+    return nn.Sequential(*list(network())[:-1], nn.Linear(8, 5))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "others", "words"),
+    [
+        ({"batch_size": 65}, {}, "batch size is 65, but there are only 64 examples"),
+        ({"batch_size": 1}, {}, "one example for each process"),
+        ({"distillation": 0.5}, {"teacher": wider()}, r"teacher's outputs are a tensor of shape \(16, 5\)"),
+        ({"distillation": 0.5}, {"teacher": nn.Conv2d(3, 3, 1)}, "the teacher does not run on the training data"),
+    ],
+)
+def test_a_mistake_is_found_before_the_search(model, data, tmp_path: Path, recipe, others, words: str) -> None:
+    with pytest.raises(aacp.AACPError, match=words):
+        pruned(model, data, tmp_path, replace(PLAN, recipe=replace(RECIPE, **recipe)), **others)
+    assert not (tmp_path / "history.jsonl").exists()
+
+
+def test_a_loader_without_a_length_is_found_before_the_search(model, data, tmp_path: Path) -> None:
+    endless = replace(data, train=DataLoader(Endless(), 16))
+    with pytest.raises(aacp.InvalidData, match="has no length"):
+        pruned(model, endless, tmp_path)
+    assert not (tmp_path / "history.jsonl").exists()
+
+
+# -- one check for all entries -----------------------------------------------------------------------------------------
+
+
+class Regression(nn.Module):
+    """One output for each image, as a dictionary if it is told to."""
+
+    def __init__(self, as_dictionary: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3), nn.Linear(8, 1)
+        self.as_dictionary = as_dictionary
+
+    def forward(self, image: Tensor):
+        found = self.last(self.second(self.first(image).relu()).relu().mean((2, 3)))
+        return {"value": found} if self.as_dictionary else found
+
+
+def error(network: nn.Module, batches: aacp.Batches) -> float:
+    return -sum(float(squared(network(inputs), targets)) for inputs, targets in batches)
+
+
+def squared(outputs, targets) -> Tensor:
+    value = outputs["value"] if isinstance(outputs, dict) else outputs
+    return F.mse_loss(value.flatten(), targets)
+
+
+@pytest.mark.parametrize("as_dictionary", [False, True])
+def test_finetune_makes_the_checks_of_prune(as_dictionary: bool, tmp_path: Path) -> None:
+    """After a search, distillation over one channel is rejected as it is in a run that searches too."""
+    examples = (INPUTS, INPUTS.mean((1, 2, 3)))
+    subject = Regression(as_dictionary)
+    plan = replace(PLAN, recipe=replace(RECIPE, distillation=0.5))
+    given = {"score": error, "loss": squared}
+    regression = aacp.Data(examples, examples, examples, "regression")
+    pruned(subject, regression, tmp_path, replace(PLAN, recipe=None), score=error)
+    for folder in (tmp_path, tmp_path / "both"):
+        with pytest.raises(aacp.InvalidOption, match="distillation compares probabilities of classes, but the outputs"):
+            pruned(subject, regression, folder, plan, **given)
+    assert not (tmp_path / "trainings/finetuned/training").exists()
+    pruned(subject, regression, tmp_path, **given)

@@ -1,0 +1,266 @@
+"""Every table of docs/results.md is computed here from the raw output in benchmarks/results.
+
+A table is found by its first heading cells. `TABLES` has a function for each that computes all of its rows; a table
+without one fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = (ROOT / "docs" / "results.md").read_text()
+Row = tuple[str, ...]
+
+
+def raw(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text())
+
+
+def pct(share: float, digits: int = 2) -> str:
+    return f"{100 * share:.{digits}f}"
+
+
+def spread(values: list[float]) -> str:
+    """Accuracies as mean ± deviation (values)."""
+    both = ", ".join(pct(value) for value in values)
+    return f"{pct(fmean(values))} ± {pct(stdev(values))} % ({both})"
+
+
+# -- one function per table -------------------------------------------------------------------------------------------
+
+
+def resnet56() -> list[Row]:
+    rows = []
+    for rate, suffix in (("-50 %", ""), ("-70 %", "_70")):
+        for name, method in (("searched", "default"), ("uniform", "uniform")):
+            folder = f"prune_cifar10_finetune_mixed{suffix}"
+            estimates = [raw(f"{folder}/{method}-{seed}/structure.json")["score"] for seed in (0, 1)]
+            after = []
+            for file in (f"{folder}_10_epochs.json", f"{folder}.json"):
+                runs = {run["seed"]: run for run in raw(file)["rows"] if run["method"] == method}
+                after.append(spread([runs[seed]["after"]["test"] for seed in (0, 1)]))
+            rows.append((rate, name, f"{', '.join(pct(value, 1) for value in estimates)} %", *after))
+    return rows
+
+
+def vgg16_and_resnet110() -> list[Row]:
+    rows = []
+    for name, folder, rates in (("VGG16", "prune_vgg16", (50, 70)), ("ResNet110", "prune_resnet110", (40, 65))):
+        for rate in rates:
+            found = raw(f"{folder}/{rate}/evaluation.json")
+            before, after = found["before"], found["after"]
+            removed = [f"{100 * (after[cost] / before[cost] - 1):.1f} %" for cost in ("macs", "params")]
+            rows.append((name, *removed, f"{pct(before['test'])} %", f"{pct(after['test'])} %"))
+    return rows
+
+
+def recipes() -> list[Row]:
+    found = {row["recipe"]: row for row in raw("train_recipes.json")["rows"]}
+    names = {"`finetune-mixed` (aacp)": "ours, patched, half distilled", "`finetune` (aacp, without mixing)": "ours"}
+    return [(name, f"{pct(found[key]['mean'])} ± {pct(found[key]['deviation'])} %") for name, key in names.items()]
+
+
+def estimate() -> list[Row]:
+    rows = []
+    for name, network in (("ResNet56", "resnet56"), ("VGG16", "vgg16")):
+        ways = raw(f"psae_speed_{network}.json")["rows"]
+        ours, eager = ways["masked, two passes"], ways["eager reference"]
+        times = (f"{ours['seconds']:.1f} s", f"{ours['ms_each']:.1f} ms", f"{eager['ms_each']:.0f} ms")
+        rows.append((name, *times, f"{ours['spearman']:.4f}"))
+    return rows
+
+
+def tracing() -> list[Row]:
+    found = raw("zoo.json")["summary"]
+    shares = [found[f"{kind} free share of convolution channels"] for kind in ("median", "mean")]
+    seconds = f"{found['median seconds to trace and verify']} / {found['longest seconds']}"
+    return [
+        ("networks (torchvision and timm)", str(found["networks"])),
+        ("cut to half, run, equal to the masked original", str(found["passed"])),
+        ("MACs and parameters equal torch's, before and after", str(found["exact costs"])),
+        ("free convolution channels, median / mean", " / ".join(f"{share:.1%}" for share in shares)),
+        ("seconds to trace and verify on two cores, median / longest", seconds),
+    ]
+
+
+def best_estimates() -> list[Row]:
+    runs = raw("psae_search_resnet56.json")["rows"]
+    rows = []
+    for mark in ("50", "200"):
+        cells = []
+        for method in ("default", "ide+", "tournament", "paper"):
+            found = {run["seed"]: run["after"][mark] for run in runs if run["method"] == method}
+            cells.append(", ".join(f"{found[seed]:.3f}".lstrip("0") for seed in sorted(found)))
+        rows.append((mark, *cells))
+    return rows
+
+
+def regrets() -> list[Row]:
+    """The last of three marks, 200 evaluations; rivals are the methods that are neither ours nor the paper's."""
+    rows = []
+    families = {"additive": "additive", "coupled between neighbours": "neighbour", "coupled at random": "random"}
+    for title, family in families.items():
+        found = raw(f"search_{family}.json")["regrets"]
+        last = {method: np.array([seed[-1] for seed in seeds]) for method, seeds in found.items()}
+        texts = {method: f"{values.mean():.2f} ± {values.std(ddof=1):.2f}" for method, values in last.items()}
+        rivals = [method for method in last if method not in ("default", *PAPER_METHODS)]
+        best = min(rivals, key=lambda method: last[method].mean())
+        rows.append((title, texts["default"], texts["paper"], f"{texts[best]} ({best})"))
+    return rows
+
+
+PAPER_METHODS = ("paper", "released")
+
+
+def latency_prediction() -> list[Row]:
+    cells = [
+        ("ResNet20", "torch", "resnet20_torch_cpu_1"),
+        ("ResNet20", "ONNX Runtime", "resnet20_onnxruntime_cpu_1"),
+        ("MobileNetV2, 224 px", "torch", "mobilenet_v2_torch_cpu_1"),
+        ("MobileNetV2, 224 px", "ONNX Runtime", "mobilenet_v2_onnxruntime_cpu_1"),
+        ("VGG16", "torch", "vgg16_torch_cpu_1"),
+        ("VGG16", "ONNX Runtime", "vgg16_onnxruntime_cpu_1"),
+        ("ResNet20, batch 2048", "H200", "resnet20_torch_cuda_2048"),
+        ("MobileNetV2, 224 px, batch 256", "H200", "mobilenet_v2_torch_cuda_256"),
+        ("VGG16, batch 512", "H200", "vgg16_torch_cuda_512"),
+    ]
+    rows = []
+    for network, runtime, file in cells:
+        found = raw(f"latency_prediction_{file}.json")
+        error = found["error"]
+        milliseconds = 1e3 * found["seconds_unpruned"]
+        digits = 1 if milliseconds >= 10 else 2
+        shares = [f"{pct(error[name], 1)} %" for name in ("median", "highest")]
+        noise = f"{pct(error['noise'], 1)} %"
+        rows.append(
+            (network, runtime, f"{milliseconds:.{digits}f} ms", *shares, f"{error['rank_correlation']:.3f}", noise)
+        )
+    return rows
+
+
+def steps() -> list[Row]:
+    rows = []
+    for name, network in (("ResNet20", "resnet20"), ("VGG16", "vgg16")):
+        found = next(row for row in raw("latency_steps.json")["rows"] if row["network"] == network)
+        ratios = [checked["ratio"]["median"] for checked in found["checked"]]
+        cells = []
+        for part in (ratios[:5], ratios[5:]):
+            cells.append(f"{median(part):.2f} ({min(part):.2f} to {max(part):.2f})")
+        rows.append((name, *cells, f"{found['odd_over_auto']:.2f}"))
+    return rows
+
+
+def training() -> list[Row]:
+    found = raw("train_speed.json")["rows"]
+    rows = []
+    for name, network in (("ResNet56", "resnet56"), ("VGG16", "vgg16")):
+        seconds = {row["way"]: row["seconds"] for row in found if row["network"] == network}
+        rows.append((name, *(", ".join(f"{value:.2f}" for value in seconds[way]) for way in ("captured", "plain"))))
+    return rows
+
+
+def checkpoints() -> list[Row]:
+    """The name of a file ends with the first digits of its sha256."""
+    found = raw("checkpoints.json")["checkpoints"]
+    hashes = dict(re.findall(r"`(resnet\d+-\w{8}\.th)` \| `(\w{64})`", PAGE))
+    rows = []
+    for name, network in (("ResNet20", "resnet20"), ("ResNet56", "resnet56")):
+        file = found[network]["file"]
+        assert hashes[file].startswith(file.split("-")[1].removesuffix(".th"))
+        rows.append((name, f"`{file}`", f"`{hashes[file]}`", f"{pct(found[network]['accuracy'])} %"))
+    return rows
+
+
+TABLES: dict[Row, Callable[[], list[Row]]] = {
+    ("MACs", "widths"): resnet56,
+    ("network", "MACs"): vgg16_and_resnet110,
+    ("recipe", "test accuracy"): recipes,
+    ("network", "1,000 structures"): estimate,
+    ("", ""): tracing,
+    ("evaluations", "default"): best_estimates,
+    ("damage", "default"): regrets,
+    ("network", "runtime"): latency_prediction,
+    ("network", "any widths"): steps,
+    ("network, cut to half its MACs", "aacp"): training,
+    ("network", "file"): checkpoints,
+}
+
+
+# -- tests ------------------------------------------------------------------------------------------------------------
+
+
+def tables(text: str) -> dict[Row, list[Row]]:
+    """The rows of every table, by the first two cells of its heading."""
+    found = {}
+    for block in re.findall(r"(?:^\|.*\|\n)+", text, flags=re.MULTILINE):
+        head, _, *rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in block.splitlines()]
+        found[head[:2]] = rows
+    return found
+
+
+def agree(cell: str, expected: str) -> bool:
+    """True if two cells have the same words, and the same numbers up to one unit of the last digit.
+
+    Some rows were rounded from decimal numbers and some from binary ones, so that halves differ.
+    """
+    number = re.compile(r"\d*\.?\d+")
+    pairs = list(zip(number.findall(cell), number.findall(expected), strict=False))
+    is_close = all(abs(float(one) - float(other)) < 1.01 * 10 ** -len(one.partition(".")[2]) for one, other in pairs)
+    exact = all(one == other for one, other in pairs if "." not in one)
+    return number.sub("#", cell) == number.sub("#", expected) and is_close and exact
+
+
+def test_every_table_is_computed_here() -> None:
+    assert set(tables(PAGE)) == set(TABLES)
+
+
+@pytest.mark.parametrize("head", list(TABLES), ids=" | ".join)
+def test_a_table_has_the_numbers_of_its_raw_output(head: Row) -> None:
+    shown = tables(PAGE)[head]
+    computed = TABLES[head]()
+    assert len(shown) == len(computed)
+    for row, expected in zip(shown, computed, strict=True):
+        differing = [(cell, other) for cell, other in zip(row, expected, strict=True) if not agree(cell, other)]
+        assert differing == []
+
+
+def test_a_changed_digit_or_word_is_noticed() -> None:
+    assert agree("93.28 ± 0.08 % (93.23)", "93.29 ± 0.08 % (93.23)")
+    assert not agree("93.28 ± 0.08 % (93.23)", "93.30 ± 0.08 % (93.23)")
+    assert not agree("0.9995", "0.9993")
+    assert not agree("210", "209")
+    assert not agree("0.81 ± 0.61 (tournament)", "0.81 ± 0.61 (ide+)")
+
+
+def test_latency_limits_are_judged_by_the_upper_quartile() -> None:
+    found = raw("latency_limits.json")
+    limit = 1 - found["limits"]["latency"]
+    ratios = [seed["latency"] for seed in found["seeds"]]
+    upper = [seed["latency_quartiles"][1] for seed in found["seeds"]]
+    met = sum(value <= limit for value in upper)
+    assert f"{fmean(ratios):.3f} ± {stdev(ratios):.3f} of its latency over five seeds" in PAGE
+    assert f"{met} of {len(upper)} seeds met the limit of {limit:.2f}" in PAGE
+    missed = max(range(len(upper)), key=upper.__getitem__)
+    assert f"an upper quartile of {upper[missed]:.3f} and a median of {ratios[missed]:.3f}" in PAGE.replace("\n", " ")
+
+
+def test_results_contain_no_paths_of_a_machine() -> None:
+    """A path that begins at the root or at home names a machine that a reader does not have."""
+    path = re.compile(rb"(?<![\w.:/<~\\)}\]])(?:/(?:root|home|tmp|work|mnt|opt|usr|var|data|Users)\b/?|~/)[\w./-]*")
+    found = {}
+    for file in sorted(RESULTS.rglob("*")):
+        if file.is_file() and file.suffix not in (".png", ".safetensors", ".tgz"):
+            paths = path.findall(file.read_bytes())
+            if paths:
+                found[str(file.relative_to(RESULTS))] = paths[:3]
+    assert found == {}
