@@ -64,6 +64,10 @@ DIVERGED = "test_a_training_that_diverged_is_repeated_with_another_rate"
 CORRECTED = "test_a_mistake_in_the_training_is_corrected_without_another_search"
 RESUMED_AGAIN = "test_an_interrupted_training_is_resumed_and_a_finished_one_replaced_by_again"
 
+AFTERWARDS = "glue/test_trainings.py::"
+NOT_TRAINED_ON = f"{AFTERWARDS}test_the_hold_out_and_test_data_are_not_trained_on"
+FIRST_WEIGHTS = f"{AFTERWARDS}test_fine_tuning_inherits_and_scratch_draws_by_the_seed_of_the_training"
+
 DELIVERY = "glue/test_delivery.py::"
 BY_SCALES = f"{DELIVERY}test_the_channels_with_the_largest_scales_are_delivered"
 RANDOM_CHANNELS = f"{DELIVERY}test_channels_drawn_at_random_follow_the_seed_of_the_plan"
@@ -405,6 +409,17 @@ REQUESTS = [
     _mutant("weights that a function loads pass for new ones", "pipeline/new_weights.py",
             "if not is_constant and torch.equal(parameter, second[path]):", "if False:",
             "pipeline/test_new_weights.py"),
+    _mutant("finetune and scratch train on the hold-out unasked", "pipeline/task.py",
+            "if plan.train_on_holdout else (data.train, data.holdout)", "if True else (data.train, data.holdout)",
+            NOT_TRAINED_ON),
+    _mutant("finetune and scratch train on test data", "pipeline/training.py",
+            "train, holdout = task.training_parts(self.plan)",
+            "train, holdout = task.data.test, task.data.holdout", NOT_TRAINED_ON),
+    _mutant("--seed of scratch is ignored", "commands/finish.py",
+            "job.request.seed if seed is None else seed", "job.request.seed", FIRST_WEIGHTS),
+    _mutant("--init of scratch is ignored", "commands/finish.py", 'init=training["init"],', "",
+            _later_option("scratch", "init")),
+    _mutant("--as is ignored", "commands/finish.py", 'training=training["training"],', "", FIRST_WEIGHTS),
     _mutant("the seed of the training does not draw the weights", "pipeline/new_weights.py",
             "seed = plan.recipe.seed", "seed = plan.seed", "pipeline/test_new_weights.py"),
     _mutant("the rebuilt plan has another deployment", "pipeline/request.py",
