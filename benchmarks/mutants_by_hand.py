@@ -259,6 +259,13 @@ DELIVERED = [
 # -- the search --------------------------------------------------------------------------------------------------------
 
 SEARCH = [
+    _mutant("the released search adds to the best of the population", "search/evolution.py",
+            'if self.settings.base != "best ever":', "if True:", "search/test_evolution.py"),
+    _mutant("the length of a search does not follow the method", "pipeline/plan.py",
+            "named_method(self.method).evaluations if", "200 if", "pipeline/test_plan.py"),
+    _mutant("structures are scored on a part of the hold-out", "estimate/psae.py",
+            "float(self.score(network, self.holdout))",
+            "float(self.score(network, Batches.of(self.holdout, images=8)))", "glue/test_full_scores.py"),
     _named("the de preset reinitialises", "search/methods.py",
            "replace(PAPER, reinitialise_after=None)", "PAPER", "glue/test_presets.py"),
     _named("a latency limit is judged by the median", "pipeline/latency_stage.py",

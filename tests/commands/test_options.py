@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from aacp.cli import main
+from aacp.commands.parameters import Part
 from aacp.pipeline.job import TaskNames
 
 ASKED = ("digits_resnet", "--data", "digits", "--prune-macs", "0.5")
@@ -88,3 +89,16 @@ def test_what_the_library_rejects_is_an_error_in_one_line(command, given, words:
 def test_what_has_a_use_now_or_later_is_not_rejected(command: str, given: tuple[str, ...], tmp_path: Path) -> None:
     code, err = run(command, *ASKED, *given, "--run", tmp_path / "run")
     assert (code, "Interrupted" in err) == (130, True)  # it got as far as loading the data
+
+
+@pytest.mark.parametrize("given", ["-1", "many", "1.5", "nan"])
+def test_a_hold_out_that_is_neither_a_share_nor_a_number_is_rejected(given: str) -> None:
+    code, said = run("prune", *ASKED, "--holdout", given)
+    assert code == 2
+    assert "Write a share such as 0.1, or a number such as 5000." in said
+
+
+@pytest.mark.parametrize(("given", "held"), [("0.1", 0.1), ("5000", 5000), ("0", 0), ("1", 1), ("1e3", 1000)])
+def test_a_hold_out_is_a_share_below_one_or_a_whole_number(given: str, held: float) -> None:
+    found = Part().convert(given, None, None)
+    assert (found, type(found)) == (held, type(held))

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
+from aacp.data import batches
 from aacp.data.examples import inputs_of, targets_of
+from aacp.estimate import psae as psae_module
 from aacp.estimate.importance import unit_importance
 from aacp.estimate.inheritance import ChannelOrder
 from estimate.small_network import CALIBRATION, IMAGES, LABELS, OTHER, STRUCTURE, negative_loss, network
@@ -404,3 +406,17 @@ def test_out_of_memory_on_a_single_image_is_passed_on(psae, images: int) -> None
     with pytest.raises(torch.OutOfMemoryError):
         estimate(STRUCTURE)
     assert tried[-1] == 1
+
+
+def test_a_hold_out_that_is_streamed_gives_the_same_scores(psae, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = psae()(STRUCTURE)
+    monkeypatch.setattr(batches, "room_for_data", lambda device: 100)
+    streaming = psae(holdout=DataLoader(TensorDataset(IMAGES, LABELS), 7))
+    assert streaming.holdout.is_streamed
+    assert streaming(STRUCTURE) == pytest.approx(expected, rel=1e-6)
+
+
+def test_large_inputs_are_scored_in_smaller_batches(psae, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psae_module, "MAX_BATCH_BYTES", 10 * 3 * 8 * 8 * 4 + 1)
+    assert [len(inputs) for inputs in psae().holdout.inputs()] == [10] * 6
+    assert len(psae(batch_size=60).holdout) == 1

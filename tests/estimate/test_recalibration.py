@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
+from aacp.data import batches
 from aacp.estimate import recalibration
 from graph.micro_networks import Block, conv
 
@@ -458,3 +459,15 @@ def test_out_of_memory_on_a_single_image_is_passed_on_and_everything_restored() 
         aacp.recalibrate(model, IMAGES)
     assert tried[-1] == 1
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_data_that_is_streamed_gives_the_same_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    streamed, kept = deep(), deep()
+    kept.load_state_dict(streamed.state_dict())
+    monkeypatch.setattr(batches, "room_for_data", lambda device: 100)
+    loader = DataLoader(TensorDataset(IMAGES, torch.zeros(23)), 5)
+    assert aacp.Batches.of(loader).is_streamed
+    assert aacp.recalibrate(streamed, loader) == recalibration.Recalibration(19, 23)
+    monkeypatch.undo()
+    aacp.recalibrate(kept, IMAGES)
+    close(statistics(streamed), statistics(kept))

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from aacp.artefact import onnx
 from aacp.cli import main
+from aacp.pipeline import evaluation
 from aacp.train import job
 
 pytestmark = pytest.mark.slow
@@ -36,6 +37,18 @@ def test_a_teacher_reaches_the_training(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(job, "TrainingJob", _raise)
     given = reached("train", "vgg16", "--data", "digits", "--teacher", "resnet20", "--teacher-weights", "t.pth").given
     assert ("resnet20", "t.pth") in pairwise(given)
+
+
+def test_the_hold_out_and_the_cache_reach_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "TrainingJob", _raise)
+    named = reached("train", "vgg16", "--data", "digits", "--holdout", "0", "--cache", "pixels").named
+    assert (named["holdout"], named["cache"]) == (0, "pixels")
+
+
+def test_the_hold_out_and_the_cache_reach_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "load_data", _raise)
+    named = reached("evaluate", "digits_resnet", "--data", "digits", "--holdout", "0.25", "--cache", "pixels").named
+    assert (named["holdout"], named["cache"]) == (0.25, "pixels")
 
 
 def test_the_opset_and_the_batch_reach_the_export(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,14 @@ def test_a_cost_is_a_polynomial_in_the_genes_only_if_tied_groups_are_not_rounded
     assert QuadraticForm.fit(NETWORK.macs(), ROUNDED) is None
 
 
+def test_polynomials_and_costs_judge_every_limit_alike() -> None:
+    """A wrong polynomial would go unnoticed in results, which are checked by the cost, and only take longer."""
+    genes = np.random.default_rng(2).integers(TIED.levels, size=(200, len(TIED)))
+    broken = [~limit.holds(limit.cost(TIED.counts(genes))) for limit in BUDGET.limits]
+    assert 0 < np.sum(broken) < 400
+    np.testing.assert_array_equal(Rescaling(TIED, BUDGET)._breaks(genes), broken)
+
+
 @pytest.mark.parametrize("space", [TIED, ROUNDED])
 def test_uniform_widths_are_the_largest_common_share_within_the_budget(space: SearchSpace) -> None:
     genes = largest(np.ones(len(space)), Rescaling(space, BUDGET))

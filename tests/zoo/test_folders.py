@@ -15,7 +15,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from aacp import CorruptImage, InvalidData, InvalidOption, accuracy, load_data
+from aacp.data import batches as batches_module
 from aacp.data.batches import Batches
+from aacp.data.splits import sampled
 from aacp.zoo._torchvision import import_torchvision
 from aacp.zoo.folders import MEAN, STD, image_folder
 
@@ -114,6 +116,49 @@ def test_an_item_is_the_middle_of_the_picture_normalised_as_torchvision_does(fol
         expected = oracle(Image.open(file).convert("RGB"))
         difference = (data.test[position][0] - expected).abs() * torch.tensor(STD)[:, None, None] * 255
         assert difference.max() < 1.01, file  # the last bit of a byte
+
+
+def test_random_crops_for_training_do_not_depend_on_the_number_of_workers(folder: Path) -> None:
+    data: Any = image_folder(folder, size=16)
+    epochs = []
+    for workers, epoch in ((0, 1), (2, 1), (0, 2)):
+        loader = DataLoader(data.train.as_bytes(7, epoch), 4, num_workers=workers)
+        epochs.append(torch.cat([pixels for pixels, _ in loader]))
+    assert epochs[0].dtype == torch.uint8
+    assert torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[0], epochs[2])
+
+
+def test_a_folder_is_kept_as_bytes_or_streamed_with_the_same_images(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data: Any = image_folder(folder, size=16)
+    expected = torch.stack([data.test[position][0] for position in range(12)])
+    for keep, prepared in ((True, 1 << 30), (True, 0), (False, 0)):
+        monkeypatch.setattr(batches_module, "MAX_PREPARED", prepared)
+        batches = Batches.of(data.test, batch_size=5, keep=keep)
+        assert (batches.is_streamed, batches.are_bytes) == (not keep, not prepared)
+        assert torch.allclose(torch.cat(list(batches.inputs())), expected, atol=1e-5)
+        assert torch.cat([labels for _, labels in batches]).tolist() == data.test.labels.tolist()
+    assert Batches.of(data.train.unaugmented(), images=3, keep=False).images == 3
+
+
+def test_a_number_of_images_is_held_out_evenly_and_apart_from_the_training_images(folder: Path) -> None:
+    data: Any = image_folder(folder, holdout=9, seed=4)
+    assert data.holdout.labels.bincount().tolist() == [3, 3, 3]
+    assert not data.holdout.augment
+    assert not set(data.holdout.files) & {*data.train.files, *data.test.files}
+    assert len(data.train) == 21
+    with pytest.raises(InvalidOption, match=r"hold-out of 30 examples is requested, but the training data has 30"):
+        image_folder(folder, holdout=30)
+
+
+def test_a_calibration_sample_of_a_folder_has_images_of_all_classes_and_is_not_augmented(folder: Path) -> None:
+    data: Any = image_folder(folder, holdout=0)
+    part: Any = sampled(data.train, 6, seed=1)
+    assert part.labels.bincount().tolist() == [2, 2, 2]
+    assert torch.equal(part[0][0], part[0][0])
+    assert set(part.files) < set(data.train.files)
 
 
 def spoil(file: Path, how: str) -> None:

@@ -90,8 +90,9 @@ class Batches:
         return Batches(split_evenly(taken, batch_size), device, self._prepare)
 
     def __iter__(self) -> Iterator[Any]:
+        in_background = self.is_streamed and self.are_bytes and self.device.type == "cuda"
         for batch in self._batches:
-            here = moved(batch, self.device)  # nothing is copied if it is there already
+            here = moved(batch, self.device, in_background)  # nothing is copied if it is there already
             yield here if self._prepare is None else self._prepare(here)
 
     def __len__(self) -> int:

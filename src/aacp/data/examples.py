@@ -55,10 +55,17 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def moved(batch: Any, device: torch.device) -> Any:
-    """A batch with its tensors on a device."""
-    # Copied synchronously: a tensor copied to the host in the background may be read before it has arrived.
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch)
+def moved(batch: Any, device: torch.device, in_background: bool = False) -> Any:
+    """A batch with its tensors on a device.
+
+    Args:
+        batch: the batch.
+        device: where its tensors are needed.
+        in_background: True lets a copy to a GPU wait for its turn there while the processor continues. The batch must
+            not be written to afterwards, as a user's loader might, nor be copied to the host, where it may be read
+            before it has arrived.
+    """
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=in_background), batch)
 
 
 def narrowed(batch: Any, start: int, length: int, count: int) -> Any:

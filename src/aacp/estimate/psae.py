@@ -90,6 +90,9 @@ class PSAE:
         if self.inheritance.reconstruction is not None:
             self.notes.append("Sliced execution: only networks that are really cut can be reconstructed.")
             return Sliced(self.inheritance)
+        if self.inheritance.calibration.is_streamed and not self._is_exported:
+            self.notes.append("Sliced execution: masked execution needs all calibration images in memory.")
+            return Sliced(self.inheritance)
         faster: Execution | None = accelerated("execution_for", self.inheritance, name == "masked")
         if faster is None and (name == "masked" or self._is_exported):
             raise InvalidOption(

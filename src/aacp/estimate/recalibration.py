@@ -3,7 +3,8 @@
 All images reach a batch norm before any of them passes it: it takes the statistics of its input over all images and
 then normalises by them. So a deep batch norm sees what was normalised by the exact statistics of those before it,
 however the images are split into batches. On a GPU all images are one batch, on a CPU small batches go in step. Where
-memory is too small for that, each batch norm needs a pass of its own; the result is the same.
+memory is too small for that, or the images are streamed, each batch norm needs a pass of its own; the result is the
+same.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _set_statistics(model: nn.Module, norms: Norms, batches: Batches) -> int:
         with suppress(torch.OutOfMemoryError):
             return _in_one_pass(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
     torch.cuda.empty_cache()
-    size = max(map(batch_size_of, batches))
+    size = BATCH_SIZE if batches.is_streamed else max(map(batch_size_of, batches))
     while True:
         try:
             return _norm_by_norm(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
@@ -125,6 +126,8 @@ def _set_statistics(model: nn.Module, norms: Norms, batches: Batches) -> int:
 
 def _fits(batches: Batches) -> bool:
     """Whether one pass is worth trying: too little memory is an error on a GPU, but the end of the process on a CPU."""
+    if batches.is_streamed:
+        return False
     return batches.device.type != "cpu" or batches.input_bytes * LIVE_ACTIVATIONS <= free_memory()
 
 

@@ -82,7 +82,7 @@ class LoaderBatches:
             # A short last batch is normal. A short first batch is a mistake, which training reports.
             if batch_size_of(share) >= self._min_examples or not position:
                 self._check(targets_of(share))
-                here = moved(share, self.device)
+                here = moved(share, self.device, in_background=self._is_dataset and self.device.type == "cuda")
                 inputs = inputs_of(here)
                 is_encoded = isinstance(self.source, PixelSource)
                 yield self.source.normalised(inputs) if is_encoded else inputs, targets_of(here)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from dataclasses import dataclass, replace
@@ -90,9 +91,8 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """Bytes (n, height, width, 3) as inputs (n, 3, height, width) on the same device."""
-        std = torch.tensor(STD, device=pixels.device)
-        shift = -torch.tensor(MEAN, device=pixels.device) / std
-        inputs = torch.addcmul(shift, pixels.float(), 1 / (255 * std)).permute(0, 3, 1, 2)
+        shift, scale = _shift_and_scale(pixels.device)
+        inputs = torch.addcmul(shift, pixels.float(), scale).permute(0, 3, 1, 2)
         return inputs if inputs.is_cuda else inputs.contiguous()  # GPUs are faster with the channels last
 
     def identity(self) -> dict[str, Any]:
@@ -185,6 +185,13 @@ def image_folder(
     rest, held = split(training.labels, holdout, seed)
     train = replace(training.subset(rest), augment=True)
     return Data(train, training.subset(held), test, f"imagefolder:{root}", training.classes)
+
+
+@functools.cache  # a copy to a GPU would wait for all work that is queued there
+def _shift_and_scale(device: torch.device) -> tuple[Tensor, Tensor]:
+    """What normalisation adds to each channel, and what it multiplies bytes by before that."""
+    std = torch.tensor(STD)
+    return (-torch.tensor(MEAN) / std).to(device), (1 / (255 * std)).to(device)
 
 
 def _part(root: Path, names: tuple[str, ...]) -> Path:
