@@ -106,7 +106,7 @@ def test_the_workers_of_a_killed_launcher_end(tmp_path: Path) -> None:
     started = workers(process.pid)
     assert len(started) == 2
     process.kill()
-    process.wait()
+    process.communicate(timeout=180)  # which waits until nobody holds its pipes any more
     while any(is_running(worker) for worker in started) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(is_running(worker) for worker in started)
