@@ -39,6 +39,8 @@ def test_uniform_widths_are_estimated_as_the_page_says() -> None:
     scores = {row["scope"]: row["score"] for row in raw("uniform_scope.json")["rows"] if row["rate"] == 0.5}
     said = f"estimated at {pct(scores['inner'], 1)} % instead of {pct(scores['all'], 1)} %"
     assert said in PAGE
+    (tighter,) = [row["score"] for row in raw("uniform_scope.json")["rows"] if row["rate"] == 0.7]
+    assert f"at -70 % at {pct(tighter, 1)} %" in PAGE
 
 
 # -- one function per table -------------------------------------------------------------------------------------------
