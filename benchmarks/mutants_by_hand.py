@@ -120,7 +120,7 @@ DATA = [
         "self.means.teacher or task.teacher(recipe)", "task.teacher(recipe)", TEACHER,
     ),
     _mutant("the teacher is not passed to the run", "pipeline/pruning.py",
-            "TrainingMeans(teacher, again)", "TrainingMeans(None, again)", TEACHER),
+            "TrainingMeans(teacher, again, processes)", "TrainingMeans(None, again, processes)", TEACHER),
     _mutant(
         "the search scores on training data", "pipeline/shared_estimate.py",
         "self.task.read(self.task.data.holdout)", "self.task.read(self.task.data.train)", FINETUNED,

@@ -71,6 +71,14 @@ def test_the_hold_out_is_trained_on_if_that_is_requested(command: str, searched:
     assert json.loads((found.training / "evaluation.json").read_text())["after"]["holdout"] is None
 
 
+@pytest.mark.parametrize("command", ["finetune", "scratch"])
+def test_processes_that_cannot_share_a_batch_are_rejected(command: str, searched: Path) -> None:
+    arguments = [command, str(searched), *SHORT, "--processes", "3", "--as", "never"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "A batch of 16 cannot be divided among 3 processes" in result.stderr
+
+
 def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
     return load_file(folder / "trainings" / name / "pruned.safetensors")
 

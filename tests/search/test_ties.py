@@ -82,7 +82,12 @@ def test_polynomials_and_costs_judge_every_limit_alike() -> None:
     genes = np.random.default_rng(2).integers(TIED.levels, size=(200, len(TIED)))
     broken = [~limit.holds(limit.cost(TIED.counts(genes))) for limit in BUDGET.limits]
     assert 0 < np.sum(broken) < 400
-    np.testing.assert_array_equal(Rescaling(TIED, BUDGET)._breaks(genes), broken)
+    rescaling = Rescaling(TIED, BUDGET)
+    np.testing.assert_array_equal(rescaling._breaks(genes), broken)
+    wider = genes[:, None] + np.eye(len(TIED), dtype=np.int64)  # one step up in each gene
+    is_legal = (wider < TIED.levels).all(axis=2)
+    fits = BUDGET.feasible(TIED.counts(np.minimum(wider, TIED.levels - 1).reshape(-1, len(TIED))))
+    np.testing.assert_array_equal(rescaling._fits_by_form(genes), is_legal & fits.reshape(is_legal.shape))
 
 
 @pytest.mark.parametrize("space", [TIED, ROUNDED])
