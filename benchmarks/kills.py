@@ -69,7 +69,8 @@ def main() -> None:
                 flush=True,
             )
         run(command(base, killed), None)
-        names = ("pruned.safetensors", "structure.json", "evaluation.json", "history.jsonl")
+        trained = "trainings/finetuned"
+        names = (f"{trained}/pruned.safetensors", "structure.json", f"{trained}/evaluation.json", "history.jsonl")
         digests = {n: [hashlib.sha256((f / n).read_bytes()).hexdigest() for f in (once, killed)] for n in names}
     same = {name: one == other for name, (one, other) in digests.items()}
     print(f"{len(moments)} kills, uninterrupted run {whole:.1f} s; the same bytes: {same}")

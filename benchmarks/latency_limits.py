@@ -54,7 +54,8 @@ def macs_of(network: torch.nn.Module) -> int:
 
 def shares(folder: Path, model: torch.nn.Module, threads: int) -> dict[str, Any]:
     """The costs of the exported file as shares of the original's, counted and timed without the pipeline's records."""
-    pruned, original = folder / "pruned.onnx", folder / "original.onnx"
+    (training,) = (folder / "trainings").iterdir()
+    pruned, original = training / "pruned.onnx", training / "original.onnx"
     timed = aacp.time_networks(
         {"original": original, "pruned": pruned},
         torch.zeros(1, 3, 224, 224),

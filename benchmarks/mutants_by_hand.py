@@ -64,6 +64,10 @@ DIVERGED = "test_a_training_that_diverged_is_repeated_with_another_rate"
 CORRECTED = "test_a_mistake_in_the_training_is_corrected_without_another_search"
 RESUMED_AGAIN = "test_an_interrupted_training_is_resumed_and_a_finished_one_replaced_by_again"
 
+AFTERWARDS = "glue/test_trainings.py::"
+NOT_TRAINED_ON = f"{AFTERWARDS}test_the_hold_out_and_test_data_are_not_trained_on"
+FIRST_WEIGHTS = f"{AFTERWARDS}test_fine_tuning_inherits_and_scratch_draws_by_the_seed_of_the_training"
+
 DELIVERY = "glue/test_delivery.py::"
 BY_SCALES = f"{DELIVERY}test_the_channels_with_the_largest_scales_are_delivered"
 RANDOM_CHANNELS = f"{DELIVERY}test_channels_drawn_at_random_follow_the_seed_of_the_plan"
@@ -116,7 +120,7 @@ DATA = [
         "self.means.teacher or task.teacher(recipe)", "task.teacher(recipe)", TEACHER,
     ),
     _mutant("the teacher is not passed to the run", "pipeline/pruning.py",
-            "TrainingMeans(teacher, again)", "TrainingMeans(None, again)", TEACHER),
+            "TrainingMeans(teacher, again, processes)", "TrainingMeans(None, again, processes)", TEACHER),
     _mutant(
         "the search scores on training data", "pipeline/shared_estimate.py",
         "self.task.read(self.task.data.holdout)", "self.task.read(self.task.data.train)", FINETUNED,
@@ -255,6 +259,13 @@ DELIVERED = [
 # -- the search --------------------------------------------------------------------------------------------------------
 
 SEARCH = [
+    _mutant("the released search adds to the best of the population", "search/evolution.py",
+            'if self.settings.base != "best ever":', "if True:", "search/test_evolution.py"),
+    _mutant("the length of a search does not follow the method", "pipeline/plan.py",
+            "named_method(self.method).evaluations if", "200 if", "pipeline/test_plan.py"),
+    _mutant("structures are scored on a part of the hold-out", "estimate/psae.py",
+            "float(self.score(network, self.holdout))",
+            "float(self.score(network, Batches.of(self.holdout, images=8)))", "glue/test_full_scores.py"),
     _named("the de preset reinitialises", "search/methods.py",
            "replace(PAPER, reinitialise_after=None)", "PAPER", "glue/test_presets.py"),
     _named("a latency limit is judged by the median", "pipeline/latency_stage.py",
@@ -398,6 +409,17 @@ REQUESTS = [
     _mutant("weights that a function loads pass for new ones", "pipeline/new_weights.py",
             "if not is_constant and torch.equal(parameter, second[path]):", "if False:",
             "pipeline/test_new_weights.py"),
+    _mutant("finetune and scratch train on the hold-out unasked", "pipeline/task.py",
+            "if plan.train_on_holdout else (data.train, data.holdout)", "if True else (data.train, data.holdout)",
+            NOT_TRAINED_ON),
+    _mutant("finetune and scratch train on test data", "pipeline/training.py",
+            "train, holdout = task.training_parts(self.plan)",
+            "train, holdout = task.data.test, task.data.holdout", NOT_TRAINED_ON),
+    _mutant("--seed of scratch is ignored", "commands/finish.py",
+            "job.request.seed if seed is None else seed", "job.request.seed", FIRST_WEIGHTS),
+    _mutant("--init of scratch is ignored", "commands/finish.py", 'init=training["init"],', "",
+            _later_option("scratch", "init")),
+    _mutant("--as is ignored", "commands/finish.py", 'training=training["training"],', "", FIRST_WEIGHTS),
     _mutant("the seed of the training does not draw the weights", "pipeline/new_weights.py",
             "seed = plan.recipe.seed", "seed = plan.seed", "pipeline/test_new_weights.py"),
     _mutant("the rebuilt plan has another deployment", "pipeline/request.py",

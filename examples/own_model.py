@@ -70,7 +70,7 @@ def main(folder: str | Path = "runs/own_model", epochs: int = 5, evaluations: in
     pruned = aacp.prune(model, data, budget, Path(folder) / "pruned", plan=plan)
     print(pruned)
 
-    smaller = aacp.load(Path(folder) / "pruned" / "pruned.safetensors", into=Net())
+    smaller = aacp.load(Path(folder) / "pruned", into=Net())
     print(f"loaded into {type(smaller).__name__}: {smaller.first[0]}")
     return pruned
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import aacp
 from aacp.channels import ChannelGraph
 from aacp.cli import main
-from aacp.pipeline import pruning
+from aacp.pipeline import training
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -98,7 +98,7 @@ def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(
 ) -> None:
     exported: list[object] = []
     monkeypatch.setattr(
-        pruning, "export_both", lambda *arguments: exported.append(arguments)
+        training, "export_both", lambda *arguments: exported.append(arguments)
     )  # tests/pipeline sees to that
     command = ["prune", "digits_resnet", "--data", "digits", "--prune-macs", "0.5", "--evaluations", "12", "--json"]
     command += ["--epochs", "1", "--calibration", "64", "--run", str(tmp_path), "--device", "cpu"]

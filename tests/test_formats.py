@@ -19,6 +19,7 @@ from aacp.runs.files import (
     OnnxRecord,
     Request,
     RuntimeFiles,
+    TrainingRequest,
 )
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
@@ -29,9 +30,10 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
     [
         ("run.json", (Request,)),
         ("structure.json", (ChosenStructure, LimitResult)),
-        ("training/log.jsonl", (Epoch,)),
-        ("evaluation.json", (NetworkMetrics,)),
-        ("export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
+        ("trainings/NAME/training.json", (TrainingRequest,)),
+        ("trainings/NAME/training/log.jsonl", (Epoch,)),
+        ("trainings/NAME/evaluation.json", (NetworkMetrics,)),
+        ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
     ],
 )
 def test_the_document_lists_every_field(heading: str, kinds: tuple[type, ...]) -> None:

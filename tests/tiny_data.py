@@ -1,17 +1,17 @@
-"""Tiny data in place of CIFAR-10, for commands that are run as they are documented."""
+"""Tiny data in place of CIFAR-10, for documented commands that are run with a small network."""
 
 from __future__ import annotations
 
 import torch
-
-import aacp
+from torch import Tensor
 
 IMAGES = 48
+Part = tuple[Tensor, Tensor]
 
 
-def cifar10() -> aacp.Data:
-    """Random colour images of 32 pixels with random labels, as Data."""
+def digits() -> tuple[Part, Part]:
+    """Random images as digits_resnet takes them, with labels, to train on and to test on."""
     generator = torch.Generator().manual_seed(0)
-    pixels = torch.randn(2 * IMAGES, 3, 32, 32, generator=generator)
+    pixels = torch.randn(2 * IMAGES, 1, 8, 8, generator=generator)
     labels = torch.arange(2 * IMAGES) % 10
-    return aacp.Data.of((pixels[:IMAGES], labels[:IMAGES]), (pixels[IMAGES:], labels[IMAGES:]), name="tiny")
+    return (pixels[:IMAGES], labels[:IMAGES]), (pixels[IMAGES:], labels[IMAGES:])

@@ -166,15 +166,11 @@ class ChannelGraph:
         ties = [tuple(name for name in tie if name in free) for tie in self.ties]
         return replace(self, groups=groups, ties=tuple(tie for tie in ties if len(tie) > 1))
 
-    def tied_with(self, group: ChannelGroup) -> tuple[str, ...]:
-        """The names of the other groups that a group is tied to."""
-        return tuple(name for tie in self.ties if group.name in tie for name in tie if name != group.name)
-
     def state(self, group: ChannelGroup) -> str:
         """Whether a group may be pruned, for people: "free", what it is tied to, or why it is frozen."""
         if group.frozen is not None:
             return group.frozen
-        others = self.tied_with(group)
+        others = [name for tie in self.ties if group.name in tie for name in tie if name != group.name]
         return f"free, tied to {', '.join(others)}" if others else "free"
 
     # -- producers ----------------------------------------------------------------------------------------------------

@@ -120,6 +120,13 @@ def trace(
 @DEVICE
 @click.option("--processes", type=int, default=1, show_default=True, help="Processes on this machine, a GPU each.")
 @click.option("--tensorboard", is_flag=True, help="Write files for TensorBoard into the run folder.")
+@click.option(
+    "--until",
+    type=click.IntRange(min=1),
+    help="Stop after this epoch, with the rates of the whole recipe, and write weights-UNTIL.safetensors. The same "
+    "command with a later epoch or without --until continues.",
+)
+@click.option("--train-on-holdout", is_flag=True, help="Train on the hold-out too, and do not score it.")
 @JSON
 def train(
     model: str,
@@ -139,6 +146,8 @@ def train(
     device: str | None,
     processes: int,
     tensorboard: bool,
+    until: int | None,
+    train_on_holdout: bool,
     as_json: bool,
 ) -> None:
     """Train MODEL and keep its weights in a run folder; the same command again resumes an interrupted training."""
@@ -155,8 +164,8 @@ def train(
         recipe = replace(recipe, distillation=FINETUNE.distillation)
     folder = run_folder(model, folder)
     job = TrainingJob(
-        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, verbose=True,
-        holdout=holdout, cache=cache,
+        model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, until,
+        train_on_holdout, verbose=True, holdout=holdout, cache=cache,
     )  # fmt: skip
     with resumable(folder):
         found = job.run()

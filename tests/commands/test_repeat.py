@@ -66,6 +66,18 @@ def test_a_training_is_repeated_in_the_runs_that_are_there(started: list[list[st
     assert started == [["finetune", "--epochs", "2", str(tmp_path / "seed-3"), "--json"]]
 
 
+def test_named_trainings_have_results_of_their_own(started: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "seed-3").mkdir()
+    repeated = ("repeat", "--seeds", "3", "--run", tmp_path, "--")
+    assert run(*repeated, "finetune", "--as", "F", "--epochs", "2")[0] == 0
+    assert run(*repeated, "scratch", "--as", "S", "--epochs", "2")[0] == 0
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["repeat-F.json", "repeat-S.json"]
+    code, _, err = run(*repeated, "finetune", "--as", "F", "--epochs", "3")
+    assert (code, "epochs: 2 then, 3 now" in err) == (1, True)
+    assert run(*repeated, "finetune", "--as", "F", "--epochs", "3", "--again")[0] == 0
+    assert len(started) == 3
+
+
 def test_other_options_order_and_circumstances_are_the_same_request(started: list[list[str]], tmp_path: Path) -> None:
     repeated = ("repeat", "--seeds", "1,2", "--run", tmp_path, "--")
     assert run(*repeated, *PRUNE)[0] == 0

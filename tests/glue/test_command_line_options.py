@@ -97,7 +97,7 @@ CHECKS = {
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),
     "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
     "scope": Check(("--scope", "inner"), {"scope": "inner"}),
-    "tie": Check(("--tie", "conv1,conv3", "--tie", "conv2, conv4"), {"tie": [["conv1", "conv3"], ["conv2", "conv4"]]}),
+    "tie": Check(("--tie", "conv1, conv3"), {"tie": [["conv1", "conv3"]]}),
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
     "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
     "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "weight_bytes"}),
@@ -327,6 +327,14 @@ def again_is_used(command: str, folder: Path) -> None:
     assert times[0] == times[1] != times[2]
 
 
+def processes_are_used(command: str, folder: Path) -> None:
+    """Three processes cannot share a batch of 128; that is found before the search."""
+    always = ("--train",) if command == "sweep" else ()
+    result = invoke(command, MODEL, *DATA, *LIMIT, *always, "--processes", "3", "--run", folder)
+    assert result.exit_code == 1
+    assert "A batch of 128 cannot be divided among 3 processes" in result.stderr
+
+
 def runs_on_is_used(command: str, folder: Path) -> None:
     """A search promises an export for later, whose device has to exist."""
     result = invoke(command, MODEL, *DATA, *LIMIT, "--runtime", "torch", "--runs-on", "tpu", "--run", folder)
@@ -378,6 +386,7 @@ ELSEWHERE: dict[str | tuple[str, str], Callable[[str, Path], None]] = {
     "as_json": json_is_printed,
     "train": training_is_optional,
     "again": again_is_used,
+    "processes": processes_are_used,
     ("search", "runs_on"): runs_on_is_used,
     ("sweep", "max_latency"): most_latency_is_used,
     ("sweep", "prune_latency"): share_of_latency_is_used,
@@ -402,7 +411,7 @@ FINISHING = (
     "recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "cache", "metric", "loss",
     "seed", "training", "init", "teacher", "teacher_weights",
 )  # fmt: skip
-NAMED = ("model", "weights", "device", "folder", "as_json", "again")  # tests/commands has these
+NAMED = ("model", "weights", "device", "folder", "as_json", "again", "processes")  # seen elsewhere
 # The options that mean something else than in a command that searches too.
 LATER = {
     "recipe": Check(("--recipe", "digits"), {}),

@@ -38,6 +38,17 @@ def test_equal_budgets_share_a_run_and_one_that_is_met_is_accepted(model: nn.Mod
     assert not list(tmp_path.rglob("pruned.safetensors"))  # without `train` it only searches
 
 
+def test_a_sweep_limits_channels_with_tied_groups(model: nn.Module, tmp_path: Path) -> None:
+    plan = replace(PLAN, evaluations=2, tie=(("conv1", "conv3"),))
+    budgets = [{"channel_count": 0.2, "macs": 0.5}, {"channel_count": 0.5, "macs": 0.5}]
+    found = aacp.sweep(model, data(), budgets, tmp_path, plan=plan, score=smallness, device="cpu")
+    for share, choice in zip((0.8, 0.5), found.choices, strict=True):
+        conv1, stream, conv3 = choice.counts
+        assert conv1 / 8 == conv3 / 16
+        assert conv1 + 2 * stream + conv3 <= share * (8 + 16 + 16 + 16)
+    assert "Channels" in (tmp_path / "report.html").read_text()
+
+
 def test_a_network_that_was_delivered_keeps_its_structure(
     model: nn.Module, recipe: aacp.Recipe, tmp_path: Path
 ) -> None:

@@ -95,6 +95,15 @@ def test_a_share_that_no_measured_structure_reaches_is_one_that_fails(model, dat
 
 
 @pytest.mark.usefixtures("linear")
+def test_channels_can_be_shrunk(model, data, tmp_path: Path) -> None:
+    choice = found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.5, shrink="channel_count", evaluations=2))
+    (limit,) = choice.limits
+    assert (limit.cost, limit.full) == ("channel_count", 16 + 16 + 16 + 32 + 32 + 64 + 64)  # stem, two per stage
+    assert limit.holds
+    assert 0.2 < limit.pruning_rate < 0.5  # half of the parameters are fewer than half of the channels
+
+
+@pytest.mark.usefixtures("linear")
 def test_no_drop_at_all_is_more_than_any_cut_keeps(model, data, tmp_path: Path) -> None:
     with pytest.raises(aacp.InfeasibleBudget, match=r"1.6 % of the macs removed .* Allow a larger drop"):
         found(model, data, {}, tmp_path, replace(PLAN, max_drop=0.0))

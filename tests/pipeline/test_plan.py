@@ -52,7 +52,7 @@ def test_the_length_of_a_search_follows_the_method_unless_it_is_given() -> None:
     assert Plan().search_length == 200
     assert replace(Plan(), method="released").search_length == 2000
     assert Plan(method="paper", evaluations=30).search_length == 30
-    assert Plan(method="released", recipe=None, max_drop=0.01).summary.startswith("2000 evaluations in every search")
+    assert Plan(method="released", recipe=None, max_drop=0.01).summary.startswith("2,000 evaluations in every search")
 
 
 def test_what_has_a_use_is_not() -> None:

@@ -71,7 +71,8 @@ def test_runs_of_prune_are_compared_by_the_numbers_of_their_folders(model, data,
         return aacp.prune(model, data, {"macs": 0.5}, folder, plan=replace(plan, seed=seed), name="digits_resnet")
 
     found = aacp.repeat(run, [0, 1], tmp_path)
-    records = [aacp.RunFolder(tmp_path / f"seed-{seed}").read_json("evaluation.json") for seed in (0, 1)]
+    places = [tmp_path / f"seed-{seed}" / "trainings" / "untrained" for seed in (0, 1)]
+    records = [aacp.RunFolder(place).read_json("evaluation.json") for place in places]
     spreads = found.spreads[""]
     assert spreads["test accuracy after"].values == tuple(record["after"]["test"] for record in records)
     assert spreads["MACs after"].mean == sum(record["after"]["macs"] for record in records) / 2

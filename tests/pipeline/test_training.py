@@ -168,6 +168,34 @@ def test_another_teacher_is_another_training(model, data, tmp_path: Path) -> Non
     pruned(model, data, tmp_path, replace(plan, training="second"), teacher=teachers[1])
 
 
+# -- several processes -------------------------------------------------------------------------------------------------
+
+
+def without_norms() -> nn.Module:
+    layers = [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(8, 3))
+
+
+def test_two_processes_train_to_the_same_weights_up_to_rounding(data, tmp_path: Path) -> None:
+    """Without batch norms, whose statistics are those of a share, the mean of two gradients is that of the batch."""
+    torch.manual_seed(1)
+    subject = without_norms()
+    one = pruned(subject, data, tmp_path / "one")
+    two = pruned(subject, data, tmp_path / "two", processes=2)
+    assert one.choice == two.choice
+    for weight, other in zip(one.network.parameters(), two.network.parameters(), strict=True):
+        assert torch.allclose(weight, other, atol=1e-6)
+    trained = [epochs(tmp_path / name, "finetuned") for name in ("one", "two")]
+    assert [len(each) for each in trained] == [2, 2]
+    again = pruned(subject, data, tmp_path / "two", processes=2)
+    assert again.file.read_bytes() == two.file.read_bytes()
+
+
+def test_what_cannot_be_sent_to_processes_is_reported(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"cannot be sent to 2 processes.* or train in one process"):
+        pruned(model, data, tmp_path, processes=2, loss=lambda outputs, targets: F.cross_entropy(outputs, targets))
+
+
 # -- mistakes that are found before the search -------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ UNPRUNED = 0.94
 
 def run_of(macs: float, params: float, test: float | None, estimate: float = 0.5, unpruned: float | None = None) -> Run:
     limits = (Limit("macs", macs), Limit("params", params))
-    request = Request("aacp sweep", "vgg16", "cifar10", limits, 0.125, "paper", 9, None, 0, {}, "", "")
+    request = Request("aacp sweep", "vgg16", "cifar10", limits, 0.125, "paper", 9, 0, {}, "", "")
     costs = {"macs": 10, "params": 10}
     before, after = (NetworkMetrics(value, value, costs) for value in (UNPRUNED, test))
     evaluation = None if test is None else Evaluation(before, after)

@@ -67,3 +67,6 @@ def test_groups_that_several_layers_make_begin_wide() -> None:
     assert budget.feasible(space.counts(genes)).all()
     assert (fractions[:-1, stream].mean(1) > fractions[:-1, ~stream].mean(1)).all()
     assert abs(fractions[-1, stream].mean() - fractions[-1, ~stream].mean()) < 0.1  # the last is flat
+    # The first has uniform widths without the streams, widened by what the steps leave of the budget.
+    assert (fractions[0, stream] == 1).all()
+    assert np.ptp(fractions[0, ~stream]) <= 0.25

@@ -77,6 +77,19 @@ def test_a_cost_is_a_polynomial_in_the_genes_only_if_tied_groups_are_not_rounded
     assert QuadraticForm.fit(NETWORK.macs(), ROUNDED) is None
 
 
+def test_polynomials_and_costs_judge_every_limit_alike() -> None:
+    """A wrong polynomial would go unnoticed in results, which are checked by the cost, and only take longer."""
+    genes = np.random.default_rng(2).integers(TIED.levels, size=(200, len(TIED)))
+    broken = [~limit.holds(limit.cost(TIED.counts(genes))) for limit in BUDGET.limits]
+    assert 0 < np.sum(broken) < 400
+    rescaling = Rescaling(TIED, BUDGET)
+    np.testing.assert_array_equal(rescaling._breaks(genes), broken)
+    wider = genes[:, None] + np.eye(len(TIED), dtype=np.int64)  # one step up in each gene
+    is_legal = (wider < TIED.levels).all(axis=2)
+    fits = BUDGET.feasible(TIED.counts(np.minimum(wider, TIED.levels - 1).reshape(-1, len(TIED))))
+    np.testing.assert_array_equal(rescaling._fits_by_form(genes), is_legal & fits.reshape(is_legal.shape))
+
+
 @pytest.mark.parametrize("space", [TIED, ROUNDED])
 def test_uniform_widths_are_the_largest_common_share_within_the_budget(space: SearchSpace) -> None:
     genes = largest(np.ones(len(space)), Rescaling(space, BUDGET))

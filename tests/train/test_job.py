@@ -19,6 +19,7 @@ from aacp.cli import main
 from aacp.train.checkpoint import LOG, WEIGHTS
 from aacp.train.job import TrainingJob
 from aacp.train.recipe import DIGITS
+from aacp.zoo.data import load_data
 from aacp.zoo.models import build_model
 from aacp.zoo.weights import load_weights
 
@@ -128,3 +129,18 @@ def test_an_interrupted_run_says_how_to_resume_and_ends_with_130(tmp_path: Path)
     assert process.returncode == 130
     assert err.splitlines()[-1] == f"Interrupted. The same command resumes from {tmp_path}."
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_base_is_trained_on_the_hold_out_if_that_is_requested_and_stops_where_it_is_told(tmp_path: Path) -> None:
+    """The learning rates are those of four epochs, and the weights serve as a base of prune."""
+    given = ("--run", str(tmp_path), "--train-on-holdout", "--until", "1", "--json")
+    code, out, err = run(*FOUR, *given)
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["epochs"], found["hold-out accuracy"]) == (1, None)
+    assert found["weights"] == str(tmp_path / "weights-1.safetensors")
+    load_weights(build_model("digits_resnet"), found["weights"])
+    recorded = json.loads((tmp_path / "run.json").read_text())["data"]["shape"][0]
+    data = load_data("digits")
+    assert recorded == len(data.train) + len(data.holdout)

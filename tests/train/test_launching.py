@@ -94,3 +94,29 @@ def test_what_cannot_be_launched_is_rejected() -> None:
         make_fabric(device="gpu")
     with pytest.raises(InvalidOption, match=r"no CUDA device|100 GPUs"):
         make_fabric(device="cuda:99")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
+def test_the_workers_of_a_killed_launcher_end(tmp_path: Path) -> None:
+    process = command(tmp_path, 2)
+    deadline = time.monotonic() + 180
+    while not (tmp_path / LOG).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started = workers(process.pid)
+    assert len(started) == 2
+    process.kill()
+    process.communicate(timeout=180)  # which waits until nobody holds its pipes any more
+    while any(is_running(worker) for worker in started) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(is_running(worker) for worker in started)
+    assert len(RunFolder(tmp_path).read_log(LOG)) < EPOCHS  # they did not finish the training
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there and not a zombie that nobody waited for."""
+    status = Path(f"/proc/{process}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

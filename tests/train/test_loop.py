@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.data.images import Images
 from aacp.data.splits import Data
 from aacp.errors import AACPError, CorruptImage, Diverged, InvalidData, InvalidOption
+from aacp.train.checkpoint import LOG, WEIGHTS
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import finetune, fit, train_from_scratch
 from aacp.train.new_weights import draw_weights
@@ -269,3 +272,26 @@ class _NoBatches:
 
     def __iter__(self) -> object:
         return iter(())
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_stopped_after_an_epoch_and_continued_a_run_ends_with_the_same_bytes(tmp_path: Path, average: float) -> None:
+    """The rates are those of the whole recipe, and the weights of every stop stay."""
+    recipe = replace(RECIPE, average=average)
+    whole = network()
+    fit(whole, small_images(), recipe, folder=tmp_path / "whole", device="cpu")
+    stopped = network()
+    for until in (1, 3, None):
+        stopped = network()
+        found = fit(stopped, small_images(), recipe, folder=tmp_path / "stopped", device="cpu", until=until)
+        assert found.last.epoch == (until or recipe.epochs)
+        name = f"weights-{until}.safetensors" if until else WEIGHTS
+        saved = load_file(tmp_path / "stopped" / name)
+        assert all(torch.equal(value, saved[key]) for key, value in stopped.state_dict().items())
+    assert (tmp_path / "stopped" / WEIGHTS).read_bytes() == (tmp_path / "whole" / WEIGHTS).read_bytes()
+    lines = [(tmp_path / place / LOG).read_text().splitlines() for place in ("whole", "stopped")]
+    assert [json.loads(line)["lr"] for line in lines[0]] == [json.loads(line)["lr"] for line in lines[1]]
+    with pytest.raises(InvalidOption, match=r"trained for 4 epochs, so it cannot stop after 2. Use its weights-2"):
+        fit(network(), small_images(), recipe, folder=tmp_path / "stopped", device="cpu", until=2)
+    with pytest.raises(InvalidOption, match="until is 0"):
+        fit(network(), small_images(), recipe, device="cpu", until=0)

@@ -48,12 +48,12 @@ def training_names(training: Given) -> TrainingNames:
         raise click.UsageError(
             "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both, or neither."
         )
-    return TrainingNames(teacher, weights, training["again"])
+    return TrainingNames(teacher, weights, training["again"], training["processes"])
 
 
 RECIPE_OPTIONS = ("recipe", "epochs", "lr", "batch_size")
 TEACHER_OPTIONS = ("teacher", "teacher_weights")
-TRAINING_OPTIONS = (*RECIPE_OPTIONS, "train_on_holdout", *TEACHER_OPTIONS, "init", "training", "again")
+TRAINING_OPTIONS = (*RECIPE_OPTIONS, "train_on_holdout", *TEACHER_OPTIONS, "init", "training", "again", "processes")
 
 SCRATCH = click.option("--scratch", is_flag=True, help="Train from new weights instead of fine-tuning inherited ones.")
 INIT = click.option(
@@ -93,6 +93,13 @@ COMMON = (
     ),
     click.option(
         "--again", is_flag=True, help="Replace a training of this name that is finished or had other options."
+    ),
+    click.option(
+        "--processes",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Processes that train together on this machine, a GPU each; the search stays in one.",
     ),
 )
 

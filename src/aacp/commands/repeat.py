@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 NEW_RUNS = ("prune", "search", "sweep", "train")  # commands that start a run and take --seed and --run
 TRAININGS = ("finetune", "scratch")  # commands that train in a run folder that exists
 # Options that do not change the results of a run, or that differ between the seeds.
-CIRCUMSTANCES = ("seed", "folder", "as_json", "device", "no_export", "tensorboard", "cache")
+CIRCUMSTANCES = (
+    "seed",
+    "folder",
+    "as_json",
+    "device",
+    "no_export",
+    "tensorboard",
+    "cache",
+    "again",
+    "processes",
+    "until",
+)
 INTERRUPTED = 130  # the exit code of a command after Ctrl-C
 PLACEHOLDER = "{seed}"
 SECONDS_TO_STOP = 10  # for a command that was interrupted, before it is interrupted again
@@ -59,9 +70,12 @@ def repeat(
     """
     inner = RepeatedCommand.of(context, command, Path(folder) / f"seed-{seeds[0]}")
     from aacp.pipeline.repeat import repeat_request
+    from aacp.runs.repeats import file_name
 
     if inner.name in NEW_RUNS:
         _check_other_commands(Path(folder), inner)
+    if inner.replaces:
+        (Path(folder) / file_name(inner.label)).unlink(missing_ok=True)
     with resumable(folder):
         found = repeat_request(inner.run, seeds, folder, inner.label, inner.request, verbose=True)
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {folder}")
@@ -76,6 +90,7 @@ class RepeatedCommand:
     name: str
     arguments: tuple[str, ...]
     request: dict[str, Any]
+    replaces: bool = False  # whether --again replaces an earlier training
 
     @classmethod
     def of(cls, context: click.Context, command: tuple[str, ...], folder: Path) -> RepeatedCommand:
@@ -97,12 +112,14 @@ class RepeatedCommand:
         parsed = inner.make_context(name, given, parent=context)
         _reject_own_options(parsed)
         request = {key: value for key, value in parsed.params.items() if key not in CIRCUMSTANCES}
-        return cls(name, tuple(arguments), json.loads(json.dumps({"command": name, **request})))
+        written = json.loads(json.dumps({"command": name, **request}))
+        return cls(name, tuple(arguments), written, bool(parsed.params.get("again")))
 
     @property
     def label(self) -> str:
-        """The name of the results in the folder."""
-        return self.name
+        """The name of the results in the folder: that of the training (--as), or else of the command."""
+        is_named = self.name in TRAININGS and self.request["training"] is not None
+        return str(self.request["training"]) if is_named else self.name
 
     def run(self, seed: int, folder: Path) -> Groups:
         """Run the command for one seed, in a process of its own, and return its metrics."""
@@ -214,4 +231,5 @@ def groups_of(command: str, printed: Mapping[str, Any], folder: Path) -> Groups:
     place = RunFolder(folder)
     if command == "search":
         return {"": choice_metrics(ChosenStructure.from_json(printed), metric_of(place))}
-    return {"": evaluation_metrics(Evaluation.from_json(printed), export_of(place), metric_of(place))}
+    evaluation = Evaluation.from_json(printed)
+    return {"": evaluation_metrics(evaluation, export_of(place, evaluation), metric_of(place))}

@@ -80,16 +80,18 @@ class TrainingNames:
         teacher: the name of the network to learn from; None is the unpruned network.
         teacher_weights: the file of its weights.
         again: replace a training of the same name.
+        processes: how many processes train together.
     """
 
     teacher: str | None = None
     teacher_weights: str | None = None
     again: bool = False
+    processes: int = 1
 
     def load(self, seed: int) -> TrainingMeans:
         """The means; the seed draws weights if the teacher has no file."""
         teacher = None if self.teacher is None else network_of(self.teacher, self.teacher_weights, seed)
-        return TrainingMeans(teacher, self.again)
+        return TrainingMeans(teacher, self.again, self.processes)
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ class Plan:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
         trained = f"{self.recipe.epochs} epochs of training" if self.recipe else "no training"
-        return f"{self.search_length} evaluations{times}, then {trained}"
+        return f"{self.search_length:,} evaluations{times}, then {trained}"
 
     @property
     def traced_scope(self) -> str:

@@ -52,6 +52,7 @@ def prune(
     loss: Loss | None = None,
     teacher: nn.Module | None = None,
     again: bool = False,
+    processes: int = 1,
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
     device: torch.device | str | None = None,
@@ -76,6 +77,8 @@ def prune(
         loss: what training minimises, given (outputs, targets); None is cross-entropy.
         teacher: the network that a recipe with distillation learns from; None is the unpruned network.
         again: replace a training of the same name that is finished, failed or had other settings.
+        processes: how many processes train together on this machine, with a GPU each; the search stays in this one.
+            Network, data, loss and score are sent to them, so they must be picklable.
         known_from: folders of earlier runs of the same network, whose evaluations the search reuses.
         name: the name that `aacp.build_model` builds the unpruned network by. With it `aacp.load(folder)` needs nothing
             else; without it, `aacp.load` needs a fresh network.
@@ -89,7 +92,7 @@ def prune(
             raise InvalidOption(f"A {what} is for training, but the plan has no recipe. Give one, or leave it out.")
     task = PruningTask(model, data, name, device_of(device), score, loss=loss)
     earlier = tuple(map(str, known_from))
-    means = TrainingMeans(teacher, again)
+    means = TrainingMeans(teacher, again, processes)
     run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier, verbose=verbose)
     return run.prune()
 

@@ -12,9 +12,10 @@ from aacp.errors import InvalidOption, MissingPackage, RunMismatch, first_line
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.sweep import Sweep
 from aacp.report.page import FILE, write_report
-from aacp.runs.files import EXPORT, RUN, ChosenStructure, Evaluation, OnnxRecord, Request
+from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation, OnnxRecord, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evaluation_metrics, file_name
+from aacp.runs.trainings import trainings_in
 
 RunOfSeed = Callable[[int, Path], "Pruned | Sweep | Mapping[str, float]"]
 
@@ -157,7 +158,7 @@ def sweep_groups(runs: Iterable[tuple[RunFolder, ChosenStructure, Evaluation | N
     groups = {}
     for folder, choice, evaluation in runs:
         metric = metric_of(folder)
-        trained = {} if evaluation is None else evaluation_metrics(evaluation, export_of(folder), metric)
+        trained = {} if evaluation is None else evaluation_metrics(evaluation, export_of(folder, evaluation), metric)
         groups[folder.path.name] = {**choice_metrics(choice, metric), **trained}
     return groups
 
@@ -168,7 +169,11 @@ def metric_of(folder: RunFolder) -> str:
     return "accuracy" if known is None else Request.from_json(known).metric
 
 
-def export_of(folder: RunFolder) -> OnnxRecord | None:
-    """Sizes and timings of the exported networks of a run, if there are any."""
-    known = folder.read_json(EXPORT)
-    return None if known is None else OnnxRecord.from_json(known)
+def export_of(folder: RunFolder, evaluation: Evaluation) -> OnnxRecord | None:
+    """Sizes and timings of the exported networks of the training with this evaluation, if there are any."""
+    for place in trainings_in(folder.path).values():
+        training = RunFolder(place)
+        if training.read_json(EVALUATION) == evaluation.to_json():
+            known = training.read_json(EXPORT)
+            return None if known is None else OnnxRecord.from_json(known)
+    return None

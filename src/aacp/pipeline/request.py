@@ -217,7 +217,7 @@ def circumstances() -> dict[str, Any]:
             "numpy": np.__version__,
         },
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
-        "started": datetime.now(timezone.utc).astimezone().isoformat(timespec="seconds"),
+        "started": datetime.now(timezone.utc).astimezone().isoformat(timespec="milliseconds"),
     }
 
 

@@ -81,6 +81,7 @@ def sweep(
     loss: Loss | None = None,
     teacher: nn.Module | None = None,
     again: bool = False,
+    processes: int = 1,
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
     device: torch.device | str | None = None,
@@ -92,7 +93,8 @@ def sweep(
     the searches evaluated within it.
 
     Args:
-        model, data, plan, score, loss, teacher, again, known_from, name, device, verbose: as in `aacp.prune`.
+        model, data, plan, score, loss, teacher, again, processes: as in `aacp.prune`.
+        known_from, name, device, verbose: as in `aacp.prune`.
         budgets: several budgets, each as `aacp.prune` takes one.
         folder: holds a run folder for each budget.
         train: train, evaluate and export every network, not only search.
@@ -100,7 +102,7 @@ def sweep(
     task = PruningTask(model, data, name, device_of(device), score, loss=loss)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets)
-    means = TrainingMeans(teacher, again)
+    means = TrainingMeans(teacher, again, processes)
     return SweepRun(task, run_budgets, plan, folder, train, means, tuple(map(str, known_from)), verbose).sweep()
 
 

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.cost.kinds import COSTS
+from aacp.data.scores import Score
+from aacp.data.splits import Source
 from aacp.errors import AACPError, ExportFailed, InvalidExample, WorkerFailed
+from aacp.modules import copy_module
 from aacp.pipeline.delivery import export_both, file_bytes, save_network
 from aacp.pipeline.new_weights import network_with_new_weights
 from aacp.pipeline.plan import Plan
@@ -23,7 +30,13 @@ from aacp.pipeline.training_request import record_failure
 from aacp.runs.files import ARTEFACT, EVALUATION, TRAINING, ChosenStructure, Evaluation, OnnxRecord
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import WEIGHTS
+from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
+from aacp.train.recipe import Recipe
+from aacp.train.teaching import Loss
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +55,39 @@ class TrainingMeans:
 
 
 PLAIN = TrainingMeans()
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """What each of several processes needs for its share of a training; it is sent to them."""
+
+    network: nn.Module
+    train: Source
+    recipe: Recipe
+    holdout: Source | None
+    teacher: nn.Module | None
+    loss: Loss | None
+    score: Score
+    folder: Path
+    verbose: bool
+
+    def train_together(self, processes: int, device: torch.device) -> nn.Module:
+        """Train in several processes, and return the network with the weights that they wrote to the folder."""
+        precision = self.recipe.precision
+        run_in_processes(
+            _train_share, self, processes=processes, precision=precision, device=device, folder=self.folder
+        )
+        self.network.load_state_dict(load_file(self.folder / WEIGHTS))
+        return self.network
+
+
+def _train_share(fabric: Fabric, parts: _Parts) -> None:
+    """The part of a training that every process runs."""
+    network = copy_module(parts.network)  # what is sent to processes lies in memory that they share
+    fit(
+        network, parts.train, parts.recipe, holdout=parts.holdout, teacher=parts.teacher, loss=parts.loss,
+        score=parts.score, folder=parts.folder, fabric=fabric, verbose=parts.verbose,
+    )  # fmt: skip
 
 
 class TrainingRun:
@@ -116,6 +162,9 @@ class TrainingRun:
         if self.plan.from_scratch:
             network = network_with_new_weights(task, graph, network, choice.structure, self.plan)
         teacher = None if self.plan.from_scratch else self.means.teacher or task.teacher(recipe)
+        if self.means.processes > 1:
+            parts = _Parts(network.cpu(), train, recipe, holdout, teacher, task.loss, task.score, folder, self.verbose)
+            return parts.train_together(self.means.processes, task.device).to(task.device).eval()
         fit(
             network, train, recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score, folder=folder,
             device=task.device, verbose=self.verbose,

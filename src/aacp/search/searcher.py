@@ -88,6 +88,8 @@ class Searcher(ABC, Generic[Settings]):
     Saving and resuming: `state` holds everything as JSON. A method adds what it keeps in attributes of its own, as
     the dictionary that `memory` returns; `restore` receives an equal dictionary after a resume. Anything that `memory`
     leaves out is as `begin` set it. `history`, `start`, `prior` and `generator` are saved for you.
+
+    Parts of a generation: a method whose proposals are parts of one generation also overrides `begins_generation`.
     """
 
     settings_type: ClassVar[type[Any]] = NoSettings

@@ -25,6 +25,11 @@ STATE = "training.safetensors"
 WEIGHTS = "weights.safetensors"
 
 
+def weights_after(epochs: int, recipe: Recipe) -> str:
+    """The name of the file of the weights after some epochs; after all of them it has no number."""
+    return WEIGHTS if epochs >= recipe.epochs else f"weights-{epochs}.safetensors"
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Writes and restores network, momentum and moving average, all in the shapes of the user's network.
@@ -54,10 +59,10 @@ class Checkpoint:
                 tensors[f"{part}/{name}"] = tensor
         self.folder.write_bytes(STATE, save(_storable(tensors), {"epochs": str(epochs)}))
 
-    def write_weights(self) -> None:
-        """Write the network's weights alone, for use after training."""
+    def write_weights(self, name: str) -> None:
+        """Write the network's weights alone to a file, for use after training."""
         state = self.trained_as.own(self.trained_as.network.state_dict())
-        self.folder.write_bytes(WEIGHTS, save(_storable(state)))
+        self.folder.write_bytes(name, save(_storable(state)))
 
     def restore(self) -> int:
         """Restore the state on disk and return the number of epochs it has seen; 0 if there is none."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from aacp.data.scores import accuracy
 from aacp.data.splits import Holdout
-from aacp.train.checkpoint import WEIGHTS
+from aacp.train.checkpoint import weights_after
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
@@ -39,6 +39,8 @@ class TrainingJob:
         device: where to train; None for the GPU if there is one.
         processes: how many processes train together on this machine.
         tensorboard: whether to write TensorBoard files to the folder.
+        until: the epoch to stop after, with the learning rates of the whole recipe; None for the last.
+        train_on_holdout: whether to train on the hold-out too, as a pruned network may be.
         verbose: whether to report progress on stderr.
         holdout: the part of the training data that is held out, see `load_data`; 0 trains on all of it.
         cache: the folder of decoded images, see `load_data`.
@@ -54,6 +56,8 @@ class TrainingJob:
     device: str | None = None
     processes: int = 1
     tensorboard: bool = False
+    until: int | None = None
+    train_on_holdout: bool = False
     verbose: bool = False
     holdout: Holdout = None
     cache: str | None = None
@@ -78,13 +82,14 @@ def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
     teacher = None if job.teacher is None else _network(job.teacher, job.teacher_weights, job.recipe.seed)
     trained = fit(
         model,
-        data,
+        data.all_training() if job.train_on_holdout else data,
         job.recipe,
         teacher=teacher,
         folder=job.folder,
         fabric=fabric,
         verbose=job.verbose,
         tensorboard=job.tensorboard,
+        until=job.until,
     )
     return {
         "model": job.model,
@@ -93,7 +98,7 @@ def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
         "training accuracy": trained.last.accuracy,
         "hold-out accuracy": trained.last.holdout,
         "test accuracy": _test_accuracy(model, data.test, fabric) if fabric.is_global_zero else None,
-        "weights": f"{job.folder}/{WEIGHTS}",
+        "weights": f"{job.folder}/{weights_after(trained.last.epoch, job.recipe)}",
     }
 
 

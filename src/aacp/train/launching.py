@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
+import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -12,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
-from aacp.errors import AACPError, InvalidOption, WorkerFailed
+from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
 from aacp.torch_internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+WATCH_SECONDS = 1.0  # between two looks of a worker whether its launcher still runs
 
 
 def run_in_processes(
@@ -46,6 +53,13 @@ def run_in_processes(
         return function(fabric, *arguments)
     try:
         result = fabric.launch(partial(_result, function, arguments))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        if "pickle" not in str(error):
+            raise
+        raise InvalidOption(
+            f"The work cannot be sent to {processes} processes: {first_line(error)}. Define functions and classes in a "
+            "module, or train in one process."
+        ) from error
     except ProcessExitedException as error:
         ended = f"signal {error.signal_name}" if error.signal_name else f"exit code {error.exit_code}"
         raise WorkerFailed(
@@ -61,8 +75,20 @@ def run_in_processes(
     return result
 
 
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent ended, since the workers of a killed launcher must not train on."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH_SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _result(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
     """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
+    _end_with(os.getppid())
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:

@@ -17,7 +17,7 @@ from aacp.errors import InvalidOption
 from aacp.modules import device_of_model
 from aacp.runs.files import Epoch
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_request, training_request
+from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_request, training_request, weights_after
 from aacp.train.fabric import chosen_fabric, collective_errors
 from aacp.train.mixing import check_mixing
 from aacp.train.new_weights import draw_weights
@@ -61,6 +61,7 @@ def fit(
     accelerate: bool = True,
     verbose: bool = False,
     tensorboard: bool = False,
+    until: int | None = None,
 ) -> Trained:
     """Train a network in place. Ctrl-C loses only the current epoch if there is a folder.
 
@@ -78,7 +79,11 @@ def fit(
         accelerate: False trains with plain torch operations, more slowly; the results agree up to rounding.
         verbose: report progress on stderr.
         tensorboard: write TensorBoard files to the folder.
+        until: stop after this epoch, with the learning rates of the whole recipe. The folder then has the weights in
+            `weights-UNTIL.safetensors`, and the same call with a later `until`, or without one, continues.
     """
+    if until is not None and until < 1:
+        raise InvalidOption(f"until is {until}, but training ends after epoch 1 at the earliest. Give 1 or more.")
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
     check_mixing(recipe, loss)
@@ -105,7 +110,8 @@ def fit(
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
         log = stack.enter_context(report(recipe, has_own_batches(train), place, fabric, verbose, tensorboard))
         checkpoint = None if place is None else Checkpoint(place, trained_as, session.optimiser, session.average)
-        return Trained(tuple(_run_epochs(session, batches, score, checkpoint, request, log)))
+        last = recipe.epochs if until is None else min(until, recipe.epochs)
+        return Trained(tuple(_run_epochs(session, batches, score, checkpoint, request, log, last)))
 
 
 def finetune(
@@ -199,12 +205,18 @@ def _run_epochs(
     checkpoint: Checkpoint | None,
     request: dict[str, Any],
     log: Report,
+    last: int,
 ) -> Iterator[Epoch]:
-    """The epochs of a run: first those that an earlier call finished, then new ones."""
+    """The epochs of a run up to `last`: first those that an earlier call finished, then new ones."""
     is_first = session.fabric.is_global_zero
     done = 0 if checkpoint is None else _resume(checkpoint, request, session.fabric)
+    if checkpoint is not None and done > last:
+        raise InvalidOption(
+            f"{checkpoint.folder.path} was already trained for {done} epochs, so it cannot stop after {last}. Use its "
+            f"{weights_after(last, session.recipe)} if it is there, or train in another folder."
+        )
     yield from log.finished_epochs(done)
-    for number in range(done, session.recipe.epochs):
+    for number in range(done, last):
         epoch = session.run_epoch(number)
         if batches is not None and is_first:
             epoch = replace(epoch, holdout=session.evaluate(batches, score))
@@ -216,7 +228,7 @@ def _run_epochs(
     if session.average is not None:
         session.average.swap()
     if checkpoint is not None and is_first:
-        checkpoint.write_weights()
+        checkpoint.write_weights(weights_after(last, session.recipe))
 
 
 def _resume(checkpoint: Checkpoint, request: dict[str, Any], fabric: Fabric) -> int:
