@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from aacp import Batches, Images, InvalidData
 from aacp.data import batches as module
+from aacp.data import memory
 from aacp.data.examples import call
 
 INPUTS, LABELS = torch.arange(7 * 3.0).reshape(7, 3), torch.arange(7)
@@ -222,3 +223,20 @@ def test_what_goes_to_a_gpu_and_is_split_anew_arrives_whole() -> None:
     for device in ("cuda", "cpu"):
         again = Batches.of(there, batch_size=4096, device=device)
         assert torch.equal(next(again.inputs()).cpu(), inputs)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("kind", ["data set", "loader", "tensors", "images"])
+def test_large_examples_come_in_smaller_batches_unless_a_size_is_given(kind: str, keep: bool, monkeypatch) -> None:
+    sources = {
+        "data set": TensorDataset(INPUTS, LABELS),
+        "loader": DataLoader(TensorDataset(INPUTS, LABELS), 5),
+        "tensors": (INPUTS, LABELS),
+        "images": Images(torch.zeros(7, 3, 1, 1, dtype=torch.uint8), LABELS, (0.0,) * 3, (1.0,) * 3),
+    }
+    monkeypatch.setitem(memory.MAX_BATCH_BYTES, "cpu", 25)  # inputs take 12 bytes each
+    assert [len(targets) for _, targets in Batches.of(sources[kind], keep=keep)] == [2, 2, 2, 1]
+    assert len(Batches.of(sources[kind], keep=keep)) == 4
+    assert [len(targets) for _, targets in Batches.of(sources[kind], batch_size=6, keep=keep)] == [6, 1]
+    monkeypatch.undo()
+    assert [len(targets) for _, targets in Batches.of(sources[kind], keep=keep)] == [7]

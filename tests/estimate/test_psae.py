@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
-from aacp.data import batches
+from aacp.data import batches, memory
 from aacp.data.examples import inputs_of, targets_of
-from aacp.estimate import psae as psae_module
 from aacp.estimate.importance import unit_importance
 from aacp.estimate.inheritance import ChannelOrder
 from estimate.small_network import CALIBRATION, IMAGES, LABELS, OTHER, STRUCTURE, negative_loss, network
@@ -417,6 +416,6 @@ def test_a_hold_out_that_is_streamed_gives_the_same_scores(psae, monkeypatch: py
 
 
 def test_large_inputs_are_scored_in_smaller_batches(psae, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psae_module, "MAX_BATCH_BYTES", 10 * 3 * 8 * 8 * 4 + 1)
+    monkeypatch.setitem(memory.MAX_BATCH_BYTES, "cpu", 10 * 3 * 8 * 8 * 4 + 1)
     assert [len(inputs) for inputs in psae().holdout.inputs()] == [10] * 6
     assert len(psae(batch_size=60).holdout) == 1

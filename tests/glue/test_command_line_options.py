@@ -97,7 +97,7 @@ CHECKS = {
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),
     "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
     "scope": Check(("--scope", "inner"), {"scope": "inner"}),
-    "tie": Check(("--tie", "conv2, conv3"), {"tie": [["conv2", "conv3"]]}),
+    "tie": Check(("--tie", "conv1, conv3"), {"tie": [["conv1", "conv3"]]}),
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
     "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
     "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "weight_bytes"}),

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from aacp.data import memory
 from aacp.data.scores import accuracy
-from aacp.train import scoring
 from aacp.train.scoring import scoring_batches
 from train.small_data import network, small_images
 
@@ -19,7 +19,7 @@ def test_data_scores_the_same_whether_it_is_kept_or_streamed(monkeypatch: pytest
     data = TensorDataset(images.normalised(images.pixels), images.labels)
     kept = scoring_batches(data, CPU)
     assert not kept.is_streamed
-    monkeypatch.setattr(scoring, "BATCH", 25)
+    monkeypatch.setitem(memory.BATCH_SIZE, "cpu", 25)
     streamed = scoring_batches(data, CPU, keep=False)
     assert streamed.is_streamed
     assert (len(streamed), streamed.images) == (3, 60)

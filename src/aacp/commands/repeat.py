@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 NEW_RUNS = ("prune", "search", "sweep", "train")  # commands that start a run and take --seed and --run
 TRAININGS = ("finetune", "scratch")  # commands that train in a run folder that exists
 # Options that do not change the results of a run, or that differ between the seeds.
-CIRCUMSTANCES = ("seed", "folder", "as_json", "device", "no_export", "tensorboard", "cache", "again", "processes")
+CIRCUMSTANCES = (
+    "seed",
+    "folder",
+    "as_json",
+    "device",
+    "no_export",
+    "tensorboard",
+    "cache",
+    "again",
+    "processes",
+    "until",
+)
 INTERRUPTED = 130  # the exit code of a command after Ctrl-C
 PLACEHOLDER = "{seed}"
 SECONDS_TO_STOP = 10  # for a command that was interrupted, before it is interrupted again

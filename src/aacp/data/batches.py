@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from aacp.data.examples import batch_size_of, bytes_of, inputs_of, moved, split_evenly
-from aacp.data.memory import MAX_PREPARED, room_for_data
+from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, room_for_data
 from aacp.data.streams import Prepare, Stream, limited
 from aacp.errors import InvalidData
 
@@ -42,7 +42,7 @@ class Batches:
         cls,
         source: Any,
         *,
-        batch_size: int = 256,
+        batch_size: int | None = None,
         images: int | None = None,
         device: torch.device | str = "cpu",
         keep: bool = True,
@@ -51,7 +51,8 @@ class Batches:
 
         Args:
             source: a loader, a data set, tensors (inputs, targets), inputs alone, or Batches.
-            batch_size: examples per batch. If the examples differ in shape, the batches of the loader are kept.
+            batch_size: examples per batch; None chooses by the device and the size of an example. If the examples
+                differ in shape, the batches of the loader are kept.
             images: use only the first `images` examples.
             device: where the network will read them.
             keep: False reads the data in every pass even if it fits, for data that is read once.
@@ -61,7 +62,7 @@ class Batches:
                 raise InvalidData(f"{name} is {value}, but at least one is needed. Give a positive number.")
         place = torch.device(device)
         if isinstance(source, Batches):
-            return source._rebatched(batch_size, images, place)
+            return source._rebatched(batch_size or source.fitting_size(), images, place)
         stream = Stream(source, batch_size, images, place)
         if stream.is_repeatable and not keep:
             return cls(stream, place, stream.prepare)
@@ -73,7 +74,7 @@ class Batches:
         kept = _read(stream, device)
         if kept is None:
             return cls(stream, device, stream.prepare)
-        return cls(split_evenly(kept, stream.batch_size), device, stream.prepare)._prepared_if_small()
+        return cls(split_evenly(kept, stream.size_for(kept[0])), device, stream.prepare)._prepared_if_small()
 
     def _prepared_if_small(self) -> Batches:
         if self._prepare is None or self.input_bytes > MAX_PREPARED:
@@ -96,7 +97,7 @@ class Batches:
             yield here if self._prepare is None else self._prepare(here)
 
     def __len__(self) -> int:
-        return self._batches.counts()[0] if isinstance(self._batches, Stream) else len(self._batches)
+        return self._batches.count_batches() if isinstance(self._batches, Stream) else len(self._batches)
 
     @property
     def is_streamed(self) -> bool:
@@ -112,7 +113,7 @@ class Batches:
     def images(self) -> int:
         """The number of examples in all batches."""
         if isinstance(self._batches, Stream):
-            return self._batches.counts()[1]
+            return self._batches.count_examples()
         return sum(map(batch_size_of, self._batches))
 
     @property
@@ -123,6 +124,12 @@ class Batches:
         if self._prepare is None:
             return bytes_of([inputs_of(batch) for batch in self._batches])
         return 4 * bytes_of([inputs_of(batch) for batch in self._batches])  # a byte becomes a number of four bytes
+
+    def fitting_size(self, most: int | None = None) -> int:
+        """The number of examples that a network should read at once: at most `most`, fewer if they are large."""
+        example = next(self._rebatched(1, 1, self.device).inputs())
+        most = most or BATCH_SIZE.get(self.device.type, BATCH_SIZE["cpu"])
+        return fitting_batch_size(most, bytes_of(example), self.device)
 
     def inputs(self) -> Iterator[Any]:
         """The inputs of each batch."""

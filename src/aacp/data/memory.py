@@ -11,6 +11,8 @@ from aacp.data.devices import usable_cores
 MAX_KEPT = 16 << 30  # bytes of data that one Batches keeps in the host's memory at most
 KEPT_SHARE = 0.25  # share of the free memory, of the host or of a device, that one Batches takes at most
 MAX_PREPARED = 512 << 20  # bytes of inputs that are normalised once and kept; more is kept as bytes
+BATCH_SIZE = {"cpu": 256, "cuda": 500}  # examples that a network is scored on at once by default, by device
+MAX_BATCH_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}  # of inputs at once: activations take many times as much
 IMAGES_PER_WORKER = 64  # fewer images than this are prepared sooner than a worker process starts
 
 
@@ -27,6 +29,12 @@ def room_for_data(device: torch.device | str) -> int:
     """The bytes of data that may be kept on a device; in the host's memory, MAX_KEPT is a further bound."""
     share = int(KEPT_SHARE * free_memory(device))
     return min(MAX_KEPT, share) if torch.device(device).type == "cpu" else share
+
+
+def fitting_batch_size(most: int, bytes_per_example: int, device: torch.device) -> int:
+    """The number of examples that a network reads at once: at most `most`, and fewer if their inputs are large."""
+    bound = MAX_BATCH_BYTES.get(device.type, MAX_BATCH_BYTES["cpu"])
+    return max(1, min(most, bound // max(1, bytes_per_example)))
 
 
 def worker_count(images: int, ranks: int = 1) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from aacp.data.examples import batch_size_of, bytes_of, narrowed, rebatched, tensors_in
+from aacp.data.examples import batch_size_of, bytes_of, inputs_of, narrowed, rebatched, tensors_in
 from aacp.data.images import Images
-from aacp.data.memory import MAX_PREPARED, worker_count
+from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seeded_pass
 from aacp.errors import AACPError, InvalidData
@@ -25,13 +26,13 @@ class Stream:
 
     Args:
         source: a loader, a data set, tensors (inputs, targets), or inputs alone.
-        batch_size: examples per batch.
+        batch_size: examples per batch; None chooses by the device and the size of an example.
         limit: the number of examples after which a pass ends; None reads all.
         device: where the network will read the batches.
     """
 
     source: Any
-    batch_size: int
+    batch_size: int | None
     limit: int | None
     device: torch.device
     # The batches and examples of a whole pass, once there was one.
@@ -92,10 +93,33 @@ class Stream:
         limits = [number for number in (self.limit, limit) if number is not None]
         return replace(self, batch_size=batch_size, limit=min(limits) if limits else None)
 
-    def counts(self) -> tuple[int, int]:
-        """The number of batches and of examples; reads all of them if it is not known otherwise."""
-        if self.examples is not None:
-            return -(-self.examples // self.batch_size), self.examples
+    def size_for(self, batch: Any) -> int:
+        """The number of examples in a batch, given one batch of the source."""
+        if self.batch_size is not None:
+            return self.batch_size
+        size = bytes_of(inputs_of(batch)) // max(1, batch_size_of(batch))
+        return fitting_batch_size(self._most, size if self.prepare is None else 4 * size, self.device)
+
+    @property
+    def _most(self) -> int:
+        """The number of examples that are read at once."""
+        if self.batch_size is not None:
+            return self.batch_size
+        most = BATCH_SIZE.get(self.device.type, BATCH_SIZE["cpu"])
+        is_encoded = isinstance(self.source, PixelSource)
+        return fitting_batch_size(most, 4 * self.source.bytes_per_image, self.device) if is_encoded else most
+
+    def count_examples(self) -> int:
+        """The number of examples; reads all of them if it is not known otherwise."""
+        return self.examples if self.examples is not None else self._counted()[1]
+
+    def count_batches(self) -> int:
+        """The number of batches; reads all of them if it is not known otherwise."""
+        if self.examples is None or self.batch_size is None:
+            return self._counted()[0]
+        return -(-self.examples // self.batch_size)
+
+    def _counted(self) -> tuple[int, int]:
         if not self._counts:
             for _ in self:
                 pass
@@ -105,12 +129,17 @@ class Stream:
         """One pass, with as many examples in each batch as requested."""
         batches = 0
         examples = 0
-        for batch in rebatched(self.read(), self.batch_size):
+        for batch in self._resized():
             batches += 1
             examples += batch_size_of(batch)
             yield batch
         if not self._counts:
             self._counts.append((batches, examples))
+
+    def _resized(self) -> Iterator[Any]:
+        pieces = self.read()
+        first = next(pieces)
+        yield from rebatched(chain([first], pieces), self.size_for(first))
 
     def read(self) -> Iterator[Any]:
         """One pass in the batches of the source: a loader makes its own."""
@@ -128,7 +157,7 @@ class Stream:
     def _pieces(self) -> Iterator[Any]:
         source = self.source
         if isinstance(source, Images):
-            columns = (torch.split(tensor, self.batch_size) for tensor in (source.pixels, source.labels))
+            columns = (torch.split(tensor, self._most) for tensor in (source.pixels, source.labels))
             yield from zip(*columns, strict=True)
         elif _are_tensors(source):
             yield source
@@ -137,7 +166,7 @@ class Stream:
 
     def _loader(self) -> DataLoader[Any]:
         """A loader of a data set, with worker processes where the images must be decoded or are too many to keep."""
-        size = self.batch_size if self.limit is None else min(self.batch_size, self.limit)
+        size = self._most if self.limit is None else min(self._most, self.limit)
         examples = self.examples or 0
         is_encoded = isinstance(self.source, PixelSource)
         is_slow = is_encoded or (self.device.type == "cuda" and (self.expected_bytes or 0) > MAX_PREPARED)

@@ -15,7 +15,6 @@ from torch import nn
 
 from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
-from aacp.data.examples import bytes_of
 from aacp.data.scores import Score, accuracy
 from aacp.errors import AACPError, InvalidOption, InvalidScore, first_line
 from aacp.estimate.execution import Execution, Sliced
@@ -26,7 +25,6 @@ from aacp.structure import Structure
 ExecutionName = Literal["auto", "sliced", "masked"]
 EXECUTIONS = ("auto", "sliced", "masked")
 BATCH_SIZE = {"cpu": 128, "cuda": 8192}  # held-out images that are scored at once, by device
-MAX_BATCH_BYTES = 512 << 20  # of inputs that are scored at once: 891 images of 224 x 224
 
 
 class PSAE:
@@ -65,8 +63,8 @@ class PSAE:
         self.scores: dict[tuple[int, ...], float] = {}
         self.notes: list[str] = []
         device = inheritance.device
-        read = Batches.of(holdout, batch_size=batch_size or BATCH_SIZE["cpu"], device=device)
-        self._batch_size = _default_batch_size(read) if batch_size is None else batch_size
+        read = Batches.of(holdout, batch_size=batch_size, device=device)
+        self._batch_size = batch_size or read.fitting_size(BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"]))
         self.holdout = Batches.of(read, batch_size=self._batch_size, device=device)
         require_finite("held-out", self.holdout)
         self._running = self._execution(execution)
@@ -157,13 +155,6 @@ class PSAE:
         self._batch_size = max(1, min(self._batch_size, self.holdout.images) // 2)
         self.holdout = Batches.of(self.holdout, batch_size=self._batch_size, device=self.holdout.device)
         self.notes.append(f"Out of memory: held-out images are now scored in batches of {self._batch_size}.")
-
-
-def _default_batch_size(holdout: Batches) -> int:
-    """As many images as the device scores fastest, but not more than MAX_BATCH_BYTES of inputs."""
-    most = BATCH_SIZE.get(holdout.device.type, BATCH_SIZE["cpu"])
-    example = next(Batches.of(holdout, batch_size=1, images=1).inputs())
-    return max(1, min(most, MAX_BATCH_BYTES // max(1, bytes_of(example))))
 
 
 def _finite(score: float) -> float:

@@ -28,7 +28,7 @@ from aacp.modules import evaluating
 from aacp.torch_internals import BatchNorm, pytree
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
-BATCH_SIZE = 128  # images per forward pass on a CPU
+BATCH_SIZE = 128  # images per forward pass on a CPU; fewer if they are large
 LIVE_ACTIVATIONS = 40  # upper bound on live activations, as a multiple of the input bytes (MobileNetV2: 20)
 
 
@@ -108,13 +108,14 @@ def _restored_on_failure(norms: Norms) -> Iterator[None]:
 
 def _set_statistics(model: nn.Module, norms: Norms, batches: Batches) -> int:
     """Set the statistics of a network in evaluation mode; returns the number of batch norms that were reached."""
+    is_cpu = batches.device.type == "cpu"
     if _fits(batches):
-        one_batch = batches.device.type != "cpu" or _has_untracked_norms(model)
-        size = batches.images if one_batch else BATCH_SIZE
+        one_batch = not is_cpu or _has_untracked_norms(model)
+        size = batches.images if one_batch else batches.fitting_size(BATCH_SIZE)
         with suppress(torch.OutOfMemoryError):
             return _in_one_pass(model, norms, Batches.of(batches, batch_size=size, device=batches.device))
     torch.cuda.empty_cache()
-    size = BATCH_SIZE if batches.is_streamed else max(map(batch_size_of, batches))
+    size = batches.fitting_size(BATCH_SIZE if batches.is_streamed else max(map(batch_size_of, batches)))
     while True:
         try:
             return _norm_by_norm(model, norms, Batches.of(batches, batch_size=size, device=batches.device))

@@ -8,9 +8,7 @@ import torch
 
 from aacp.data.batches import Batches
 
-BATCH = 500  # examples in a batch
-
 
 def scoring_batches(source: Any, device: torch.device, keep: bool = True) -> Batches:
     """Held-out or test data as batches on a device; data that is scored once need not be kept."""
-    return Batches.of(source, batch_size=BATCH, device=device, keep=keep)
+    return Batches.of(source, device=device, keep=keep)
