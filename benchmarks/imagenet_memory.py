@@ -64,6 +64,7 @@ def watched(arguments: list[str], seconds: float) -> dict[str, Any]:
     """Run a command of aacp, measure its memory, and interrupt it when it has trained for some seconds."""
     print("$ aacp", *arguments, file=sys.stderr)
     begun = time.perf_counter()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets programs in the background ignore it
     command = subprocess.Popen([sys.executable, "-m", "aacp.cli", *arguments], stderr=subprocess.PIPE, text=True)
     said: list[str] = []
     reader = threading.Thread(target=_collect, args=(command.stderr, said))
