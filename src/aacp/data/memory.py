@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from pathlib import Path
 
 import torch
@@ -35,6 +37,16 @@ def fitting_batch_size(most: int, bytes_per_example: int, device: torch.device) 
     """The number of examples that a network reads at once: at most `most`, and fewer if their inputs are large."""
     bound = MAX_BATCH_BYTES.get(device.type, MAX_BATCH_BYTES["cpu"])
     return max(1, min(most, bound // max(1, bytes_per_example)))
+
+
+def release_unused() -> None:
+    """Give memory that this process has freed back to the system, as far as its C library can (glibc on Linux).
+
+    Worker processes are forks: they would keep a copy of every page of it as soon as this process writes there again.
+    """
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)  # type: ignore[union-attr]
 
 
 def worker_count(images: int, ranks: int = 1) -> int:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from aacp.data.examples import batch_size_of, bytes_of, inputs_of, narrowed, rebatched, tensors_in
 from aacp.data.images import Images
-from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, worker_count
+from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seeded_pass
 from aacp.errors import AACPError, InvalidData
@@ -170,6 +170,8 @@ class Stream:
         examples = self.examples or 0
         is_encoded = isinstance(self.source, PixelSource)
         is_slow = is_encoded or (self.device.type == "cuda" and (self.expected_bytes or 0) > MAX_PREPARED)
+        if is_slow:
+            release_unused()
         return DataLoader(
             self.source.as_bytes() if is_encoded else self.source,
             size,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of
-from aacp.data.memory import worker_count
+from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
 from aacp.data.streams import without_worker_traceback
@@ -93,6 +93,8 @@ class LoaderBatches:
         batches = order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
         low, high = (k * self.batch_size // self.ranks for k in (self.rank, self.rank + 1))
         is_encoded = isinstance(self.source, PixelSource)
+        if self.workers:
+            release_unused()
         return DataLoader(
             self.source.as_bytes(self.seed, epoch) if is_encoded else self.source,
             batch_sampler=batches[:, low:high].tolist(),
