@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 import aacp
 
 PARTS = ("train", "holdout", "test")
-SIZES = {"train": 144, "holdout": 60, "test": 50}
+SIZES = {"train": 176, "holdout": 60, "test": 50}
 POSITIONS = 1024.0  # a position is written as a fraction of this power of two, which single precision holds exactly
 
 

@@ -91,7 +91,7 @@ CHECKS = {
     "max_latency": Check((), limited("latency", None, 0.003), ("--max-latency", "3ms")),
     # -- the search
     "pruning_step": Check(("--step", "4"), {"pruning_step": 4}),
-    "method": Check(("--method", "de"), {"method": "de"}),
+    "method": Check(("--method", "de"), {"method": "de", "evaluations": 2000}),  # its own default
     "evaluations": Check(("--evaluations", "7"), {"evaluations": 7}),
     "importance": Check(("--importance", "random"), {"importance": "random"}),
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),

@@ -21,7 +21,7 @@ from glue.subjects import SIZES, Tiny, data, inherited, watermarks
 
 pytestmark = pytest.mark.slow
 
-CALIBRATION = 64  # of the 144 training images
+CALIBRATION = 64  # of the 176 training images
 BUDGET = {"macs": 0.5}
 TORCH = aacp.Deployment("torch", threads=1)
 Run = Callable[..., Recorder]

@@ -138,6 +138,7 @@ def test_every_plan_is_rebuilt_from_what_is_recorded(model, data, tmp_path: Path
     plan = replace(
         PLAN, method=OwnSearch, importance=last_first, reconstruction=None, pruning_step=(1, 2), frozen=("a",),
         deployment=aacp.Deployment("torch", threads=3), seed=4, recipe=DIGITS, max_drop=0.1, shrink="params",
+        scope="paper", tie=(("a", "b"),),
     )  # fmt: skip
     task = PruningTask(model, data, None, torch.device("cpu"))
     written = json.loads(json.dumps(request_of(task, aacp.Budget(), plan).to_json()))
