@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import aacp
 from aacp.cli import main
-from aacp.pipeline import pruning
+from aacp.pipeline import training
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -44,7 +44,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing ONNX files takes most of the time of so short a run, and has its own tests."""
-    monkeypatch.setattr(pruning, "export_both", lambda *_: None)
+    monkeypatch.setattr(training, "export_both", lambda *_: None)
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_a_limit_is_met_on_its_clock_and_its_file_is_delivered(model: nn.Module,
     assert (last.runtime, last.device) == (f"{runtime.name} 1.0", "npu")
     assert last.after.seconds == pytest.approx(seconds(found.network))
     assert [files.file for files in found.exported.others] == ["pruned.macs"]
-    assert int((tmp_path / "pruned.macs").read_text()) == count_macs(found.network, EXAMPLE)
+    assert int((found.training.path / "pruned.macs").read_text()) == count_macs(found.network, EXAMPLE)
     assert "pruned.macs" in (tmp_path / "report.html").read_text()
 
 
