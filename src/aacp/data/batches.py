@@ -101,7 +101,7 @@ class Batches:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether every pass reads the data anew."""
+        """Whether every pass reads the data again."""
         return isinstance(self._batches, Stream)
 
     @property

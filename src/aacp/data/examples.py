@@ -108,7 +108,7 @@ def rebatched(batches: Iterable[Any], batch_size: int) -> Iterator[Any]:
 
 
 def _cut(batches: list[Any], batch_size: int) -> list[Any]:
-    """Batches of one signature, joined and cut anew; nothing is copied where each of them can be cut by itself."""
+    """Batches of one signature, joined and cut again; nothing is copied where each of them can be cut by itself."""
     *whole_ones, _ = batches
     if whole_ones and not any(batch_size_of(batch) % batch_size for batch in whole_ones):
         return [part for batch in batches for part in _cut([batch], batch_size)]

@@ -1,4 +1,4 @@
-"""Stream: batches that are read anew in every pass, as they are before they reach the device of the network."""
+"""Stream: batches that are read again in every pass, as they are before they reach the device of the network."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class PruningRun:
         return choice
 
     def report(self) -> None:
-        """Write the page about the run, anew in every call, since it takes a second."""
+        """Write the page about the run in every call, since it takes a second."""
         try:
             write_report([self.folder.path])
         except MissingPackage as error:

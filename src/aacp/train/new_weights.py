@@ -12,7 +12,7 @@ from aacp.train.seeding import global_seed
 
 
 def draw_weights(model: nn.Module, seed: int) -> None:
-    """Draw every weight of a network anew, in place.
+    """Draw new values for every weight of a network, in place.
 
     Convolutions and linear layers get normal weights with the variance 2 / fan-in (He et al. 2015), as in the
     repositories that the paper builds on, and biases of zero. Other modules get what their `reset_parameters` draws; a

@@ -48,7 +48,8 @@ class CachedPixels(Dataset[tuple[Tensor, int]]):
         pixels = np.array(self.pixels[index])
         if zlib.crc32(pixels.data) != self.checksums[index]:
             raise InvalidData(
-                f"Image {index} of the cache {self.file} is damaged. Delete the file; it is written anew."
+                f"Image {index} of the cache {self.file} is damaged. "
+                "Delete the file, and the next command writes it again."
             )
         return torch.from_numpy(pixels), int(self.labels[index])
 
@@ -82,12 +83,12 @@ class PixelCache:
             found = file.stat().st_size
         except OSError as error:
             raise InvalidData(
-                f"The cache {file} cannot be read ({error}). Delete the file; it is written anew."
+                f"The cache {file} cannot be read ({error}). Delete the file, and the next command writes it again."
             ) from error
         if found != expected or len(checksums) != shape[0]:
             raise InvalidData(
                 f"The cache {file} has {found:,} bytes and {len(checksums):,} checksums, but {shape[0]:,} images have "
-                f"{expected:,} bytes. Delete the file; it is written anew."
+                f"{expected:,} bytes. Delete the file, and the next command writes it again."
             )
         return CachedPixels(file, np.memmap(file, np.uint8, "r", shape=shape), checksums, labels)
 
