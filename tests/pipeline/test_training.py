@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset
@@ -16,6 +19,8 @@ import aacp
 from aacp.pipeline import training
 from aacp.report.run import read_run
 from aacp.runs.trainings import trainings_in
+from aacp.train.fabric import make_fabric
+from aacp.train.launching import run_in_processes
 
 pytestmark = pytest.mark.slow
 
@@ -189,6 +194,53 @@ def test_two_processes_train_to_the_same_weights_up_to_rounding(data, tmp_path: 
     assert [len(each) for each in trained] == [2, 2]
     again = pruned(subject, data, tmp_path / "two", processes=2)
     assert again.file.read_bytes() == two.file.read_bytes()
+
+
+def prune_on_a_fabric(fabric: Fabric, subject: nn.Module, data: aacp.Data, folder: Path) -> tuple[object, ...]:
+    """What a program does on each rank that the user launched; rank 0 returns what all ranks found."""
+    found = aacp.prune(copy.deepcopy(subject), data, BUDGET, folder, plan=PLAN, fabric=fabric)
+    weights = [parameter.detach().clone() for parameter in found.network.parameters()]
+    everywhere = [torch.equal(weight, fabric.broadcast(weight, src=1)) for weight in weights]
+    evaluations = fabric.broadcast(str(found.evaluation), src=1) == str(found.evaluation)
+    return found.choice.to_json(), [weight.tolist() for weight in weights], everywhere, evaluations
+
+
+def test_every_rank_of_a_launched_fabric_gets_what_processes_give(data, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    subject = without_norms()
+    two = pruned(subject, data, tmp_path / "two", processes=2)
+    choice, weights, everywhere, evaluations = run_in_processes(
+        prune_on_a_fabric, subject, data, tmp_path / "fabric", processes=2, device="cpu"
+    )
+    assert choice == two.choice.to_json()
+    assert weights == [weight.tolist() for weight in two.network.parameters()]
+    assert all(everywhere)
+    assert evaluations
+
+
+def reject_on_a_fabric(fabric: Fabric, subject: nn.Module, data: aacp.Data, folder: Path) -> str:
+    """The error of rank 1 when the search of rank 0 fails."""
+    try:
+        aacp.prune(copy.deepcopy(subject), data, {"macs": 0.9999}, folder, plan=PLAN, fabric=fabric)
+    except aacp.AACPError as error:
+        return str(fabric.broadcast(f"{type(error).__name__}: {error}", src=1))
+    return "no error"
+
+
+def test_an_error_of_the_search_ends_the_ranks_that_wait(data, tmp_path: Path) -> None:
+    error = run_in_processes(reject_on_a_fabric, without_norms(), data, tmp_path, processes=2, device="cpu")
+    assert re.match(r"WorkerFailed: Process 0 failed: \w+: .*the same program resumes", error)
+
+
+def test_a_fabric_has_its_own_processes(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match="Leave processes and device out"):
+        pruned(model, data, tmp_path, fabric=make_fabric(device="cpu"))
+
+
+def test_a_fabric_of_one_process_prunes_as_without(model, data, tmp_path: Path) -> None:
+    plain = pruned(model, data, tmp_path / "plain")
+    found = aacp.prune(model, data, BUDGET, tmp_path / "fabric", plan=PLAN, fabric=make_fabric(device="cpu"))
+    assert found.file.read_bytes() == plain.file.read_bytes()
 
 
 def test_what_cannot_be_sent_to_processes_is_reported(model, data, tmp_path: Path) -> None:

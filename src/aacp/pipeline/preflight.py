@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.data.devices import device_of
 from aacp.data.examples import call, inputs_of, targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
@@ -46,7 +45,6 @@ def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, pro
     if processes < 1:
         raise InvalidOption(f"processes is {processes}, but training needs at least 1. Give a positive number.")
     if plan.recipe is not None:
-        device_of(task.device, processes)  # rejects more processes than GPUs
         check_mixing(plan.recipe, task.loss)
         if teacher is not None:
             check_teacher(plan.recipe, teacher)

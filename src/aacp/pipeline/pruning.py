@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.preflight import check_data, check_scoring, check_training, check_training_step
 from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.request import register_request
 from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
@@ -36,9 +38,13 @@ from aacp.pipeline.training_request import register_training
 from aacp.report.page import write_report
 from aacp.runs.files import GRAPH, RUN, STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
+from aacp.runs.trainings import training_folder
 from aacp.space import SearchSpace
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def prune(
@@ -53,6 +59,7 @@ def prune(
     teacher: nn.Module | None = None,
     again: bool = False,
     processes: int = 1,
+    fabric: Fabric | None = None,
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
     device: torch.device | str | None = None,
@@ -79,6 +86,9 @@ def prune(
         again: replace a training of the same name that is finished, failed or had other settings.
         processes: how many processes train together on this machine, with a GPU each; the search stays in this one.
             Network, data, loss and score are sent to them, so they must be picklable.
+        fabric: a launched Lightning fabric, instead of `processes`: on one machine or several that share the folder.
+            All of its processes call this with the same arguments. Rank 0 searches while the others wait, all of them
+            train, and all get the result.
         known_from: folders of earlier runs of the same network, whose evaluations the search reuses.
         name: the name that `aacp.build_model` builds the unpruned network by. With it `aacp.load(folder)` needs nothing
             else; without it, `aacp.load` needs a fresh network.
@@ -90,11 +100,15 @@ def prune(
     for what, given in (("teacher", teacher), ("loss", loss)):
         if given is not None and plan.recipe is None:
             raise InvalidOption(f"A {what} is for training, but the plan has no recipe. Give one, or leave it out.")
-    task = PruningTask(model, data, name, device_of(device), score, loss=loss)
+    if fabric is not None and (processes != 1 or device is not None):
+        raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
+    place = device_of(device) if fabric is None else fabric.device
+    task = PruningTask(model, data, name, place, score, loss=loss)
     earlier = tuple(map(str, known_from))
-    means = TrainingMeans(teacher, again, processes)
+    ranks = None if fabric is None else Ranks(fabric)
+    means = TrainingMeans(teacher, again, processes, ranks)
     run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier, verbose=verbose)
-    return run.prune()
+    return run.prune() if ranks is None else run.prune_on(ranks)
 
 
 class PruningRun:
@@ -128,7 +142,9 @@ class PruningRun:
         verbose: bool = False,
     ) -> None:
         plan.check_drop(task.score)
-        check_training(task, plan, means.teacher, means.processes)
+        check_training(task, plan, means.teacher, means.process_count)
+        if plan.recipe is not None and means.ranks is None:
+            device_of(task.device, means.processes)  # rejects more processes than GPUs
         check_data(task, plan)
         if plan.export:
             plan.deployment.require_device()
@@ -159,6 +175,18 @@ class PruningRun:
             pruned = training.run(graph, choice)
             self.report()
             return pruned
+
+    def prune_on(self, ranks: Ranks) -> Pruned:
+        """All stages on all ranks of a fabric: rank 0 runs them, and the others train with it."""
+        if ranks.leads:
+            with ranks.leading():
+                return self.prune()
+        ranks.is_training_next()
+        graph = self.trace()  # rank 0 has written it
+        choice = ChosenStructure.from_json(self.folder.read_json(STRUCTURE))
+        place = RunFolder(training_folder(self.folder.path, self.plan.training_name))
+        training = TrainingRun(self.task, self.plan, self.folder, place, self.shared, self.means)
+        return training.follow(graph, choice, ranks)
 
     def find(self) -> tuple[ChannelGraph, ChosenStructure]:
         """The stages up to the structure: trace and search."""

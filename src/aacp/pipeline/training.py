@@ -6,6 +6,7 @@ Each stage writes its result to the folder of the training and is skipped if the
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +25,11 @@ from aacp.pipeline.delivery import export_both, file_bytes, save_network
 from aacp.pipeline.new_weights import network_with_new_weights
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training_request import record_failure
-from aacp.runs.files import ARTEFACT, EVALUATION, TRAINING, ChosenStructure, Evaluation, OnnxRecord
+from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, TRAINING, ChosenStructure, Evaluation, OnnxRecord
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import WEIGHTS
 from aacp.train.launching import run_in_processes
@@ -46,12 +48,19 @@ class TrainingMeans:
     Args:
         teacher: the network that a recipe with distillation learns from; None is the unpruned network.
         again: replace a training of the same name that is finished, failed or had other settings.
-        processes: how many processes train together.
+        processes: how many processes train together; they are started for the training.
+        ranks: the processes of a fabric that the user launched, which train together; None if there is none.
     """
 
     teacher: nn.Module | None = None
     again: bool = False
     processes: int = 1
+    ranks: Ranks | None = None
+
+    @property
+    def process_count(self) -> int:
+        """How many processes train together, whoever started them."""
+        return self.processes if self.ranks is None else int(self.ranks.fabric.world_size)
 
 
 PLAIN = TrainingMeans()
@@ -134,6 +143,16 @@ class TrainingRun:
         exported, unexported = self.export(network)
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place, unexported)
 
+    def follow(self, graph: ChannelGraph, choice: ChosenStructure, ranks: Ranks) -> Pruned:
+        """What a rank other than 0 does: train with the others, and read the rest from the folder once it is there."""
+        network = self.train(graph, choice)
+        if self.plan.recipe is not None:
+            ranks.is_training_next()  # rank 0 has ended when this returns
+        known = self.place.read_json(EXPORT)
+        exported = None if known is None else OnnxRecord.from_json(known)
+        evaluation = Evaluation.from_json(self.place.read_json(EVALUATION))
+        return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place)
+
     def _train_or_record(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The trained network. A failure is recorded and leaves the search as it is."""
         try:
@@ -165,10 +184,13 @@ class TrainingRun:
         if self.means.processes > 1:
             parts = _Parts(network.cpu(), train, recipe, holdout, teacher, task.loss, task.score, folder, self.verbose)
             return parts.train_together(self.means.processes, task.device).to(task.device).eval()
-        fit(
-            network, train, recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score, folder=folder,
-            device=task.device, verbose=self.verbose,
-        )  # fmt: skip
+        ranks = self.means.ranks
+        with nullcontext() if ranks is None else ranks.training():
+            fit(
+                network, train, recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score,
+                folder=folder, fabric=None if ranks is None else ranks.fabric,
+                device=task.device if ranks is None else None, verbose=self.verbose,
+            )  # fmt: skip
         return network.eval()
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
