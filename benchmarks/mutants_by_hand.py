@@ -78,6 +78,7 @@ FROZEN = f"{DELIVERY}test_what_is_frozen_or_out_of_scope_is_delivered_whole"
 EVALUATED = f"{DELIVERY}test_the_evaluation_is_that_of_both_networks"
 RECORDED = f"{DELIVERY}test_the_file_records_the_name_and_the_channels_and_the_page_is_written"
 ANOTHER_REQUEST = f"{DELIVERY}test_another_request_does_not_resume_the_run"
+OTHER_TRAINING = "pipeline/test_pruning.py::test_a_folder_of_another_request_is_rejected_by_name"
 
 VERDICT = "glue/test_latency_verdict.py::"
 HALF_OF_THE_TIME = f"{VERDICT}test_a_structure_that_is_fast_enough_only_half_of_the_time_is_not_delivered"
@@ -382,13 +383,13 @@ REQUESTS = [
             "folder.read_json(RUN) is None or _holds_only_reusable_files(folder)", "folder.read_json(RUN) is None",
             f"{PRUNING}test_a_request_without_results_can_be_replaced"),
     _mutant("a training with other settings is resumed", "pipeline/training_request.py",
-            "if differing and not (again or is_disposable):", "if False:", ANOTHER_REQUEST),
+            "if differing and not (again or is_disposable):", "if False:", OTHER_TRAINING),
     _mutant("a training that failed cannot be corrected", "pipeline/training_request.py",
             "bool(known.failure) or not is_begun(place)", "not is_begun(place)", f"{TRAININGS}{DIVERGED}"),
     _mutant("a training that never began cannot be corrected", "pipeline/training_request.py",
             "bool(known.failure) or not is_begun(place)", "bool(known.failure)", f"{TRAININGS}{CORRECTED}"),
     _mutant("a training with other settings is deleted unasked", "pipeline/training_request.py",
-            "bool(known.failure) or not is_begun(place)", "True", ANOTHER_REQUEST),
+            "bool(known.failure) or not is_begun(place)", "True", OTHER_TRAINING),
     _mutant("an interrupted training is begun again by --again", "pipeline/training_request.py",
             "(again and (known.failure or is_finished(place)))", "again", f"{TRAININGS}{RESUMED_AGAIN}"),
     _mutant("a failure is not recorded", "pipeline/training.py", "record_failure(self.place, error)", "pass",

@@ -126,7 +126,8 @@ def test_budgets_without_limits_are_rejected_before_the_folder_is_touched(model,
 
 
 def test_a_plan_to_train_by_may_be_searched_with(model, data, tmp_path: Path) -> None:
-    plan = replace(PLAN, recipe=DIGITS, from_scratch=True, train_on_holdout=True, evaluations=2)
+    recipe = replace(DIGITS, batch_size=100_000)  # a training would be rejected
+    plan = replace(PLAN, recipe=recipe, from_scratch=True, train_on_holdout=True, evaluations=2)
     (folder,) = sweep(model, data, [{"macs": 0.3}], tmp_path, plan=plan, name="digits_resnet").folders
     assert not (folder.path / "trainings").exists()
 
