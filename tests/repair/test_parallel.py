@@ -32,9 +32,7 @@ def units_without_multiples(graph: aacp.ChannelGraph, name: str) -> np.ndarray:
     return graph.kept_units({group.name: kept_channels(name)})
 
 
-def cut_and_repaired(
-    model: nn.Module, repair: ParallelRepair, graph: aacp.ChannelGraph, units: np.ndarray
-) -> nn.Module:
+def repaired(model: nn.Module, repair: ParallelRepair, graph: aacp.ChannelGraph, units: np.ndarray) -> nn.Module:
     twin = copy_module(model).requires_grad_(False)
     repair.apply(dict(named_tensors(twin)), units)
     return cut_units(twin, graph, units)
@@ -46,7 +44,7 @@ def test_dependent_channels_are_replaced_exactly(name: str) -> None:
     repair, graph = parallel(model)
     units = units_without_multiples(graph, name)
     assert not units.all()
-    network = cut_and_repaired(model, repair, graph, units)
+    network = repaired(model, repair, graph, units)
     with torch.no_grad():
         expected = model(IMAGES)
         inherited = cut_units(model, graph, units)(IMAGES)
@@ -60,7 +58,7 @@ def test_dependent_channels_are_replaced_exactly_in_the_channel_form(monkeypatch
         model = build(name)
         repair, graph = parallel(model)
         assert repair.grams.notes
-        network = cut_and_repaired(model, repair, graph, units_without_multiples(graph, name))
+        network = repaired(model, repair, graph, units_without_multiples(graph, name))
         with torch.no_grad():
             assert torch.allclose(network(IMAGES), model(IMAGES), atol=1e-4)
 

@@ -150,11 +150,13 @@ class Reader:
         inverse = self._inverse[columns[:, None], columns]
         squares = self._squares[columns[:, None], columns]
         errors = _errors_in_order(inverse, squares, self._columns)
+        self._gone[places] = True
+        if bool(self._gone.all()):
+            return errors
         across = torch.linalg.solve(inverse, self._inverse[columns])  # what each column takes over of those removed
         crossed = across.T @ self._squares[columns]
         self._squares += across.T @ squares @ across - crossed - crossed.T
         self._inverse -= across.T @ self._inverse[columns]
-        self._gone[places] = True
         return errors
 
 
