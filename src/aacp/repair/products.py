@@ -16,7 +16,7 @@ from torch import fx, nn
 from aacp.graph.program import Call, Program, shape_of
 from aacp.graph.units import UnitProgram
 from aacp.modules import named_tensors
-from aacp.repair.windows import Window
+from aacp.repairs.windows import Window
 
 CONVOLUTIONS = {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
 OTHER_PRODUCTS = {"matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "einsum", "bilinear", "__matmul__"}

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aacp.repair.grams import Gram, Grams
+from aacp.repairs.grams import Gram, Grams
 
 RIDGE = 1e-3  # added to the diagonal of a covariance, relative to its mean; refinement removes most of its bias
 REFINEMENTS = 2  # solves with the same factors that follow the first one
