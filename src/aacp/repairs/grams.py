@@ -224,7 +224,9 @@ class _Collector:
 
     def _rows(self, product: Product, start: int, size: int) -> torch.Tensor:
         """The rows of a batch: those of its images in a sample over all images, which is the same for all batches."""
-        limit = max(MAX_ROWS, ROWS_PER_COLUMN * product.column_units.shape[1])
+        taps = self._sums[product.weight].taps
+        # In the channel form each tap of a row counts as a row.
+        limit = max(MAX_ROWS, ROWS_PER_COLUMN * product.column_units.shape[1] // taps) // taps
         per_image, rest = divmod(product.row_count, size)
         if rest:  # the rows do not belong to images
             return sample_rows(product.row_count, max(1, limit * size // self._total), self._seed)
