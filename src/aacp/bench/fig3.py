@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from aacp.bench import ITERATIONS
+from aacp.bench.parallel import results_of
 from aacp.bench.problems import equation_14
 from aacp.bench.rivals.bees import BeeColony, BeeColonySettings, classical
 from aacp.report.chart import axis, layout, line
@@ -93,12 +94,18 @@ def readings() -> list[Reading]:
     ]
 
 
-def measure(seeds: int = 50, iterations: int = ITERATIONS) -> list[MeanCurve]:
-    """Run every reading on Eq. 14."""
-    return [
-        MeanCurve(reading.name, [_distances(reading, seed, iterations) for seed in range(seeds)])
-        for reading in readings()
-    ]
+def measure(seeds: int = 50, iterations: int = ITERATIONS, processes: int = 1) -> list[MeanCurve]:
+    """Run every reading on Eq. 14, in this process or in several."""
+    names = [reading.name for reading in readings()]
+    jobs = [(number, seed) for number in range(len(names)) for seed in range(seeds)]
+    columns = zip(*((number, seed, iterations) for number, seed in jobs), strict=True)
+    rows = results_of(_distances_of, *columns, processes=processes)
+    return [MeanCurve(name, rows[number * seeds : (number + 1) * seeds]) for number, name in enumerate(names)]
+
+
+def _distances_of(number: int, seed: int, iterations: int) -> list[float]:
+    """The distances of a reading by its number, because a reading cannot be sent to another process."""
+    return _distances(readings()[number], seed, iterations)
 
 
 def _distances(reading: Reading, seed: int, iterations: int) -> list[float]:
