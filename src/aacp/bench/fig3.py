@@ -24,6 +24,7 @@ from aacp.report.page import document
 from aacp.search.evolution import FIG3, PAPER, RELEASED, EvolutionSettings, ImprovedDifferentialEvolution
 from aacp.search.searcher import Searcher
 
+COLOURS = 10  # plotly repeats its colours after these
 WITHIN = 300  # the paper's IDE finds the optimum within this number of iterations
 
 
@@ -158,11 +159,11 @@ def draw(curves: list[MeanCurve], path: Path) -> None:
         "The fig3 preset is a reading found by screening variants, not what its authors ran."
     )
     axes = layout(axis("iteration"), axis("best ||x - 5||"))
-    figure = Figure("fig3", caption, [_trace(curve) for curve in curves], axes, height=640)
+    figure = Figure("fig3", caption, [_trace(curve, number) for number, curve in enumerate(curves)], axes, height=640)
     path.write_text(document("Fig. 3 of the paper", joined([tag("h1", "Fig. 3 of the paper"), figure.markup("")])))
 
 
-def _trace(curve: MeanCurve) -> dict[str, Any]:
+def _trace(curve: MeanCurve, number: int) -> dict[str, Any]:
     means = np.mean(curve.distances, axis=0).round(4).tolist()
-    dash = "dash" if curve.reading.startswith("ABC") else "solid"  # there are more curves than colours
+    dash = "dot" if number >= COLOURS else "solid"  # there are more curves than colours
     return line(curve.reading, list(range(len(means))), means, {"dash": dash})
