@@ -137,7 +137,8 @@ def estimates(options: argparse.Namespace) -> shared.Row:
         part = row[name]
         print(
             f"{options.estimate}, {name} ({part['execution']}): prepared in {part['preparation']:.2f} s, "
-            f"first structure {part['seconds'][0]:.2f} s, then {1e3 * middle[name]:.1f} ms each (median of {options.structures})"
+            f"first structure {part['seconds'][0]:.2f} s, then {1e3 * middle[name]:.1f} ms each "
+            f"(median of {options.structures})"
         )
     print(
         f"an estimate with repair takes {row['ratio']:.2f} times one without; with all preparation "

@@ -125,6 +125,18 @@ def likeness(outputs: torch.Tensor, original: torch.Tensor) -> float:
     return float(1 - error / (original - original.mean(0)).square().mean())
 
 
+def likeness_to(model: nn.Module) -> Callable[[nn.Module, aacp.Batches], float]:
+    """A score without labels: the likeness to the outputs of `model`, which are computed once."""
+    known: list[tuple[aacp.Batches, torch.Tensor]] = []
+
+    def score(network: nn.Module, batches: aacp.Batches) -> float:
+        if not known or known[0][0] is not batches:
+            known[:] = [(batches, outputs_of(model, batches))]
+        return likeness(outputs_of(network, batches), known[0][1])
+
+    return score
+
+
 def standard_error(share: float, count: int) -> float:
     """The standard error of a share that was counted over `count` images."""
     return math.sqrt(max(0.0, share * (1 - share)) / count)
@@ -174,6 +186,15 @@ def ranked_globally(graph: aacp.ChannelGraph, scores: np.ndarray, rate: float, *
             low = middle + 1
     last = thresholds[min(low, len(thresholds) - 1)]
     return aacp.Structure(max(1, int((part > last).sum())) for part in parts)
+
+
+def by_curves(subject: Subject, rate: float) -> Row:
+    """The structure of the method `curves`, which evaluates nothing, and the seconds for the curves and the choice."""
+    begun = time.perf_counter()
+    curves = subject.inheritance("obs").error_curves()
+    space = aacp.SearchSpace(subject.graph)
+    (found,) = aacp.searcher("curves", space, budget_of(subject.graph, rate), curves=curves).ask()
+    return {"structure": list(found), "seconds": round(time.perf_counter() - begun, 2)}
 
 
 def searched(graph: aacp.ChannelGraph, rate: float, estimate: aacp.PSAE, evaluations: int, seed: int) -> Row:
