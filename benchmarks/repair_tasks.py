@@ -92,12 +92,11 @@ class UNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        widths = (24, 48, 96)
-        self.left = nn.ModuleList([double(2, widths[0]), double(widths[0], widths[1])])
-        self.bottom = double(widths[1], widths[2])
-        self.up = nn.ModuleList([nn.ConvTranspose2d(wide, thin, 2, 2) for wide, thin in ((96, 48), (48, 24))])
-        self.right = nn.ModuleList([double(96, 48), double(48, 24)])
-        self.head = nn.Conv2d(24, 1, 1)
+        self.left = nn.ModuleList([double(2, 16), double(16, 32)])
+        self.bottom = double(32, 64)
+        self.up = nn.ModuleList([nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)])
+        self.right = nn.ModuleList([double(64, 32), double(32, 16)])
+        self.head = nn.Conv2d(16, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.left[0](x)
@@ -221,8 +220,11 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, object]:
     )
     rows = []
     inner = aacp.trace(network, images[:1].to(options.device), scope="inner")
+    graphs = {"uniform": inner}
+    if len(inner.free) < len(graph.free):
+        graphs["uniform, residual streams too"] = graph
     for rate in options.rates:
-        for widths, free in (("uniform", inner), ("uniform, residual streams too", graph)):
+        for widths, free in graphs.items():
             structure = shared.uniform(graph, free, rate)
             few = [
                 {"rate": rate, "widths": widths, **subject.row(structure, order, treatment)}
