@@ -27,6 +27,11 @@ def targets_of(batch: Any) -> Any:
     return batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
 
 
+def has_targets(batch: Any) -> bool:
+    """Whether a batch has targets: it is a pair whose second part is not None."""
+    return targets_of(batch) is not None
+
+
 def call(model: nn.Module, inputs: Any) -> Any:
     """The outputs of the network for inputs: a tensor, a tuple of several, or a dictionary by argument name."""
     if isinstance(inputs, dict):

@@ -15,7 +15,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit, amount
 from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.devices import device_of
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption, MissingPackage
 from aacp.pipeline.plan import DEFAULT, Plan
@@ -77,7 +77,7 @@ def sweep(
     *,
     plan: Plan = DEFAULT,
     train: bool = False,
-    score: Score = accuracy,
+    score: Score | None = None,
     loss: Loss | None = None,
     teacher: nn.Module | None = None,
     again: bool = False,
@@ -99,7 +99,7 @@ def sweep(
         folder: holds a run folder for each budget.
         train: train, evaluate and export every network, not only search.
     """
-    task = PruningTask(model, data, name, device_of(device), score, loss=loss)
+    task = PruningTask.of(model, data, name, device_of(device), score, loss)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets)
     means = TrainingMeans(teacher, again, processes)
