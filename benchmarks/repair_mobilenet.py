@@ -122,7 +122,7 @@ class Comparison:
     def found(self, rate: float, order: str, *, repaired: bool, labels: bool) -> shared.Row:
         """One search: what it evaluated, and the structure that it recommends."""
         subject = self.subject
-        score = None if labels else shared.likeness_to(subject.model)
+        score = None if labels else subject.likeness
         estimate = subject.estimate(self.search, order, repaired=repaired, score=score)
         row = shared.searched(subject.graph, rate, estimate, self.options.evaluations, self.options.seed)
         about = {"rate": rate, "order": order, "repaired": repaired, "labels": labels, "notes": estimate.notes}

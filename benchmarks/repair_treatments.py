@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.data.likeness import Likeness
 from aacp.runs.provenance import machine
 
 TREATMENTS = ("inherited", "recalibrated", "repaired")
@@ -54,7 +55,7 @@ class Subject:
         self.model = self.model.to(self.device).eval()
         self.calibration = aacp.Batches.of(self.calibration, batch_size=128, device=self.device)
         self.test = aacp.Batches.of(self.test, device=self.device)
-        self.outputs = outputs_of(self.model, self.test)
+        self.likeness = Likeness(self.model)
 
     def inheritance(self, importance: str) -> aacp.Inheritance:
         """The plain inheritance by an order of importance, made once."""
@@ -106,35 +107,10 @@ class Subject:
     def judged(self, network: nn.Module) -> Row:
         """The score on the test images, its standard error if it is an accuracy, and the likeness of the outputs."""
         score = self.score(network, self.test)
-        alike = likeness(outputs_of(network, self.test), self.outputs)
-        row = {"score": score, "n": self.test.images, "likeness": alike}
+        row = {"score": score, "n": self.test.images, "likeness": self.likeness(network, self.test)}
         if self.score is aacp.accuracy:
             row["standard_error"] = standard_error(score, self.test.images)
         return row
-
-
-def outputs_of(network: nn.Module, batches: aacp.Batches) -> torch.Tensor:
-    """The outputs for all images, in order, in the memory of the host."""
-    with torch.no_grad():
-        return torch.cat([network(inputs).float().cpu() for inputs in batches.inputs()])
-
-
-def likeness(outputs: torch.Tensor, original: torch.Tensor) -> float:
-    """1 - squared error / variance of the original's outputs; 1 for equal outputs."""
-    error = (outputs - original).square().mean()
-    return float(1 - error / (original - original.mean(0)).square().mean())
-
-
-def likeness_to(model: nn.Module) -> Callable[[nn.Module, aacp.Batches], float]:
-    """A score without labels: the likeness to the outputs of `model`, which are computed once."""
-    known: list[tuple[aacp.Batches, torch.Tensor]] = []
-
-    def score(network: nn.Module, batches: aacp.Batches) -> float:
-        if not known or known[0][0] is not batches:
-            known[:] = [(batches, outputs_of(model, batches))]
-        return likeness(outputs_of(network, batches), known[0][1])
-
-    return score
 
 
 def standard_error(share: float, count: int) -> float:
