@@ -1,0 +1,1 @@
+def repair(network, original, graph, kept, images): return ()
