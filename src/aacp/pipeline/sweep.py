@@ -106,6 +106,18 @@ def sweep(
     return SweepRun(task, run_budgets, plan, folder, train, means, tuple(map(str, known_from)), verbose).sweep()
 
 
+def _searching(plan: Plan) -> Plan:
+    """The plan of searches without training; weights are corrected as for the training that may follow."""
+    return replace(
+        plan,
+        recipe=None,
+        from_scratch=False,
+        init=None,
+        train_on_holdout=False,
+        reconstruction=plan.chosen_reconstruction,
+    )
+
+
 def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
     """Reject a plan with a max_drop, which is for one run, and budgets that do not fit the plan."""
     if plan.max_drop is not None:
@@ -140,7 +152,7 @@ class SweepRun:
     ) -> None:
         self.task = task
         self.budgets = list(dict.fromkeys(budgets))
-        self.plan = plan if train else replace(plan, recipe=None, from_scratch=False, init=None, train_on_holdout=False)
+        self.plan = plan if train else _searching(plan)
         self.trains = train
         self.means = means
         self.folder = RunFolder.of(folder)
