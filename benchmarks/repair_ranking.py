@@ -53,7 +53,7 @@ def subject_of(options: argparse.Namespace) -> tuple[shared.Subject, aacp.Data]:
     if options.weights:
         aacp.load_weights(model, options.weights)
     data = aacp.load_data(source)
-    graph = aacp.trace(model, aacp.example_input(model))
+    graph = aacp.trace(model, data.test[0][0][None])
     images = sampled(data.train, options.images, 0)
     return shared.Subject(model, graph, images, data.test, options.device), data
 
