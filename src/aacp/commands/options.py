@@ -223,8 +223,8 @@ search_options = gathered(
             type=int,
             default=defaults.CALIBRATION_IMAGES,
             show_default=True,
-            help="Training examples that batch norms are recalibrated and networks are repaired on, drawn evenly from all "
-            "classes.",
+            help="Training examples that batch norms are recalibrated and weights repaired on, drawn evenly from "
+            "all classes.",
         ),
         FROZEN,
         SEARCH_SCOPE,

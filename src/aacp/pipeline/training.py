@@ -142,8 +142,6 @@ class TrainingRun:
         network = self._train_or_record(graph, choice)
         self.save(graph, choice, network)
         evaluation = self.evaluate(graph, choice, network)
-        if self.plan.recipe is None:
-            self._recovering(graph).record(choice.structure, evaluation.after)
         exported, unexported = self.export(network)
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place, unexported)
 
@@ -221,6 +219,8 @@ class TrainingRun:
         knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)
         after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
+        if self.plan.recipe is None:
+            self._recovering(graph).record(choice.structure, after)
         # Costs that the user defined were computed in the search; their functions may not be importable here.
         own = [limit for limit in choice.limits if limit.cost not in COSTS]
         before_costs = before.costs | {limit.cost: limit.full for limit in own}

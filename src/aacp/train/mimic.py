@@ -23,7 +23,7 @@ from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import RUN, STATE, WEIGHTS
 from aacp.train.seeding import generator, global_seed
 
-LR = 0.003  # the highest learning rate
+LR = 0.01  # the highest learning rate
 MOMENTUM = 0.9
 BATCH_SIZE = 64  # images in a step
 WARMUP = 0.05  # share of the steps during which the rate rises
