@@ -85,7 +85,7 @@ def run_product(options: argparse.Namespace, rate: float, data: str, choices: li
         row["structure"] = json.loads((folder / "structure.json").read_text())
         for name in ("evaluation", "recovery"):
             row[name] = json.loads((folder / "trainings" / training / f"{name}.json").read_text())
-        network = aacp.load(folder / "trainings" / training / "pruned.safetensors", device=options.device)
+        network = aacp.load(folder / "trainings" / training / "pruned.safetensors").to(options.device)
     test = aacp.Batches.of(aacp.load_data(subject_of(options)[1]).test, device=options.device)
     score = aacp.accuracy(network, test)
     return row | {"score": score, "n": test.images, "standard_error": shared.standard_error(score, test.images)}
