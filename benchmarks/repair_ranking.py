@@ -217,7 +217,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--at-once", type=int, default=4, help="trainings that share the GPU")
-    parser.add_argument("--limit", type=float, default=1e9, help="seconds after which this call ends")
+    parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
     parser.add_argument("--runs", type=Path, default=Path("runs/repair_ranking"), help="where everything is kept")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
