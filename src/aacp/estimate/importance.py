@@ -46,8 +46,8 @@ def unit_importance(
         importance: "l1" and "l2" are norms of the filters that produce a channel, summed over all layers that produce
             it; "bn" is the size of the batch norms' scales (l1 where a group has none); "random" is the paper's control
             (Table 3). "activation" and "obs" are what the layers that read a channel lose, without and with repair; see
-            `aacp.repair.obs`. A function takes (model, graph), or (model, graph, calibration) if it requires three arguments,
-            and returns one number per unit for each group of `graph.free`, by the group's name.
+            `aacp.repair.obs`. A function takes (model, graph), or (model, graph, calibration) if it requires three
+            arguments, and returns one number per unit for each group of `graph.free`, by the group's name.
         seed: the seed of "random".
         calibration: images from the training data, for "activation", "obs" and functions that take them.
         grams: the Gram matrices of the model on these images, if they are known.
@@ -94,7 +94,9 @@ def _by_readers(model: nn.Module, graph: ChannelGraph, importance: str, grams: G
 
 def _required(calibration: Batches | None) -> Batches:
     if calibration is None:
-        raise InvalidOption("The importance takes calibration images, but there are none here. Give calibration images.")
+        raise InvalidOption(
+            "The importance takes calibration images, but there are none here. Give calibration images."
+        )
     return calibration
 
 

@@ -104,7 +104,8 @@ class Inheritance:
     """Makes networks from structures: chooses the units to keep, cuts the others, and corrects the weights.
 
     The estimate, the delivered network and every network in between come from one Inheritance, so what is scored is
-    what is delivered, except that an estimate repairs by the faster parallel form. The model is copied: later changes to it have no effect.
+    what is delivered, except that an estimate repairs by the faster parallel form. The model is copied: later changes
+    to it have no effect.
 
     Args:
         model: the trained, unpruned network.
@@ -114,8 +115,8 @@ class Inheritance:
         importance: "l1", "l2", "bn", "random", "activation", "obs", or a function; see `unit_importance`. It is
             evaluated once, here.
         seed: the seed of the importance "random".
-        reconstruction: "repair" fits the remaining weights to the outputs of the original, see `aacp.repair`; a function
-            corrects the weights of the cut network before recalibration, see `Reconstruction`. None keeps the weights
+        reconstruction: "repair" fits the remaining weights to what the original computes, see `aacp.repair`; a function
+            corrects the weights of the cut network before recalibration, see `Reconstruction`; None keeps the weights
             of the original.
         device: where the networks are made; None is the model's device.
 
@@ -201,7 +202,7 @@ class Inheritance:
         self._notes += [note for note in notes or () if note not in self._notes]
         network.eval()
 
-    # -- what repair needs of the original, computed when it is first needed --------------------------------------------
+    # -- what repair needs of the original, computed when it is first needed -------------------------------------------
 
     @property
     def notes(self) -> list[str]:
@@ -227,11 +228,12 @@ class Inheritance:
     def _repaired_tensors(self) -> dict[str, torch.Tensor]:
         return dict(named_tensors(self._repaired))
 
+    @cached_property
     def error_curves(self) -> ErrorCurves:
-        """For every group and every number of units that it may keep: the relative error of what reads it, repaired.
+        """For every group and every number of units that it may keep: what its readers lose, with repaired weights.
 
-        Units are removed in the order of this inheritance. A group that no product reads is judged by the squared norms
-        of its filters.
+        Units are removed in the order of this inheritance; see `aacp.repair.obs.Removal`. A group that no product reads
+        is judged by the squared norms of its filters.
         """
         norms = unit_importance(self.model, self.graph, "l2") ** 2
         curves: dict[str, NDArray[np.float64]] = {}
@@ -249,7 +251,9 @@ class Inheritance:
 def require_reconstruction(reconstruction: object) -> None:
     """Reject what is neither a function nor "repair" nor None."""
     if reconstruction is not None and reconstruction != REPAIR and not callable(reconstruction):
-        raise InvalidOption(f"reconstruction is {reconstruction!r}, but must be 'repair', a function or None. Give one.")
+        raise InvalidOption(
+            f"reconstruction is {reconstruction!r}, which is neither 'repair' nor a function. Give one, or None."
+        )
 
 
 def require_finite(name: str, batches: Batches) -> None:

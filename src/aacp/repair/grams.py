@@ -8,7 +8,8 @@ nothing else. A product that reads many channels through many taps has a covaria
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, tensors_in
-from aacp.errors import InvalidData
+from aacp.errors import InvalidData, first_line
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call
 from aacp.graph.units import UnitProgram
 from aacp.modules import named_tensors, positional
 from aacp.repair.products import Product, products_of, sample_rows
+from aacp.repair.sensitivity import Sensitivities, sensitivities
 
 MAX_ROWS = 16384  # sampled rows of a product, over all images
 ROWS_PER_COLUMN = 8  # a product with many columns has more rows: this many for each column
@@ -60,15 +62,13 @@ class Gram:
 
     def folded(self, matrix: torch.Tensor) -> torch.Tensor:
         """The matrix of a weight, as (groups, outputs * taps, columns of the covariance)."""
-        if self.taps == 1:
-            return matrix
-        return matrix.unflatten(2, (-1, self.taps)).transpose(2, 3).flatten(1, 2)
+        return _taps_as_rows(matrix, self.taps)
 
     def unfolded(self, folded: torch.Tensor) -> torch.Tensor:
         """The inverse of `folded`."""
-        if self.taps == 1:
-            return folded
-        return folded.unflatten(1, (-1, self.taps)).transpose(2, 3).flatten(2)
+        groups, rows, channels = folded.shape
+        split = folded.reshape(groups, rows // self.taps, self.taps, channels)
+        return split.transpose(2, 3).flatten(2)
 
     @property
     def bytes(self) -> int:
@@ -81,12 +81,23 @@ class Grams:
 
     model: nn.Module
     graph: ChannelGraph
+    images: Batches
     grams: dict[str, Gram]
     notes: list[str]
-    weights: dict[str, torch.Tensor] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.weights = {name: value.detach() for name, value in named_tensors(self.model)}
+    @cached_property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The tensors of the network, by name."""
+        return {name: value.detach() for name, value in named_tensors(self.model)}
+
+    @cached_property
+    def sensitivities(self) -> Sensitivities:
+        """How much an error in each output of each product changes the network's outputs; empty if that is unknown."""
+        try:
+            return sensitivities(self.model, self.graph, self.images)
+        except (RuntimeError, NotImplementedError) as error:  # an operator that has no gradient; out of memory
+            self.note(f"Errors are relative to the output of each layer: no gradients, {first_line(error)}.")
+            return {}
 
     @classmethod
     def of(cls, model: nn.Module, graph: ChannelGraph, images: Batches, seed: int = 0) -> Grams:
@@ -101,7 +112,7 @@ class Grams:
         collector = _Collector(model, graph, images, seed)
         with torch.no_grad():
             collector.run()
-        return cls(model, graph, collector.finished(), collector.notes)
+        return cls(model, graph, images, collector.finished(), collector.notes)
 
     def __iter__(self) -> Iterator[Gram]:
         return iter(self.grams.values())
@@ -142,7 +153,9 @@ class _Sums:
         self.count += len(rows)
 
     def gram(self, is_centred: bool) -> Gram:
-        assert self.shift is not None and self.total is not None and self.squares is not None
+        assert self.shift is not None
+        assert self.total is not None
+        assert self.squares is not None
         moved = self.total / self.count  # the mean, relative to the shift
         covariance = self.squares.div_(self.count) - _products_of_columns(moved[:, None], self.taps)
         mean = moved + self.shift[:, 0].double()
@@ -153,9 +166,14 @@ class _Sums:
 
 def _products_of_columns(columns: torch.Tensor, taps: int) -> torch.Tensor:
     """The sum over rows of the products of any two columns; in the channel form summed over taps too."""
-    if taps > 1:
-        columns = columns.unflatten(2, (-1, taps)).transpose(2, 3).flatten(1, 2)  # each tap of a row is a row
+    columns = _taps_as_rows(columns, taps)
     return (columns.mT @ columns).double()
+
+
+def _taps_as_rows(columns: torch.Tensor, taps: int) -> torch.Tensor:
+    """(groups, rows, channels * taps) as (groups, rows * taps, channels)."""
+    groups, rows, width = columns.shape
+    return columns.reshape(groups, rows, width // taps, taps).transpose(2, 3).flatten(1, 2)
 
 
 class _Collector:

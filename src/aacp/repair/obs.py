@@ -2,11 +2,13 @@
 
 "activation": a channel's variance times the squared norm of the weights that read it. "obs" (optimal brain surgeon):
 the unit whose removal costs its readers least, after their weights are repaired, is removed first; the weights are
-repaired, and so on. Both are summed over all products that read the unit, each relative to its output's variance.
+repaired, and so on. Both are summed over all products that read the unit. Errors of a product's outputs are weighted by
+how much they change what the network returns (`sensitivity.py`), or else are relative to the variance of its outputs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,21 +21,19 @@ from aacp.repair.grams import Gram, Grams
 from aacp.repair.parallel import RIDGE, with_ridge
 
 Scores = NDArray[np.float64]
+MAX_SHARE = 1 - 1e-4  # of the error of a whole group: keeps its logarithm finite
 MAX_REMOVALS = 256  # steps in which a group is removed; a wider group loses several units in each
 
 
 def activation_scores(grams: Grams) -> tuple[Scores, NDArray[np.bool_]]:
-    """For each unit of the graph the share that it adds to the variances of what reads it; and whether it is read."""
+    """For each unit of the graph what it adds to the outputs of its readers; and whether anything reads it."""
     scores = np.zeros(len(grams.graph.unit_groups))
     is_read = np.zeros(len(scores), dtype=bool)
     for gram in grams:
-        matrix = grams.matrix(gram)
-        energy = _energy(gram, matrix)
-        added = matrix.square().sum(dim=1) * gram.covariance.diagonal(dim1=1, dim2=2)
         units = gram.units.numpy()
         is_read[units[units >= 0]] = True
-        if energy > 0:
-            np.add.at(scores, units[units >= 0], (added / energy).cpu().numpy()[units >= 0])
+        added = _weighted(grams, gram).square().sum(dim=1) * gram.covariance.diagonal(dim1=1, dim2=2)
+        np.add.at(scores, units[units >= 0], added.cpu().numpy()[units >= 0])
     return scores, is_read
 
 
@@ -43,7 +43,7 @@ class Removal:
 
     Args:
         order: the units, counted from 0 within the group; the first is removed first.
-        errors: the relative error of all readers after 0, 1, 2, ... removals.
+        errors: the sum of the errors of all readers after 0, 1, 2, ... removals.
     """
 
     order: NDArray[np.int64]
@@ -51,8 +51,14 @@ class Removal:
 
     @property
     def curve(self) -> NDArray[np.float64]:
-        """The error for each number of kept units, from 0 to the width."""
-        return self.errors[::-1].copy()
+        """What is lost for each number of kept units, from 0 to the width: -E log(1 - e/E) for an error e of at most E.
+
+        Errors e stay below E even if nothing of a group is left, which would suggest to sacrifice whole groups. The
+        logarithm equals e where it is small and grows without bound.
+        """
+        whole = max(float(self.errors[-1]), np.finfo(np.float64).tiny)
+        shares = np.minimum(self.errors / whole, MAX_SHARE)
+        return np.asarray(-whole * np.log1p(-shares)[::-1])
 
     @property
     def scores(self) -> Scores:
@@ -88,7 +94,9 @@ def _cheapest(readers: Sequence[Reader], removed: list[int], count: int) -> list
     """The units whose removal costs least now, the cheapest first."""
     costs = np.sum([reader.costs() for reader in readers], axis=0)
     costs[removed] = np.inf
-    return np.argsort(costs, kind="stable")[: min(count, len(costs) - len(removed))].tolist()
+    left = len(costs) - len(removed)
+    chosen: list[int] = np.argsort(costs, kind="stable")[: min(count, left)].tolist()
+    return chosen
 
 
 class Reader:
@@ -97,7 +105,7 @@ class Reader:
     Args:
         places: (units, columns of each): where the columns of each unit lie; the same number for each unit.
         inverse: the inverse of the covariance of all columns that the product reads.
-        squares: W'W of its weight, relative to the variance of its output.
+        squares: W'W of its weighted matrix W.
         present: the units that it reads, in the order of `places`.
         width: the number of units of the channel group.
     """
@@ -142,11 +150,13 @@ class Reader:
         inverse = self._inverse[columns[:, None], columns]
         squares = self._squares[columns[:, None], columns]
         errors = _errors_in_order(inverse, squares, self._columns)
+        self._gone[places] = True
+        if bool(self._gone.all()):
+            return errors
         across = torch.linalg.solve(inverse, self._inverse[columns])  # what each column takes over of those removed
         crossed = across.T @ self._squares[columns]
         self._squares += across.T @ squares @ across - crossed - crossed.T
         self._inverse -= across.T @ self._inverse[columns]
-        self._gone[places] = True
         return errors
 
 
@@ -156,11 +166,12 @@ def _errors_in_order(inverse: torch.Tensor, squares: torch.Tensor, columns: int)
     factors = torch.linalg.cholesky(inverse)
     half = torch.linalg.solve_triangular(factors, squares, upper=False)
     whole = torch.linalg.solve_triangular(factors, half.T, upper=False)
-    return whole.diagonal().reshape(-1, columns).sum(dim=1).clamp(min=0).tolist()
+    errors: list[float] = whole.diagonal().reshape(-1, columns).sum(dim=1).clamp(min=0).tolist()
+    return errors
 
 
 def _readers(grams: Grams, group: ChannelGroup) -> list[Reader]:
-    """What reads the units of a group: products with a weight that is not zero."""
+    """What reads the units of a group."""
     index = grams.graph.groups.index(group)
     start = sum(other.width for other in grams.graph.groups[:index])
     readers: list[Reader] = []
@@ -172,12 +183,8 @@ def _readers(grams: Grams, group: ChannelGroup) -> list[Reader]:
 
 
 def _readers_of(grams: Grams, gram: Gram, start: int, width: int) -> list[Reader]:
-    matrix = grams.matrix(gram)
-    energy = _energy(gram, matrix)
-    if energy <= 0:
-        return []
     readers = []
-    for units, weight, covariance in zip(gram.units, matrix, gram.covariance, strict=True):
+    for units, weight, covariance in zip(gram.units, _weighted(grams, gram), gram.covariance, strict=True):
         local = units - start
         columns = ((local >= 0) & (local < width)).nonzero().flatten()
         if not len(columns):
@@ -186,10 +193,15 @@ def _readers_of(grams: Grams, gram: Gram, start: int, width: int) -> list[Reader
         present, counts = local[columns].unique(return_counts=True)
         places = by_unit.reshape(len(present), int(counts[0])).to(covariance.device)  # all units occur equally often
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(with_ridge(covariance, RIDGE)))
-        readers.append(Reader(places, inverse, weight.T @ weight / energy, present.tolist(), width))
+        readers.append(Reader(places, inverse, weight.T @ weight, present.tolist(), width))
     return readers
 
 
-def _energy(gram: Gram, matrix: torch.Tensor) -> float:
-    """The variance of the output of a product, summed over its channels."""
-    return float(((matrix @ gram.covariance) * matrix).sum())
+def _weighted(grams: Grams, gram: Gram) -> torch.Tensor:
+    """The folded matrix of a product, scaled so that squared errors of its outputs add up over all products."""
+    matrix: torch.Tensor = grams.matrix(gram) / math.sqrt(gram.taps)  # the channel form sums over taps
+    found = grams.sensitivities.get(gram.product.weight)
+    if found is not None:
+        return matrix * found.repeat_interleave(gram.taps, dim=1).sqrt()[:, :, None]
+    energy = float(((matrix @ gram.covariance) * matrix).sum())
+    return matrix / math.sqrt(energy) if energy > 0 else matrix

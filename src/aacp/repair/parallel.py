@@ -89,9 +89,7 @@ class ParallelRepair:
         product = gram.product
         original = self.grams.matrix(gram)
         matrix = original * kept.to(original.device)[:, None]
-        patterns, groups = kept.unique(dim=0, return_inverse=True)  # groups of a convolution that keep the same inputs
-        for number, pattern in enumerate(patterns):
-            members = (groups == number).nonzero().flatten().to(original.device)
+        for pattern, members in _patterns(kept, original.device):
             stay, gone = (mask.nonzero().flatten().to(original.device) for mask in (pattern, ~pattern))
             if len(stay) and len(gone):
                 covariance = gram.covariance[members]
@@ -105,6 +103,14 @@ class ParallelRepair:
             bias = self.grams.weights[product.bias]
             found[product.bias] = (bias.double() + constant).to(bias)
         return found
+
+
+def _patterns(kept: torch.Tensor, device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The sets of inputs that groups of a convolution keep, each with the indices of the groups that keep it."""
+    groups: dict[bytes, list[int]] = {}
+    for group, row in enumerate(kept.numpy()):
+        groups.setdefault(row.tobytes(), []).append(group)
+    return [(kept[members[0]], torch.tensor(members, device=device)) for members in groups.values()]
 
 
 def regression(covariance: torch.Tensor, stay: torch.Tensor, gone: torch.Tensor, ridge: float) -> torch.Tensor:

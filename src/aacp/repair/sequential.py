@@ -1,1 +1,2 @@
-def repair(network, original, graph, kept, images): return ()
+def repair(network, original, graph, kept, images):
+    return ()

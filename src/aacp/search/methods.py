@@ -79,7 +79,7 @@ def searcher(
     elif needs_curves(method):
         raise InvalidOption(
             f"The search method {method!r} chooses by error curves, but none are given. "
-            "Give those of an inheritance: curves=inheritance.error_curves()."
+            "Give those of an inheritance: curves=inheritance.error_curves."
         )
     return chosen.kind(space, budget, seed, chosen.settings, start, known)
 
