@@ -212,7 +212,7 @@ def test_mimicry_is_rejected_with_training(tmp_path: Path) -> None:
     assert "--mimic would be ignored: a training with labels follows. Give --no-training" in result.output
     with pytest.raises(aacp.InvalidOption, match="mimic=9 says how a network that is not trained"):
         aacp.Plan(mimic=9)
-    with pytest.raises(aacp.InvalidOption, match="There is no reconstruction 'mend'"):
+    with pytest.raises(aacp.InvalidOption, match="reconstruction is 'mend', which is neither"):
         aacp.Plan(reconstruction="mend")  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.estimate.importance import Importance, require_criterion
-from aacp.estimate.inheritance import Reconstruction
+from aacp.estimate.inheritance import Reconstruction, require_reconstruction
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
 from aacp.runs.trainings import default_name, require_name
@@ -22,7 +22,6 @@ from aacp.space import PruningStep
 from aacp.train.recipe import FINETUNE, Recipe
 
 Init = Literal["network", "he"]
-REPAIR: Literal["repair"] = "repair"  # the reconstruction that is built in
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,7 @@ class Plan:
                 f"probe_epochs is {self.probe_epochs} with a recipe of {self.recipe}. Give a positive number of epochs "
                 "and a recipe to train with, or 0 to score structures by the estimate."
             )
-        if not (callable(self.reconstruction) or self.reconstruction in ("auto", REPAIR, None)):
-            raise InvalidOption(
-                f"There is no reconstruction {self.reconstruction!r}. Choose repair or none, or give a function of "
-                "(network, original, graph, kept, calibration), on the command line as package.module:function."
-            )
+        require_reconstruction(self.chosen_reconstruction)
         require_name(self.training_name)
         self._check_combinations()
 

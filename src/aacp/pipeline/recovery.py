@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph, Layer
-from aacp.estimate.inheritance import Inheritance
+from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import recalibrate, running_norms
 from aacp.graph.surgery import cut_units
 from aacp.modules import copy_module
-from aacp.pipeline.plan import REPAIR, Plan
+from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import RECOVERY, TRAINING, NetworkMetrics, Recovery, RecoveryStep
 from aacp.runs.folder import RunFolder

@@ -18,11 +18,12 @@ from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.errors import RunMismatch
 from aacp.estimate.importance import CRITERIA
+from aacp.estimate.inheritance import REPAIR
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
 from aacp.pipeline.functions import recorded_name, restored
 from aacp.pipeline.latency_stage import TABLE
-from aacp.pipeline.plan import DEFAULT, REPAIR, Plan
+from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import GRAPH, RUN, TRAININGS, Request, TrainingRequest
 from aacp.runs.folder import RunFolder
