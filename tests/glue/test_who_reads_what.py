@@ -251,3 +251,22 @@ def test_with_accuracy_as_the_score_the_same_parts_are_read(
     assert recorder.passes()["delivery"] == {"run pruned": {"train"}}
     assert recorder.passes()["evaluation"] == {"run pruned": {"holdout", "test"}}
     assert recorder.reads()["search"] == {"train", "holdout"}
+
+
+def test_repair_and_mimicry_see_calibration_images_alone(run: Run) -> None:
+    found = run(recipe=None, mimic=4)
+    assert found.reads() == {
+        "preflight": {"train", "holdout", "test"},
+        "tracing": {"holdout"},
+        "search": {"train", "holdout"},
+        "delivery": {"holdout"},  # the example; the calibration images were read in the search and are kept
+        "evaluation": {"holdout", "test"},
+    }
+    delivery = found.passes()["delivery"]
+    assert {part for parts in delivery.values() for part in parts} == {"train"}
+    assert "run unpruned" in delivery  # the original, which is mimicked
+    sample = found.positions("search", "run pruned", "train")
+    assert len(sample) == CALIBRATION
+    for kind in delivery:
+        assert found.positions("delivery", kind, "train") <= sample
+    assert found.passes()["evaluation"]["score pruned"] == {"holdout", "test"}

@@ -34,16 +34,25 @@ class MaskedRun:
 
     def __call__(self, model: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors that the network returns, in order, with these weights and inputs."""
+        self.start(model, inputs)
+        for call in self._p.program.calls():
+            self.step(call.node)
+        return [self._values[node] for node in self._p.program.results]
+
+    def start(self, model: nn.Module, inputs: list[torch.Tensor]) -> None:
+        """Set the values that the first calls read; a weight that is changed in place later has its new value then."""
         weights = dict(named_tensors(model))
         program = self._p.program
         given = dict(zip(program.inputs, inputs, strict=True))
         for node in program.graph.nodes:
             if node.op == "placeholder":
                 self._values[node] = self._placeholder(node, given, weights)
-            elif node.op == "call_function":
-                self._values[node] = self._call(Call(node))
-                self._forget_inputs(node)
-        return [self._values[node] for node in program.results]
+
+    def step(self, node: fx.Node) -> Any:
+        """Run one call, for which all values that it reads must be there, and return its result."""
+        result = self._values[node] = self._call(Call(node))
+        self._forget_inputs(node)
+        return result
 
     def _forget_inputs(self, node: fx.Node) -> None:
         """Drop values that no later call reads: the activations of a large network do not all fit in memory."""

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import fx, nn
 
 from aacp.accelerate.kernels.dispatch import Convolution, Pending, moments
@@ -23,12 +22,9 @@ from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.channels import ChannelGraph
 from aacp.estimate.moments import Moments
 from aacp.estimate.recalibration import running_norms
-from aacp.graph.labels import core, ids_of, varying
 from aacp.graph.masking import MaskedRun
-from aacp.graph.program import Call, to_program
-from aacp.graph.propagation import Propagation
-from aacp.graph.unverified import analyse
-from aacp.modules import copy_module
+from aacp.graph.program import Call
+from aacp.graph.units import UnitProgram
 from aacp.torch_internals import is_mutable, pytree
 
 TINY = torch.finfo(torch.float32).tiny
@@ -86,10 +82,10 @@ class StaticProgram:
 
     def __init__(self, model: nn.Module, graph: ChannelGraph, arguments: tuple[Any, ...]) -> None:
         device = next(model.parameters()).device
-        program = to_program(copy_module(model).eval(), arguments)
-        self.uses = Counter(call["running_mean"] for call in program.calls() if call.operator == "batch_norm")
-        self.propagation, _ = analyse(program, None, model, graph.form)
-        self._units = torch.from_numpy(_units_of_ids(self.propagation, graph))
+        self._labelled = UnitProgram.of(model, graph, arguments)
+        self.propagation = self._labelled.propagation
+        calls = self.propagation.program.calls()
+        self.uses = Counter(call["running_mean"] for call in calls if call.operator == "batch_norm")
         self._masks: dict[fx.Node, list[torch.Tensor]] = {}
         self._device = device
 
@@ -103,23 +99,9 @@ class StaticProgram:
     def mask(self, node: fx.Node, present: torch.Tensor) -> torch.Tensor | None:
         """Which elements of a tensor are present, in a shape that broadcasts to its own; None if no unit is in it."""
         if node not in self._masks:
-            units = [self._units[core(label)] for label in self.propagation.labels_of(node)]
-            self._masks[node] = [unit.to(self._device) for unit in units if bool((unit >= 0).any())]
+            self._masks[node] = [unit.to(self._device) for unit in self._labelled.units_of_elements(node)]
         masks = [present[unit] for unit in self._masks[node]]  # -1 selects the last entry: always present
         return reduce(torch.logical_and, masks) if masks else None
-
-
-def _units_of_ids(p: Propagation, graph: ChannelGraph) -> NDArray[np.int64]:
-    """The unit of every channel id, found through the weights that graph and program share; -1: always present."""
-    roots = p.ties.roots()
-    unit_of_root = np.full(len(roots) + 1, -1, dtype=np.int64)
-    for tensor in graph.tensors:
-        for label in p.weights.get(tensor.name, ()):
-            (dim,) = varying(label)
-            lane = tensor.lanes[dim]
-            if lane is not None:
-                unit_of_root[roots[ids_of(label)]] = graph.lanes[lane]
-    return np.append(unit_of_root[roots], -1)
 
 
 class StaticRun(MaskedRun):

@@ -1,0 +1,2 @@
+def repair(network, original, graph, kept, images):
+    return ()
