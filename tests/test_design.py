@@ -19,7 +19,7 @@ FLOORS = [
     {"zoo"},
     {"train"},
     {"graph"},
-    {"repair"},
+    {"repairs"},
     {"estimate"},
     {"accelerate"},
     {"artefact"},

@@ -81,6 +81,7 @@ from aacp.pipeline.pruning import prune as prune
 from aacp.pipeline.repeat import repeat as repeat
 from aacp.pipeline.sweep import Sweep as Sweep
 from aacp.pipeline.sweep import sweep as sweep
+from aacp.repairs.sequential import repair as repair
 from aacp.report.page import write_report as write_report
 from aacp.report.registry import register_section as register_section
 from aacp.runs.folder import RunFolder as RunFolder

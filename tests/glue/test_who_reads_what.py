@@ -197,7 +197,7 @@ def test_probes_are_compared_with_the_unpruned_score_on_the_hold_out(
 
 
 def test_probing_by_the_estimate_trains_nothing(run: Run) -> None:
-    found = run({}, max_drop=0.5, evaluations=2, recipe=None)
+    found = run({}, max_drop=0.5, evaluations=2, recipe=None, reconstruction=None)
     assert found.passes() == {
         "preflight": PREFLIGHT,
         "search": {
@@ -224,7 +224,7 @@ def table(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_latency_and_export_use_one_example_of_the_hold_out(run: Run, table: str) -> None:
-    changes = {"recipe": None, "export": True, "deployment": TORCH, "latency_table": table}
+    changes = {"recipe": None, "reconstruction": None, "export": True, "deployment": TORCH, "latency_table": table}
     found = run({**BUDGET, "latency": "10s"}, **changes)
     assert (found.folder / "checks.jsonl").exists()
     assert (found.training / "pruned.onnx").exists()
@@ -244,7 +244,7 @@ def test_with_accuracy_as_the_score_the_same_parts_are_read(
 ) -> None:
     """Accuracy has shorter ways of its own: a search may stop looking at a candidate early."""
     recorder = Recorder(tmp_path, model)
-    plan = aacp.Plan(evaluations=4, recipe=None, calibration_images=CALIBRATION, export=False)
+    plan = aacp.Plan(evaluations=4, recipe=None, reconstruction=None, calibration_images=CALIBRATION, export=False)
     with recorder.recording():
         aacp.prune(model, recorder.data, BUDGET, tmp_path, plan=plan, device="cpu")
     assert recorder.passes()["search"] == {"run pruned": {"train", "holdout"}}

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import aacp
-from aacp.repair import grams as grams_module
-from aacp.repair.grams import Grams
+from aacp.repairs import grams as grams_module
+from aacp.repairs.grams import Grams
 from graph.micro_networks import chain, conv, unit
 
 IMAGES = torch.randn(24, 3, 8, 8, generator=torch.Generator().manual_seed(0)) + 0.5

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.estimate.importance import unit_importance
-from aacp.repair import grams as grams_module
-from aacp.repair import obs
-from aacp.repair.grams import Grams
-from aacp.repair.obs import removal
-from aacp.repair.parallel import RIDGE
+from aacp.repairs import grams as grams_module
+from aacp.repairs import obs
+from aacp.repairs.grams import Grams
+from aacp.repairs.obs import removal
+from aacp.repairs.parallel import RIDGE
 from graph.micro_networks import Block, chain, conv
 from repair.dependent_networks import build
 

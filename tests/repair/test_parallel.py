@@ -11,9 +11,9 @@ from torch import nn
 import aacp
 from aacp.graph.surgery import cut_units
 from aacp.modules import copy_module, named_tensors
-from aacp.repair import grams as grams_module
-from aacp.repair.grams import Grams
-from aacp.repair.parallel import ParallelRepair
+from aacp.repairs import grams as grams_module
+from aacp.repairs.grams import Grams
+from aacp.repairs.parallel import ParallelRepair
 from repair.dependent_networks import KEPT, NETWORKS, build, kept_channels
 
 IMAGES = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(0)) + 0.3

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from aacp.graph.masking import MaskedRun
 from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import trace_unverified
-from aacp.repair.products import Product, products_of, sample_rows
+from aacp.repairs.products import Product, products_of, sample_rows
 
 GEOMETRIES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv1d": (lambda: nn.Conv1d(6, 8, 5, stride=2, padding=3, dilation=2), (3, 6, 23)),

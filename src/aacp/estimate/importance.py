@@ -16,8 +16,8 @@ from aacp.data.batches import Batches
 from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
 from aacp.modules import evaluating, named_tensors
-from aacp.repair.grams import Grams
-from aacp.repair.obs import activation_scores, removal
+from aacp.repairs.grams import Grams
+from aacp.repairs.obs import activation_scores, removal
 from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
@@ -46,7 +46,7 @@ def unit_importance(
         importance: "l1" and "l2" are norms of the filters that produce a channel, summed over all layers that produce
             it; "bn" is the size of the batch norms' scales (l1 where a group has none); "random" is the paper's control
             (Table 3). "activation" and "obs" are what the layers that read a channel lose, without and with repair; see
-            `aacp.repair.obs`. A function takes (model, graph), or (model, graph, calibration) if it requires three
+            `aacp.repairs.obs`. A function takes (model, graph), or (model, graph, calibration) if it requires three
             arguments, and returns one number per unit for each group of `graph.free`, by the group's name.
         seed: the seed of "random".
         calibration: images from the training data, for "activation", "obs" and functions that take them.

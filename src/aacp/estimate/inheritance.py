@@ -19,10 +19,10 @@ from aacp.estimate.importance import BY_READERS, Importance, Scores, require_cri
 from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
 from aacp.modules import copy_module, detach_hooks, device_of_model, named_tensors
-from aacp.repair.grams import Grams
-from aacp.repair.obs import removal
-from aacp.repair.parallel import ParallelRepair
-from aacp.repair.sequential import repair
+from aacp.repairs.grams import Grams
+from aacp.repairs.obs import removal
+from aacp.repairs.parallel import ParallelRepair
+from aacp.repairs.sequential import repair
 from aacp.search.curves import ErrorCurves
 from aacp.structure import Structure
 from aacp.torch_internals import pytree
@@ -232,7 +232,7 @@ class Inheritance:
     def error_curves(self) -> ErrorCurves:
         """For every group and every number of units that it may keep: what its readers lose, with repaired weights.
 
-        Units are removed in the order of this inheritance; see `aacp.repair.obs.Removal`. A group that no product reads
+        Units are removed in the order of this inheritance; see `aacp.repairs.obs.Removal`. A group that no product reads
         is judged by the squared norms of its filters.
         """
         norms = unit_importance(self.model, self.graph, "l2") ** 2

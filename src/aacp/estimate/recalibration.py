@@ -21,8 +21,8 @@ from torch import fx, nn
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
 from aacp.data.memory import free_memory
+from aacp.data.moments import Moments
 from aacp.errors import AACPError, InvalidData, first_line
-from aacp.estimate.moments import Moments
 from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.modules import evaluating
 from aacp.torch_internals import BatchNorm, pytree

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from aacp.data.batches import Batches
+from aacp.data.moments import Moments
 from aacp.errors import InvalidData
-from aacp.estimate.moments import Moments
 
 DEVICES = ("cpu", "cuda")  # whose autocast modes are carried over to the threads
 

@@ -8,6 +8,8 @@ elements; a linear layer has one tap, and its rows are all its leading dimension
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +18,7 @@ from torch import fx, nn
 from aacp.graph.program import Call, Program, shape_of
 from aacp.graph.units import UnitProgram
 from aacp.modules import named_tensors
-from aacp.repair.windows import Window
+from aacp.repairs.windows import Window
 
 CONVOLUTIONS = {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
 OTHER_PRODUCTS = {"matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "einsum", "bilinear", "__matmul__"}
@@ -134,9 +136,10 @@ def products_of(labelled: UnitProgram, model: nn.Module) -> tuple[list[Product],
     found: list[Product] = []
     notes: list[str] = []
     parameters = {name for name, value in named_tensors(model) if isinstance(value, nn.Parameter)}
+    uses = count_uses(labelled.program)
     for call in labelled.program.calls():
         if call.operator in CONVOLUTIONS or call.operator == "linear":
-            problem = _problem(labelled, call, parameters)
+            problem = _problem(labelled, call, parameters, uses)
             if problem is None:
                 found.append(_product(labelled, call))
             elif problem:
@@ -146,7 +149,7 @@ def products_of(labelled: UnitProgram, model: nn.Module) -> tuple[list[Product],
     return found, list(dict.fromkeys(notes))
 
 
-def _problem(labelled: UnitProgram, call: Call, parameters: set[str]) -> str | None:
+def _problem(labelled: UnitProgram, call: Call, parameters: set[str], uses: Mapping[str, int]) -> str | None:
     """Why a convolution or linear layer cannot be repaired; empty if it holds nothing to be repaired."""
     names = labelled.program.tensors
     weight = names.get(call["weight"].name)
@@ -155,7 +158,7 @@ def _problem(labelled: UnitProgram, call: Call, parameters: set[str]) -> str | N
         return "its weight is computed from parameters" if computed else "its weight is computed from activations"
     if weight not in parameters or not labelled.propagation.is_activation(call["input"]):
         return ""
-    if _uses(labelled.program, weight) > 1:
+    if uses[weight] > 1:
         return f"{weight} is used several times"
     if call["bias"] is not None and names.get(call["bias"].name) not in parameters:
         return "its bias is computed"
@@ -182,10 +185,13 @@ def _product(labelled: UnitProgram, call: Call) -> Product:
     )
 
 
-def _uses(program: Program, name: str) -> int:
-    """How many calls read a tensor of the model."""
-    nodes = [node for node in program.graph.nodes if program.tensors.get(node.name) == name]
-    return sum(len(node.users) for node in nodes)
+def count_uses(program: Program) -> Counter[str]:
+    """How many calls read each tensor of the model."""
+    uses: Counter[str] = Counter()
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in program.tensors:
+            uses[program.tensors[node.name]] += len(node.users)
+    return uses
 
 
 def _multiplies_by(labelled: UnitProgram, call: Call, parameters: set[str]) -> bool:

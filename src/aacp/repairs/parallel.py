@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aacp.repair.grams import Gram, Grams
+from aacp.repairs.grams import Gram, Grams
 
 RIDGE = 1e-3  # added to the diagonal of a covariance, relative to its mean; refinement removes most of its bias
 REFINEMENTS = 2  # solves with the same factors that follow the first one
@@ -47,12 +47,21 @@ class ParallelRepair:
         Args:
             units: for each unit of the graph whether it is kept.
         """
-        found: Repaired = {}
         present = torch.from_numpy(np.append(units, True))
-        for gram in self.grams:
-            kept = present[gram.units]  # -1 selects the last entry: always present
-            if not bool(kept.all()):
-                found |= self._remembered(gram, kept)
+        kept = {name: present[gram.units] for name, gram in self.grams.grams.items()}  # -1: the last entry
+        keys = {name: np.packbits(mask.numpy()).tobytes() for name, mask in kept.items() if not bool(mask.all())}
+        alike: dict[tuple[torch.Size, bytes], list[Gram]] = {}
+        for name, key in keys.items():
+            if (name, key) not in self._memo:
+                gram = self.grams.grams[name]
+                alike.setdefault((gram.covariance.shape, key), []).append(gram)
+        for products in alike.values():
+            self._solve(products, kept[products[0].product.weight])
+        found: Repaired = {}
+        for known in keys.items():
+            found |= self._memo[known]
+            self._memo.move_to_end(known)
+        self._forget()
         return found
 
     def apply(self, tensors: Mapping[str, torch.Tensor], units: NDArray[np.bool_]) -> None:
@@ -72,30 +81,39 @@ class ParallelRepair:
         products = [gram.product for gram in self.grams]
         return [name for product in products for name in (product.weight, product.bias) if name is not None]
 
-    def _remembered(self, gram: Gram, kept: torch.Tensor) -> Repaired:
-        key = gram.product.weight, np.packbits(kept.numpy()).tobytes()
-        if key not in self._memo:
-            self._memo[key] = self._solve(gram, kept)
-            self._room -= _bytes(self._memo[key])
-            while self._room < 0 and len(self._memo) > 1:
-                _, oldest = self._memo.popitem(last=False)
-                self._room += _bytes(oldest)
-        self._memo.move_to_end(key)
-        return self._memo[key]
+    def _forget(self) -> None:
+        """Drop what was used longest ago until the memo has its size."""
+        while self._room < 0 and len(self._memo) > 1:
+            _, oldest = self._memo.popitem(last=False)
+            self._room += _bytes(oldest)
 
-    def _solve(self, gram: Gram, kept: torch.Tensor) -> Repaired:
-        """The repaired weight and bias of one product."""
-        self.solved += 1
-        product = gram.product
-        original = self.grams.matrix(gram)
-        matrix = original * kept.to(original.device)[:, None]
-        for pattern, members in _patterns(kept, original.device):
-            stay, gone = (mask.nonzero().flatten().to(original.device) for mask in (pattern, ~pattern))
-            if len(stay) and len(gone):
-                covariance = gram.covariance[members]
-                shares = regression(covariance, stay, gone, self._ridge)
+    def _solve(self, grams: list[Gram], kept: torch.Tensor) -> None:
+        """Repair products that keep the same inputs, with covariances of one shape, and remember the results.
+
+        Residual streams have many readers. On a GPU one factorisation of many small matrices takes as long as that of
+        a single one.
+        """
+        originals = [self.grams.matrix(gram) for gram in grams]
+        matrices = [original * kept.to(original.device)[:, None] for original in originals]
+        for pattern, members in _patterns(kept, originals[0].device):
+            stay, gone = (mask.nonzero().flatten().to(members.device) for mask in (pattern, ~pattern))
+            if not len(stay) or not len(gone):
+                continue
+            covariances = torch.cat([gram.covariance[members] for gram in grams])
+            shares = torch.split(regression(covariances, stay, gone, self._ridge), len(members))
+            for original, matrix, share in zip(originals, matrices, shares, strict=True):
                 lost = original[members][:, :, gone]
-                matrix[members[:, None], :, stay] += (lost @ shares).permute(0, 2, 1)
+                matrix[members[:, None], :, stay] += (lost @ share).permute(0, 2, 1)
+        key = np.packbits(kept.numpy()).tobytes()
+        for gram, original, matrix in zip(grams, originals, matrices, strict=True):
+            repaired = self._tensors(gram, original, matrix)
+            self._memo[gram.product.weight, key] = repaired
+            self._room -= _bytes(repaired)
+            self.solved += 1
+
+    def _tensors(self, gram: Gram, original: torch.Tensor, matrix: torch.Tensor) -> Repaired:
+        """A folded matrix as the weight and the bias of its product."""
+        product = gram.product
         weight = self.grams.weights[product.weight]
         found = {product.weight: product.tensor(gram.unfolded(matrix)).to(weight)}
         if product.bias is not None:

@@ -24,8 +24,8 @@ from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call
 from aacp.graph.units import UnitProgram
 from aacp.modules import named_tensors, positional
-from aacp.repair.products import Product, products_of, sample_rows
-from aacp.repair.sensitivity import Sensitivities, sensitivities
+from aacp.repairs.products import Product, products_of, sample_rows
+from aacp.repairs.sensitivity import Sensitivities, sensitivities
 
 MAX_ROWS = 16384  # sampled rows of a product, over all images
 ROWS_PER_COLUMN = 8  # a product with many columns has more rows: this many for each column

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from aacp.channels import ChannelGroup
-from aacp.repair.grams import Gram, Grams
-from aacp.repair.parallel import RIDGE, with_ridge
+from aacp.repairs.grams import Gram, Grams
+from aacp.repairs.parallel import RIDGE, with_ridge
 
 Scores = NDArray[np.float64]
 MAX_SHARE = 1 - 1e-4  # of the error of a whole group: keeps its logarithm finite

@@ -1,0 +1,186 @@
+"""Sequential repair: fit a cut network layer after layer to what the original computes, without labels or training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aacp.channels import ChannelGraph, Tensor
+from aacp.data.batches import Batches
+from aacp.data.memory import free_memory
+from aacp.errors import InvalidData, InvalidStructure, UntraceableModel
+from aacp.graph.exported import GraphNetwork
+from aacp.graph.slicing import require_match
+from aacp.graph.units import UnitProgram
+from aacp.graph.unverified import evaluation_copy
+from aacp.modules import device_of_model, named_tensors, positional
+from aacp.repairs.lockstep import LockStep
+from aacp.torch_internals import pytree
+
+MEMORY_SHARE = 0.7  # share of the free memory that both runs may take
+
+
+def repair(
+    network: nn.Module,
+    original: nn.Module,
+    graph: ChannelGraph,
+    kept: Mapping[str, NDArray[np.int64]],
+    images: Any,
+) -> tuple[str, ...]:
+    """Fit the weights of a cut network, in place, to what the original computes on images; labels are not needed.
+
+    The layers are fitted by least squares in the order of execution, each with the inputs that it has in the cut
+    network. Batch norms get the statistics of what reaches them, without any change of what they compute, so that the
+    network can be trained afterwards; do not recalibrate it.
+
+    Args:
+        network: the cut network; its weights are the start.
+        original: the unpruned network; it is not changed.
+        graph: the channel graph of the original.
+        kept: the indices of the units that each free group keeps, by the group's name.
+        images: a loader, a data set, tensors or Batches, all of one shape: 256 images are few, 1,000 are good.
+
+    Returns:
+        Notes: what was left as inherited and why, and where there were few images or too little memory.
+    """
+    units = graph.kept_units(kept)
+    require_match(original, graph)
+    pieces = _Pieces(network, graph, units)
+    inputs = _inputs(images, device_of_model(original))
+    if units.all():
+        return ()
+    notes: list[str] = []
+    with torch.no_grad():
+        count = _leading_size(inputs)
+        while True:
+            pruned = evaluation_copy(original)
+            pieces.scatter(pruned)
+            taken = _first(inputs, count)
+            steps = _lock_step(original, pruned, graph, units, taken)
+            fitting = _fitting_images(steps, count, device_of_model(original))
+            try:
+                if fitting == count:
+                    notes += steps.run(_tensors(positional(original, taken)))
+                    break
+            except torch.OutOfMemoryError:
+                if count == 1:
+                    raise
+                fitting = count // 2
+            count = fitting
+        if count < _leading_size(inputs):
+            notes.append(
+                f"There was too little memory for {_leading_size(inputs)} images: the first {count} were used."
+            )
+        pieces.gather(pruned)
+    return tuple(notes)
+
+
+def _lock_step(
+    original: nn.Module, pruned: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], inputs: Any
+) -> LockStep:
+    """Both networks, ready to run on images."""
+    try:
+        labelled = UnitProgram.of(original, graph, positional(original, inputs))
+    except UntraceableModel as error:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in _tensors(inputs))
+        raise InvalidData(
+            f"{type(original).__name__} does not run on images of shape {shapes} ({error}). "
+            "Give images of the shape that it was made for."
+        ) from error
+    return LockStep(labelled, original, pruned, units)
+
+
+# -- images -----------------------------------------------------------------------------------------------------------
+
+
+def _inputs(images: Any, device: torch.device) -> Any:
+    """All images as one batch of inputs."""
+    batches = Batches.of(images, device=device)
+    joined = list(Batches.of(batches, batch_size=batches.images, device=device).inputs())
+    if len(joined) > 1:
+        raise InvalidData("The images have several shapes, but repair needs one. Give images of one shape.")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in _tensors(joined[0])):
+        raise InvalidData("The images are not finite. Look for NaN and infinity in them.")
+    return joined[0]
+
+
+def _tensors(inputs: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+
+
+def _leading_size(inputs: Any) -> int:
+    return max(len(tensor) for tensor in _tensors(inputs))
+
+
+def _first(inputs: Any, count: int) -> Any:
+    """The first images of a batch of inputs."""
+    whole = _leading_size(inputs)
+    return pytree.tree_map_only(torch.Tensor, lambda t: t[:count] if len(t) == whole else t, inputs)
+
+
+def _fitting_images(steps: LockStep, count: int, device: torch.device) -> int:
+    """How many of the images fit into memory: too little of it is an error on a GPU, but ends the process on a CPU."""
+    if device.type != "cpu":
+        return count
+    room = MEMORY_SHARE * free_memory(device)
+    needed = steps.peak_bytes()
+    return count if needed <= room else max(1, min(count - 1, int(count * room / needed)))
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+class _Pieces:
+    """The tensors of a cut network as pieces of those of the original."""
+
+    def __init__(self, network: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> None:
+        self._small = _tensors_by_name(network)
+        known = {tensor.name: tensor for tensor in graph.tensors}
+        self._places = {name: _places(graph, known[name], units) for name in self._small if name in known}
+        for name, places in self._places.items():
+            shape = tuple(place.numel() for place in places)
+            if shape != tuple(self._small[name].shape):
+                raise InvalidStructure(
+                    f"{name} has shape {tuple(self._small[name].shape)} in the cut network, but {shape} if the given "
+                    "units are kept. Give the units that the network was cut with."
+                )
+
+    def scatter(self, whole: nn.Module) -> None:
+        """Write the pieces into a network of the original's shapes."""
+        for name, value in named_tensors(whole):
+            if name in self._places:
+                value.data[self._places[name]] = self._small[name].detach().to(value.device)
+
+    def gather(self, whole: nn.Module) -> None:
+        """Read the pieces from a network of the original's shapes."""
+        for name, value in named_tensors(whole):
+            if name in self._places:
+                self._small[name].data.copy_(value[self._places[name]])
+
+
+def _tensors_by_name(network: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of a cut network by the names that they have in the original."""
+    if not isinstance(network, GraphNetwork):
+        return dict(named_tensors(network))
+    held = vars(network.body) | dict(network.body.named_parameters()) | dict(network.body.named_buffers())
+    return {name: held[key] for key, name in network.names.items() if key in held}
+
+
+def _places(graph: ChannelGraph, tensor: Tensor, units: NDArray[np.bool_]) -> tuple[torch.Tensor, ...]:
+    """The index of every kept element of a tensor, dimension by dimension, in shapes that broadcast."""
+    places: list[torch.Tensor] = []
+    for dim, lane in enumerate(tensor.lanes):
+        stays = (
+            np.ones(tensor.shape[dim], dtype=bool)
+            if lane is None
+            else units[graph.lanes[lane]] | (graph.lanes[lane] < 0)
+        )
+        shape = [1] * len(tensor.lanes)
+        shape[dim] = -1
+        places.append(torch.from_numpy(np.flatnonzero(stays)).reshape(shape))
+    return tuple(places)
