@@ -117,3 +117,12 @@ def test_obs_has_less_error_at_every_width_than_another_order(graph) -> None:
 def test_a_reconstruction_of_another_name_is_rejected(graph) -> None:
     with pytest.raises(aacp.InvalidOption, match="'repare', which is neither 'repair' nor a function"):
         aacp.Inheritance(network(), graph, CALIBRATION, reconstruction="repare")  # type: ignore[arg-type]
+
+
+def test_the_delivered_network_is_repaired_layer_by_layer_and_not_recalibrated(graph) -> None:
+    inheritance = repaired(graph)
+    expected = aacp.shrink(network(), graph, inheritance.kept(STRUCTURE)).eval()
+    notes = aacp.repair(expected, network(), graph, inheritance.kept(STRUCTURE), aacp.Batches.of(CALIBRATION))
+    found = inheritance.network(STRUCTURE)
+    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in found.state_dict().items())
+    assert inheritance.notes == list(notes)

@@ -232,8 +232,8 @@ class Inheritance:
     def error_curves(self) -> ErrorCurves:
         """For every group and every number of units that it may keep: what its readers lose, with repaired weights.
 
-        Units are removed in the order of this inheritance; see `aacp.repairs.obs.Removal`. A group that no product reads
-        is judged by the squared norms of its filters.
+        Units are removed in the order of this inheritance; see `aacp.repairs.obs.Removal`. A group that no product
+        reads is judged by the squared norms of its filters.
         """
         norms = unit_importance(self.model, self.graph, "l2") ** 2
         curves: dict[str, NDArray[np.float64]] = {}
