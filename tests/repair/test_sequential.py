@@ -280,7 +280,7 @@ def test_a_batch_norm_without_affine_parameters_keeps_its_statistics_and_is_name
     assert torch.equal(network[2].running_var, norm.running_var)
 
 
-# -- residual streams ---------------------------------------------------------------------------------------------------
+# -- residual streams -------------------------------------------------------------------------------------------------
 
 
 class Sum(nn.Module):

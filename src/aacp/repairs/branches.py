@@ -94,50 +94,51 @@ class _Layout:
 
 @dataclass(frozen=True, eq=False)
 class Goal:
-    """What a product should reach at the end of its branch: any value between `lower` and `upper`, for each row.
+    """What a product should compute for each row: `value`, or anything between `lower` and `upper`.
 
-    Values that the next call clips need not be equal to those of the original, only clipped like them.
+    Values that are clipped after the product need not be equal to those of the original, only clipped like them. In
+    channels that the network multiplies by zero, everything is right.
     """
 
-    slope: torch.Tensor  # from the output of the product to the end of the branch in the pruned network
-    shift: torch.Tensor
-    value: torch.Tensor  # what the original computes
+    value: torch.Tensor  # (groups, rows, outputs), as the others
     lower: torch.Tensor
     upper: torch.Tensor
 
     @classmethod
     def of(cls, branch: Branch, outputs: torch.Tensor, original: Affine, pruned: Affine) -> Goal:
-        """The goal that the original sets.
+        """The goal that makes the pruned network compute at the end of a branch what the original computes there.
 
         Args:
             branch: the branch of the product.
-            outputs: what the original computes at the sampled rows, (groups, rows, outputs).
+            outputs: what the product computes in the original at the sampled rows, (groups, rows, outputs).
             original: slope and shift of the branch in the original.
             pruned: the same in the pruned network.
         """
-        value = original[0] * outputs + original[1]
-        lower = torch.where(value <= branch.lower, -math.inf, value.clamp(max=branch.upper))
-        upper = torch.where(value >= branch.upper, math.inf, value.clamp(min=branch.lower))
-        return cls(*pruned, value, lower, upper)
+        end = original[0] * outputs + original[1]
+        slope, shift = pruned
+        matters = slope.abs() > MIN_SLOPE * slope.abs().max()
+        slope = torch.where(matters, slope, 1.0)
+        lower = torch.where((end > branch.lower) & matters, (end.clamp(max=branch.upper) - shift) / slope, -math.inf)
+        upper = torch.where((end < branch.upper) & matters, (end.clamp(min=branch.lower) - shift) / slope, math.inf)
+        # A negative slope turns the interval around.
+        turned = (slope < 0).expand_as(lower)
+        low = torch.where(turned, torch.where(upper.isinf(), -math.inf, upper), lower)
+        high = torch.where(turned, torch.where(lower.isinf(), math.inf, lower), upper)
+        return cls(((end - shift) / slope).float(), low.float(), high.float())
 
     @property
     def is_exact(self) -> bool:
         """Whether there is one value for each row, because nothing is clipped."""
-        return bool(torch.isfinite(self.lower).all() and torch.isfinite(self.upper).all())
+        return bool((self.lower == self.upper).all())
 
     def missing(self, outputs: torch.Tensor) -> torch.Tensor:
         """What outputs of the product lack to lie in their intervals."""
-        now = self.slope * outputs + self.shift
-        return self._of_product(torch.minimum(torch.maximum(now, self.lower), self.upper) - now)
+        return torch.clamp(outputs, self.lower, self.upper) - outputs
 
     def missing_to_value(self, outputs: torch.Tensor) -> torch.Tensor:
-        """What outputs of the product lack to be what the original computes."""
-        return self._of_product(self.value - (self.slope * outputs + self.shift))
-
-    def _of_product(self, change: torch.Tensor) -> torch.Tensor:
-        """The change of the outputs that causes a change at the end of the branch; none where the slope is zero."""
-        matters = self.slope.abs() > MIN_SLOPE * self.slope.abs().max()
-        return torch.where(matters, change / torch.where(matters, self.slope, 1.0), 0.0)
+        """What outputs of the product lack to have the value of the original."""
+        ignored = self.lower.isinf() & self.upper.isinf()
+        return torch.where(ignored, 0.0, self.value - outputs)
 
 
 def branch_of(product: Product, p: Propagation, known: Collection[fx.Node]) -> tuple[Branch, fx.Node | None]:

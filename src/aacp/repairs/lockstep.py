@@ -20,7 +20,7 @@ from aacp.repairs.schedule import Schedule
 
 MAX_ROWS = 16_384  # output positions that a product is fitted on
 CLIPPED_STEPS = 5  # of a fit to intervals, after the one to the values of the original
-COPIES_OF_COLUMNS = 24  # bytes for each sampled value: single precision, double precision, and centred
+COPIES_OF_COLUMNS = 16  # bytes for each sampled value: it is gathered, arranged, selected and centred
 NOTHING = 1e-10  # mean square of what a product lacks, as a share of its variance, that is rounding
 
 
@@ -97,7 +97,7 @@ class LockStep:
                 f"{product.call.where} is fitted on {len(rows)} rows, fewer than the {len(part.columns)} values that "
                 "each output reads: where they do not decide, the ridge keeps the inherited weights."
             )
-        steps = [goal.missing_to_value] + [goal.missing] * (0 if goal.is_exact else CLIPPED_STEPS)
+        steps = [goal.missing_to_value] * 2 + [goal.missing] * (0 if goal.is_exact else CLIPPED_STEPS)
         found = fitted(columns, start, steps, takes is not None)
         part.write(found.matrix, weight)
         if takes is not None:
@@ -144,6 +144,6 @@ def _bytes(node: fx.Node) -> int:
 
 def _is_reached(goal: Goal, columns: torch.Tensor, start: Weights) -> bool:
     """Whether a product computes what it should already, up to rounding."""
-    outputs = columns.double() @ start.matrix.double() + start.constant.double()
+    outputs = columns @ start.matrix + start.constant
     lacking = goal.missing_to_value(outputs).square().mean()
     return bool(lacking <= NOTHING * (outputs.square().mean() + 1e-30))
