@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -89,3 +92,31 @@ def test_a_sum_whose_other_tensor_depends_on_the_product_ends_the_branch() -> No
     found = branches(schedule_of(Doubled()))
     assert found["stem.weight"][0] == []  # two calls read it
     assert found["body.weight"][0] == ["add"]
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [nn.ReLU(), nn.ReLU6(), nn.Hardtanh(-1.0, 2.0), nn.Hardswish(), nn.Hardsigmoid(), nn.GELU(), nn.SiLU()],
+    ids=lambda activation: type(activation).__name__,
+)
+def test_an_activation_is_constant_beyond_the_bounds_of_its_branch(activation: nn.Module) -> None:
+    schedule = schedule_of(nn.Sequential(nn.Conv2d(3, 6, 1), activation, nn.Conv2d(6, 4, 1)))
+    first = schedule.branches[next(node for node in schedule.order if node in schedule.products)]
+    for bound, beyond in ((first.lower, -5.0), (first.upper, 5.0)):
+        if math.isfinite(bound):
+            assert activation(torch.tensor(bound + beyond)) == activation(torch.tensor(bound))
+    inside = torch.linspace(max(first.lower, -2.0), min(first.upper, 2.0), 9)
+    assert activation(inside).diff().abs().min() > 0
+
+
+def test_a_clamp_with_numbers_has_their_bounds() -> None:
+    class Clamped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 6, 1)
+            self.head = nn.Conv2d(6, 4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.stem(x).clamp(-0.5, 4).clamp(max=3))
+
+    assert branches(schedule_of(Clamped()))["stem.weight"] == ([], -0.5)
