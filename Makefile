@@ -13,7 +13,7 @@ demo: .venv/ready
 test: check
 	$(BIN)/pytest -n 2 --dist worksteal -m "not timing"
 
-# The contributor's tier, under two minutes on two cores.
+# The contributor's tier, about a minute on two cores.
 QUICK := -n 2 --dist worksteal -m "not slow and not timing and not gpu"
 
 quick: .venv/complete

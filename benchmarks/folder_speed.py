@@ -6,7 +6,8 @@ in the same process, in turns, `--repeats` times, with the same number of worker
 - evaluate: accuracy on the test images, streamed as in aacp evaluate; plain: torchvision's transforms on a DataLoader
   of normalised float32 images. Also once they are kept as bytes, as the hold-out of a search is.
 - recalibrate: the statistics of all batch norms over the calibration images, kept as bytes.
-- train: SGD steps of one epoch by aacp.fit; plain: the same in a loop over a DataLoader, with autocast on a GPU.
+- train: SGD steps of two epochs by aacp.fit, of which the first includes the preparation (kernels are compiled, the
+  step is captured); plain: one epoch of the same in a loop over a DataLoader, with autocast on a GPU.
 - decode: the workers alone, without a network; and decoders on one core: Pillow as aacp uses it, torchvision's v2
   transforms on a PIL image, and torchvision's decode_jpeg with v2 transforms, where it is installed.
 
@@ -115,14 +116,15 @@ def plain_training(network: nn.Module, loader: Iterable[Any], device: torch.devi
         optimiser.step()
 
 
-def timed(work: Callable[[], Any], device: torch.device) -> float:
+def timed(work: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
+    """The seconds of some work, and its result."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     begun = time.perf_counter()
-    work()
+    result = work()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return round(time.perf_counter() - begun, 4)
+    return round(time.perf_counter() - begun, 4), result
 
 
 def ways(
@@ -135,7 +137,7 @@ def ways(
     assert isinstance(test, ImageFolder)
     held = aacp.Batches.of(data.holdout, device=device)
     calibration = aacp.Batches.of(train.unaugmented(), images=options.calibration, device=device)
-    recipe = aacp.Recipe(epochs=1, batch_size=options.batch, lr=0.01)
+    recipe = aacp.Recipe(epochs=2, batch_size=options.batch, lr=0.01)
     steps = len(train) // options.batch * options.batch
     fresh = lambda: aacp.build_model(f"torchvision:{options.network}")  # noqa: E731
     return {
@@ -150,7 +152,7 @@ def ways(
         ),
         "evaluate kept bytes, aacp": (held.images, lambda: aacp.accuracy(network, held)),
         "recalibrate, aacp": (options.calibration, lambda: aacp.recalibrate(network, calibration)),
-        "train, aacp": (steps, lambda: aacp.fit(fresh(), train, recipe, device=device, verbose=True)),
+        "train two epochs, aacp": (2 * steps, lambda: aacp.fit(fresh(), train, recipe, device=device, verbose=True)),
         "train, plain": (steps, lambda: plain_training(fresh(), plain_loader(train, options, train=True), device)),
     }
 
@@ -223,9 +225,13 @@ def main() -> None:
         speeds = decoders(pictures, options.size)
         measured = ways(options, data, device)
         seconds: Seconds = {name: [] for name in measured}
+        epochs: list[list[dict[str, Any]]] = []
         for number in range(options.repeats):
             for name, (_, work) in measured.items():
-                seconds[name].append(timed(work, device))
+                elapsed, result = timed(work, device)
+                seconds[name].append(elapsed)
+                if isinstance(result, aacp.Trained):
+                    epochs.append([epoch.to_json() for epoch in result.epochs])
                 print(f"repeat {number}, {name}: {seconds[name][-1]} s", file=sys.stderr, flush=True)
     rates = {name: round(measured[name][0] / min(times), 1) for name, times in seconds.items()}
     text = json.dumps(
@@ -242,6 +248,7 @@ def main() -> None:
             "settings": {name: value for name, value in vars(options).items() if name != "out"},
             "images": {name: images for name, (images, _) in measured.items()},
             "seconds": seconds,
+            "epochs_of_training": epochs,
             "images_per_second_of_the_fastest_repeat": rates,
             "images_per_second_of_decoders_on_one_core": speeds,
         },

@@ -4,7 +4,8 @@ The forward pass is that of the network that was cut beforehand, over the same i
 score. Both are timed in turns on 12 structures at -50 % MACs; the result is the median of the ratios. Numbers,
 versions: results/psae_cpu.json.
 
-    python benchmarks/psae_cpu.py --weights FILE --data cifar10:PATH [--network resnet20] [--out FOLDER]
+    python benchmarks/psae_cpu.py --weights FILE --data cifar10:PATH [--network resnet20] [--reconstruction repair]
+        [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--structures", type=int, default=12)
     parser.add_argument("--calibration", type=int, default=1024)
     parser.add_argument("--holdout", type=int, default=1024)
+    parser.add_argument("--reconstruction", choices=["repair"], help="time estimates with repair too")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     model = aacp.build_model(options.network)
@@ -49,6 +51,8 @@ def main() -> None:
     calibration, holdout = images_of(options)
     inheritance = aacp.Inheritance(model, graph, calibration)
     estimate = aacp.PSAE(inheritance, holdout)
+    repaired = aacp.Inheritance(model, graph, calibration, reconstruction=options.reconstruction)
+    with_repair = aacp.PSAE(repaired, holdout) if options.reconstruction else None
     rows = []
     for structure in structures_of(graph, 0.5, options.structures + 1):
         network = inheritance.network(structure)
@@ -56,12 +60,18 @@ def main() -> None:
         start = time.perf_counter()
         score = estimate(structure)
         rows.append({"score": score, "estimate": time.perf_counter() - start, "forward": plain})
+        if with_repair is not None:
+            start = time.perf_counter()
+            rows[-1] |= {"repaired_score": with_repair(structure), "repaired": time.perf_counter() - start}
     rows = rows[1:]  # the first is a warm-up
     ratios = [row["estimate"] / row["forward"] for row in rows]
     print(
         f"{options.network}: {statistics.median(row['estimate'] for row in rows):.2f} s per estimate, "
         f"{statistics.median(ratios):.3f} times a plain forward (from {min(ratios):.3f} to {max(ratios):.3f})"
     )
+    if with_repair is not None:
+        against = [row["repaired"] / row["estimate"] for row in rows]
+        print(f"an estimate with repair takes {statistics.median(against):.2f} times one without (median)")
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     result |= {"torch": f"{torch.__version__}, {torch.get_num_threads()} threads", "ratios": ratios, "rows": rows}
     if options.out:

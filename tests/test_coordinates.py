@@ -175,6 +175,7 @@ def test_the_released_structures_have_the_stated_costs(name: str, stated: float,
     assert removed == pytest.approx(stated, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet20", "torchvision:resnet18"])
 def test_a_network_without_coordinates_of_the_paper_is_rejected_with_those_that_have_them(name: str) -> None:
     _, graph = traced(name)

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 from click.testing import CliRunner
+from PIL import Image
 
 import aacp
 from aacp.cli import main
@@ -45,6 +46,30 @@ def one_thread() -> Iterator[None]:
 def no_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing ONNX files takes most of the time of so short a run, and has its own tests."""
     monkeypatch.setattr(training, "export_both", lambda *_: None)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_folder_of_pictures_is_enough_to_prune(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for number in range(24):
+        noise = torch.randint(256, (64, 64, 3), generator=torch.Generator().manual_seed(number)).byte()
+        Image.fromarray(noise.numpy()).save(pictures / f"{number}.png")
+    script = example("unlabelled_pictures")
+    monkeypatch.setattr(script, "trained_network", small_network)
+    pruned = script.main(pictures, tmp_path / "run", evaluations=1, mimic=1)
+    assert pruned.evaluation.after.macs <= 2 / 3 * pruned.evaluation.before.macs
+    assert "mimicked" in capsys.readouterr().out
+
+
+def small_network() -> torch.nn.Module:
+    """A small network for pictures of any size, in the place of MobileNetV2."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 8, 3, stride=4), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3)]
+    return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 5))
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ from aacp.runs.files import (
     LimitResult,
     NetworkMetrics,
     OnnxRecord,
+    Recovery,
+    RecoveryStep,
     Request,
     RuntimeFiles,
     TrainingRequest,
@@ -33,6 +35,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
         ("trainings/NAME/training.json", (TrainingRequest,)),
         ("trainings/NAME/training/log.jsonl", (Epoch,)),
         ("trainings/NAME/evaluation.json", (NetworkMetrics,)),
+        ("trainings/NAME/recovery.json", (Recovery, RecoveryStep)),
         ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
     ],
 )

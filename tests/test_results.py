@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = (ROOT / "docs" / "results.md").read_text()
 Row = tuple[str, ...]
+CUT_STREAMS = "uniform, residual streams cut too"
 
 
 def raw(name: str) -> Any:
@@ -47,13 +48,17 @@ def test_uniform_widths_are_estimated_as_the_page_says() -> None:
 
 
 def resnet56() -> list[Row]:
+    widths = (("searched", "default", ""), ("uniform", "uniform", "_uniform"), (CUT_STREAMS, "uniform", ""))
     rows = []
     for rate, suffix in (("-50 %", ""), ("-70 %", "_70")):
-        for name, method in (("searched", "default"), ("uniform", "uniform")):
-            folder = f"prune_cifar10_finetune_mixed{suffix}"
+        for name, method, kind in widths:
+            folder = f"prune_cifar10_finetune_mixed{kind}{suffix}"
             estimates = [raw(f"{folder}/{method}-{seed}/structure.json")["score"] for seed in (0, 1)]
             after = []
             for file in (f"{folder}_10_epochs.json", f"{folder}.json"):
+                if not (RESULTS / file).exists():
+                    after.append("-")
+                    continue
                 runs = {run["seed"]: run for run in raw(file)["rows"] if run["method"] == method}
                 after.append(spread([runs[seed]["after"]["test"] for seed in (0, 1)]))
             rows.append((rate, name, f"{', '.join(pct(value, 1) for value in estimates)} %", *after))
@@ -181,6 +186,31 @@ def training() -> list[Row]:
     return rows
 
 
+def folders() -> list[Row]:
+    found = raw("folder_speed.json")
+
+    def rates(way: str) -> str:
+        return ", ".join(f"{found['images'][way] / seconds:.0f}" for seconds in found["seconds"][way])
+
+    trained = ", ".join(f"{epochs[-1]['images_per_second']:.0f}" for epochs in found["epochs_of_training"])
+    assert all(epoch["limit"] == "" for epochs in found["epochs_of_training"] for epoch in epochs)
+    return [
+        ("decode for training, 16 workers", rates("decode for training, aacp"), rates("decode for training, plain")),
+        ("train, after the preparation", trained, rates("train, plain")),
+        ("evaluate", rates("evaluate, aacp"), rates("evaluate, plain")),
+        ("evaluate a hold-out that is kept as bytes", rates("evaluate kept bytes, aacp"), "-"),
+        ("recalibrate", rates("recalibrate, aacp"), "-"),
+    ]
+
+
+def test_the_preparation_of_a_training_takes_what_the_page_says() -> None:
+    """All the time of two epochs beyond twice the second epoch."""
+    found = raw("folder_speed.json")
+    times = zip(found["seconds"]["train two epochs, aacp"], found["epochs_of_training"], strict=True)
+    first, second = [seconds - 2 * epochs[-1]["seconds"] for seconds, epochs in times]
+    assert f"took {first:.0f} s in a new process, and {second:.0f} s for the second" in PAGE
+
+
 def checkpoints() -> list[Row]:
     """The name of a file ends with the first digits of its sha256."""
     found = raw("checkpoints.json")["checkpoints"]
@@ -204,6 +234,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("network", "runtime"): latency_prediction,
     ("network", "any widths"): steps,
     ("network, cut to half its MACs", "aacp"): training,
+    ("work", "aacp"): folders,
     ("network", "file"): checkpoints,
 }
 

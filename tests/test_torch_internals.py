@@ -79,6 +79,7 @@ def test_hooks_of_every_kind_are_found() -> None:
     assert torch_internals.has_hooks(registered("register_post_accumulate_grad_hook"))
 
 
+@pytest.mark.slow
 def test_a_compiled_module_is_recognised() -> None:
     layer = nn.Linear(2, 2)
     assert not torch_internals.is_compiled(layer)

@@ -87,6 +87,7 @@ from aacp.report.registry import register_section as register_section
 from aacp.runs.folder import RunFolder as RunFolder
 from aacp.runs.repeats import Repetition as Repetition
 from aacp.runs.repeats import Spread as Spread
+from aacp.search.curves import ErrorCurves as ErrorCurves
 from aacp.search.evolution import EvolutionSettings as EvolutionSettings
 from aacp.search.evolution import ImprovedDifferentialEvolution as ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution as GuidedEvolution

@@ -240,3 +240,29 @@ def test_large_examples_come_in_smaller_batches_unless_a_size_is_given(kind: str
     assert [len(targets) for _, targets in Batches.of(sources[kind], batch_size=6, keep=keep)] == [6, 1]
     monkeypatch.undo()
     assert [len(targets) for _, targets in Batches.of(sources[kind], keep=keep)] == [7]
+
+
+def test_a_shuffled_pass_has_every_example_once_in_an_order_of_its_own() -> None:
+    batches = Batches.of((torch.arange(10.0).reshape(10, 1), torch.arange(10)), batch_size=4)
+    first, again, other = (
+        [inputs.flatten().tolist() for inputs in batches.shuffled(torch.Generator().manual_seed(seed))]
+        for seed in (0, 0, 1)
+    )
+    assert [len(batch) for batch in first] == [4, 4, 2]
+    assert sorted(value for batch in first for value in batch) == list(range(10))
+    assert first == again
+    assert first != other
+    assert first != [inputs.flatten().tolist() for inputs in batches.inputs()]
+
+
+def test_a_shuffled_pass_normalises_bytes_and_keeps_streams_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
+    images = Images(pixels, torch.zeros(12, dtype=torch.int64), (0.0,), (1 / 255,))
+    monkeypatch.setattr("aacp.data.batches.MAX_PREPARED", 0)
+    kept = Batches.of(images, batch_size=5)
+    assert kept.are_bytes
+    drawn = torch.cat(list(kept.shuffled(torch.Generator().manual_seed(0)))).flatten()
+    assert drawn.sort().values.tolist() == pytest.approx(list(range(12)))
+    streamed = Batches.of(images, batch_size=5, keep=False)
+    order = torch.cat(list(streamed.shuffled(torch.Generator().manual_seed(0)))).flatten()
+    assert order.tolist() == pytest.approx(list(range(12)))

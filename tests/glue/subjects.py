@@ -152,3 +152,9 @@ def inherited(
     """The model cut to a structure with its weights kept; its batch norms see other images than in a run."""
     calibration = (torch.rand(4, 1, 8, 8), torch.zeros(4, dtype=torch.long))
     return aacp.Inheritance(model, graph, calibration, importance=importance, seed=seed).network(counts)
+
+
+def inputs_alone() -> Tensor:
+    """All images without their labels, as one tensor."""
+    found = data()
+    return torch.cat([found.train.inputs, found.holdout.inputs, found.test.inputs])

@@ -94,6 +94,7 @@ CHECKS = {
     "method": Check(("--method", "de"), {"method": "de", "evaluations": 2000}),  # its own default
     "evaluations": Check(("--evaluations", "7"), {"evaluations": 7}),
     "importance": Check(("--importance", "random"), {"importance": "random"}),
+    "reconstruction": Check(("--reconstruction", "repair"), {"reconstruction": "repair"}),
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),
     "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
     "scope": Check(("--scope", "inner"), {"scope": "inner"}),
@@ -137,7 +138,11 @@ CHECKS = {
     "training": Check(("--as", "mine"), {"training": "mine"}),
     "teacher": Check(("--teacher", "glue.subjects:tiny", "--teacher-weights", "FILE"), {"teacher": Another()}),
     "teacher_weights": Check(("--teacher", "glue.subjects:tiny", "--teacher-weights", "FILE"), {"teacher": Another()}),
-    "no_training": Check(("--no-training",), {"recipe": None, "training": "untrained"}),
+    "no_training": Check(("--no-training",), {"recipe": None, "training": "untrained", "reconstruction": "repair"}),
+    "mimic": Check(
+        ("--no-training", "--mimic", "7"),
+        {"recipe": None, "training": "mimicked", "mimic": 7, "reconstruction": "repair"},
+    ),
     "no_export": Check(("--no-export",), {"export": False}),
 }
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 CALIBRATION = 64
 PLAN = aacp.Plan(
     pruning_step=4, method="random", evaluations=4, recipe=None, importance="bn", calibration_images=CALIBRATION,
-    export=False, seed=3,
+    export=False, seed=3, reconstruction=None,
 )  # fmt: skip
 BUDGET = {"macs": 0.5}
 PRODUCERS = {"conv1": ("bn1",), "conv2": ("bn2", "bn4"), "conv3": ("bn3",)}  # batch norms of each group, by a layer

@@ -14,7 +14,7 @@ from glue.subjects import data
 
 pytestmark = pytest.mark.slow
 
-PLAN = aacp.Plan(method="random", evaluations=12, recipe=None, calibration_images=16, export=False)
+PLAN = aacp.Plan(method="random", evaluations=12, recipe=None, reconstruction=None, calibration_images=16, export=False)
 
 
 def smallness(network: nn.Module, batches: aacp.Batches) -> float:
@@ -60,6 +60,8 @@ def test_a_known_structure_is_not_scored_again(model: nn.Module, tmp_path: Path)
     [
         ({"importance": "l2"}, "importance: l1 then, l2 now"),
         ({"calibration_images": 17}, "calibration images: 16 then"),
+        ({"seed": 1}, "seed: 0 then, 1 now"),  # which draws other calibration images
+        ({"reconstruction": "repair"}, "reconstruction: none then, repair now"),
     ],
 )
 def test_scores_that_were_estimated_differently_are_rejected(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from torch import nn
 
 import aacp
@@ -13,6 +14,7 @@ from glue.subjects import data
 from glue.test_reuse import PLAN, smallness
 
 
+@pytest.mark.slow
 def test_score_and_loss_of_a_sweep_are_used_in_its_runs(model: nn.Module, recipe: aacp.Recipe, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "macs-0.5", model)  # the folder of the only run
     plan = replace(PLAN, evaluations=2, recipe=recipe)
@@ -28,6 +30,7 @@ def test_score_and_loss_of_a_sweep_are_used_in_its_runs(model: nn.Module, recipe
     assert recorder.losses["delivery"] > 0
 
 
+@pytest.mark.slow
 def test_equal_budgets_share_a_run_and_one_that_is_met_is_accepted(model: nn.Module, tmp_path: Path) -> None:
     budgets = [{"macs": 0.0}, {"macs": 0.5}, {"macs": 0.5}]
     plan = replace(PLAN, evaluations=2)
@@ -38,6 +41,7 @@ def test_equal_budgets_share_a_run_and_one_that_is_met_is_accepted(model: nn.Mod
     assert not list(tmp_path.rglob("pruned.safetensors"))  # without `train` it only searches
 
 
+@pytest.mark.slow
 def test_a_sweep_limits_channels_with_tied_groups(model: nn.Module, tmp_path: Path) -> None:
     plan = replace(PLAN, evaluations=2, tie=(("conv1", "conv3"),))
     budgets = [{"channel_count": 0.2, "macs": 0.5}, {"channel_count": 0.5, "macs": 0.5}]
@@ -49,6 +53,7 @@ def test_a_sweep_limits_channels_with_tied_groups(model: nn.Module, tmp_path: Pa
     assert "Channels" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_network_that_was_delivered_keeps_its_structure(
     model: nn.Module, recipe: aacp.Recipe, tmp_path: Path
 ) -> None:

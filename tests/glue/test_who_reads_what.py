@@ -197,7 +197,7 @@ def test_probes_are_compared_with_the_unpruned_score_on_the_hold_out(
 
 
 def test_probing_by_the_estimate_trains_nothing(run: Run) -> None:
-    found = run({}, max_drop=0.5, evaluations=2, recipe=None)
+    found = run({}, max_drop=0.5, evaluations=2, recipe=None, reconstruction=None)
     assert found.passes() == {
         "preflight": PREFLIGHT,
         "search": {
@@ -224,7 +224,7 @@ def table(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_latency_and_export_use_one_example_of_the_hold_out(run: Run, table: str) -> None:
-    changes = {"recipe": None, "export": True, "deployment": TORCH, "latency_table": table}
+    changes = {"recipe": None, "reconstruction": None, "export": True, "deployment": TORCH, "latency_table": table}
     found = run({**BUDGET, "latency": "10s"}, **changes)
     assert (found.folder / "checks.jsonl").exists()
     assert (found.training / "pruned.onnx").exists()
@@ -244,10 +244,29 @@ def test_with_accuracy_as_the_score_the_same_parts_are_read(
 ) -> None:
     """Accuracy has shorter ways of its own: a search may stop looking at a candidate early."""
     recorder = Recorder(tmp_path, model)
-    plan = aacp.Plan(evaluations=4, recipe=None, calibration_images=CALIBRATION, export=False)
+    plan = aacp.Plan(evaluations=4, recipe=None, reconstruction=None, calibration_images=CALIBRATION, export=False)
     with recorder.recording():
         aacp.prune(model, recorder.data, BUDGET, tmp_path, plan=plan, device="cpu")
     assert recorder.passes()["search"] == {"run pruned": {"train", "holdout"}}
     assert recorder.passes()["delivery"] == {"run pruned": {"train"}}
     assert recorder.passes()["evaluation"] == {"run pruned": {"holdout", "test"}}
     assert recorder.reads()["search"] == {"train", "holdout"}
+
+
+def test_repair_and_mimicry_see_calibration_images_alone(run: Run) -> None:
+    found = run(recipe=None, mimic=4)
+    assert found.reads() == {
+        "preflight": {"train", "holdout", "test"},
+        "tracing": {"holdout"},
+        "search": {"train", "holdout"},
+        "delivery": {"holdout"},  # the example; the calibration images were read in the search and are kept
+        "evaluation": {"holdout", "test"},
+    }
+    delivery = found.passes()["delivery"]
+    assert {part for parts in delivery.values() for part in parts} == {"train"}
+    assert "run unpruned" in delivery  # the original, which is mimicked
+    sample = found.positions("search", "run pruned", "train")
+    assert len(sample) == CALIBRATION
+    for kind in delivery:
+        assert found.positions("delivery", kind, "train") <= sample
+    assert found.passes()["evaluation"]["score pruned"] == {"holdout", "test"}

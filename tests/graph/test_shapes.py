@@ -37,6 +37,7 @@ def test_padding_that_no_weight_shows_is_read_off_the_numbers_in_the_shortcuts()
         require_fit(smaller, graph, aacp.Structure(counts))
 
 
+@pytest.mark.slow
 def test_an_uncut_network_keeps_everything() -> None:
     model = BY_NAME["resnet_basic"].build()
     graph = aacp.trace(model, BY_NAME["resnet_basic"].example())

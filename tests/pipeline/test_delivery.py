@@ -40,6 +40,7 @@ def test_a_whole_file_is_left_alone(model, graph, example, tmp_path: Path) -> No
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
 
 
+@pytest.mark.slow
 def test_each_network_is_reported_with_its_own_time(model, example, tmp_path: Path, monkeypatch) -> None:
     seconds = {"original": (4.0, 5.0, 6.0), "pruned": (1.0, 2.0, 3.0)}
     timings = {name: Timing(name, values) for name, values in seconds.items()}

@@ -14,8 +14,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import aacp
+from aacp.data.likeness import Likeness
 from aacp.pipeline.preflight import check_data, check_scoring, check_training_step
-from aacp.pipeline.task import PruningTask
+from aacp.pipeline.task import PruningTask, chosen_score
 
 TRAINED = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=4, lr=0.1))
 SEARCHED = replace(TRAINED, recipe=None)
@@ -69,7 +70,6 @@ def own_score(network: nn.Module, batches: aacp.Batches) -> float:
     [
         (dictionary, "a dictionary of 'image', 'label'"),
         (lambda image, label: (image, label, label), r"a (list|tuple) of 3"),
-        (lambda image, label: image, r"a tensor of shape \(2, 1, 6, 6\)"),
     ],
 )
 def test_batches_without_targets_are_named_and_rejected(form: Any, words: str, tmp_path: Path) -> None:
@@ -81,6 +81,29 @@ def test_batches_without_targets_are_named_and_rejected(form: Any, words: str, t
     with pytest.raises(aacp.InvalidData, match=message):
         aacp.sweep(known.model, known.data, [{"macs": 0.5}], tmp_path / "sweep")
     assert not [path for path in tmp_path.glob("sweep/**/*") if path.is_file() and path.name != ".lock"]
+
+
+def alone(image: Tensor, label: Tensor) -> Any:
+    return image
+
+
+def test_inputs_without_labels_cannot_be_trained_on_nor_have_an_accuracy(tmp_path: Path) -> None:
+    known = subject(alone)
+    words = r"the training data have none: a batch is a tensor of shape \(2, 1, 6, 6\)\. Give batches of"
+    with pytest.raises(aacp.InvalidData, match=f"Training needs labels, but {words}"):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+    assert not list(tmp_path.glob("run/*"))
+    with pytest.raises(aacp.InvalidData, match="Accuracy compares outputs with labels, but the held-out data have"):
+        aacp.sweep(known.model, known.data, [{"macs": 0.5}], tmp_path / "sweep", score=aacp.accuracy)
+
+
+def test_the_score_without_labels_is_likeness_unless_one_is_given() -> None:
+    labelled, unlabelled = subject(pair), subject(alone)
+    assert chosen_score(None, labelled.model, labelled.data) is aacp.accuracy
+    assert isinstance(chosen_score(None, unlabelled.model, unlabelled.data), Likeness)
+    assert chosen_score(own_score, unlabelled.model, unlabelled.data) is own_score
+    dictionaries = subject(dictionary)  # which may hold labels
+    assert chosen_score(None, dictionaries.model, dictionaries.data) is aacp.accuracy
 
 
 @pytest.mark.parametrize(("part", "name"), [("train", "training"), ("holdout", "held-out")])

@@ -56,6 +56,7 @@ def look_at(pages: list[str], folder: Path) -> tuple[dict[str, Any], list[str]]:
     return json.loads(unescape(found[1])), console
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs Debian's chromium")
 def test_pages_draw_every_chart_without_complaint_without_the_network_and_within_a_phone(
     made: Made, tmp_path: Path

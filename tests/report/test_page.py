@@ -153,6 +153,7 @@ def test_the_page_is_written_to_the_run_or_above_all_runs_or_to_the_given_path(m
     assert aacp.write_report(first, second) == second / "report.html"
 
 
+@pytest.mark.slow
 def test_two_rates_become_shades_and_a_table_of_all_runs(made: Made, tmp_path: Path) -> None:
     runs = sweep_of(made, tmp_path / "sweep")
     page = Page(write_report([run.path for run in runs]))

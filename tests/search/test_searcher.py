@@ -59,6 +59,7 @@ def test_every_proposed_structure_is_legal_within_every_limit_and_new(method: st
     assert len(seen) == len(search.history)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from(sorted(COMPARED)),

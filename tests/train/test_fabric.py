@@ -28,6 +28,7 @@ except aacp.MissingPackage as error:
 """
 
 
+@pytest.mark.slow
 def test_everything_but_training_works_without_the_package() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [
@@ -55,6 +56,7 @@ def test_mixed_precision_has_a_half_type_and_single_precision_has_none() -> None
     assert half_type(make_fabric("32-true", "cpu")) is None
 
 
+@pytest.mark.slow
 def test_fabric_does_not_announce_its_choices(capfd: pytest.CaptureFixture[str]) -> None:
     program = "from aacp.train.fabric import make_fabric; make_fabric('bf16-mixed', 'cpu')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -149,6 +149,7 @@ def folder_of_pictures(root: Path, corrupt: bool) -> Data:
     return image_folder(root, holdout=0.0, size=24, on_corrupt="refuse")
 
 
+@pytest.mark.slow
 def test_folders_of_images_train_and_their_random_crops_follow_from_the_seed(tmp_path: Path) -> None:
     data = folder_of_pictures(tmp_path, corrupt=False)
     models = [nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2)) for _ in range(2)]

@@ -71,6 +71,7 @@ def test_the_digest_knows_names_and_order_but_not_the_root() -> None:
     assert one.digest() not in {Listing.of("/data", names).digest() for names in others}
 
 
+@pytest.mark.slow
 def test_as_many_names_as_imagenet_has_are_listed_in_seconds_and_take_little_memory() -> None:
     begun = time.process_time()
     listing = Listing.of("/data", (f"n{number // 1300:08d}/n{number:08d}_{number}.JPEG" for number in range(1_281_167)))

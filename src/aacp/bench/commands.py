@@ -10,6 +10,10 @@ import click
 
 from aacp.bench import FAMILIES, ITERATIONS
 
+PROCESSES = click.option(
+    "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at once, in a process each."
+)
+
 
 @click.group()
 def bench() -> None:
@@ -19,13 +23,18 @@ def bench() -> None:
 @bench.command()
 @click.option("--seeds", default=50, show_default=True, help="Runs of each reading of the paper.")
 @click.option("--iterations", default=ITERATIONS, show_default=True, help="Iterations of each run at most.")
+@PROCESSES
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for fig3.html, fig3.json, fig3.md.")
-def fig3(seeds: int, iterations: int, out: Path | None) -> None:
+def fig3(seeds: int, iterations: int, processes: int, out: Path | None) -> None:
     """Repeat Fig. 3: Eq. 14 solved by IDE, DE and bee colonies, as a table and a figure."""
     from aacp.bench import fig3 as figure
 
-    curves = figure.measure(seeds, iterations)
-    text = _page(f"aacp bench fig3 --seeds {seeds} --iterations {iterations}", seeds, figure.table(curves))
+    curves = figure.measure(seeds, iterations, processes)
+    text = _page(
+        f"aacp bench fig3 --seeds {seeds} --iterations {iterations} --processes {processes}",
+        seeds,
+        figure.table(curves),
+    )
     click.echo(text)
     if out is not None:
         _write(out, "fig3", text, figure.summary(curves))
@@ -35,14 +44,19 @@ def fig3(seeds: int, iterations: int, out: Path | None) -> None:
 @bench.command()
 @click.option("--seeds", default=50, show_default=True, help="Problems of each family.")
 @click.option("--family", "chosen", multiple=True, type=click.Choice(FAMILIES), help="Only this family. Repeatable.")
+@PROCESSES
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for search_FAMILY.json and .md.")
-def search(seeds: int, chosen: tuple[str, ...], out: Path | None) -> None:
+def search(seeds: int, chosen: tuple[str, ...], processes: int, out: Path | None) -> None:
     """Compare search methods, at equal evaluations, on problems whose best structure is known."""
     from aacp.bench import compare as comparing
 
     for family in chosen or FAMILIES:
-        comparison = comparing.measure(family, seeds)
-        text = _page(f"aacp bench search --seeds {seeds} --family {family}", seeds, comparing.table(comparison))
+        comparison = comparing.measure(family, seeds, processes=processes)
+        text = _page(
+            f"aacp bench search --seeds {seeds} --family {family} --processes {processes}",
+            seeds,
+            comparing.table(comparison),
+        )
         click.echo(text)
         if out is not None:
             _write(out, f"search_{family}", text, asdict(comparison))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aacp.bench.parallel import results_of
 from aacp.bench.problems import Problem, knapsack, pruning_problem
 from aacp.bench.rivals import compared_method
 from aacp.search.loop import run_search
@@ -57,6 +58,7 @@ def measure(
     methods: Sequence[str] = METHODS,
     marks: Sequence[int] = MARKS,
     own_lengths: Mapping[str, int] = OWN_LENGTHS,
+    processes: int = 1,
 ) -> Comparison:
     """Run all methods on the problems of a family; the network changes from seed to seed.
 
@@ -66,15 +68,21 @@ def measure(
         methods: names in aacp.bench.rivals.COMPARED.
         marks: the numbers of evaluations at which all methods are compared.
         own_lengths: for some methods, one more mark.
+        processes: how many problems are solved at once, in a process each.
     """
     longer = {method: own_lengths[method] for method in methods if method in own_lengths}
     comparison = Comparison(family, {method: [] for method in methods}, longer, {method: [] for method in longer})
-    for seed in range(seeds):
-        problem = problem_of(family, seed)
-        all_marks = {method: [*marks, *([longer[method]] if method in longer else [])] for method in methods}
-        scores = {method: true_scores(method, problem, seed, all_marks[method]) for method in methods}
-        add_seed(comparison, problem.reference(), scores)
+    all_marks = {method: [*marks, *([longer[method]] if method in longer else [])] for method in methods}
+    found = results_of(_solved, [family] * seeds, range(seeds), [all_marks] * seeds, processes=processes)
+    for reference, scores in found:
+        add_seed(comparison, reference, scores)
     return comparison
+
+
+def _solved(family: str, seed: int, marks: Mapping[str, Sequence[int]]) -> tuple[float, dict[str, list[float]]]:
+    """The reference score of a problem, and the true scores of each method at its marks."""
+    problem = problem_of(family, seed)
+    return problem.reference(), {method: true_scores(method, problem, seed, marks[method]) for method in marks}
 
 
 def add_seed(comparison: Comparison, reference: float, scores: Mapping[str, Sequence[float]]) -> None:

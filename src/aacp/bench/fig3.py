@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from aacp.bench import ITERATIONS
+from aacp.bench.parallel import results_of
 from aacp.bench.problems import equation_14
 from aacp.bench.rivals.bees import BeeColony, BeeColonySettings, classical
 from aacp.report.chart import axis, layout, line
@@ -23,6 +24,7 @@ from aacp.report.page import document
 from aacp.search.evolution import FIG3, PAPER, RELEASED, EvolutionSettings, ImprovedDifferentialEvolution
 from aacp.search.searcher import Searcher
 
+COLOURS = 10  # plotly repeats its colours after these
 WITHIN = 300  # the paper's IDE finds the optimum within this number of iterations
 
 
@@ -93,12 +95,18 @@ def readings() -> list[Reading]:
     ]
 
 
-def measure(seeds: int = 50, iterations: int = ITERATIONS) -> list[MeanCurve]:
-    """Run every reading on Eq. 14."""
-    return [
-        MeanCurve(reading.name, [_distances(reading, seed, iterations) for seed in range(seeds)])
-        for reading in readings()
-    ]
+def measure(seeds: int = 50, iterations: int = ITERATIONS, processes: int = 1) -> list[MeanCurve]:
+    """Run every reading on Eq. 14, in this process or in several."""
+    names = [reading.name for reading in readings()]
+    jobs = [(number, seed) for number in range(len(names)) for seed in range(seeds)]
+    columns = zip(*((number, seed, iterations) for number, seed in jobs), strict=True)
+    rows = results_of(_distances_of, *columns, processes=processes)
+    return [MeanCurve(name, rows[number * seeds : (number + 1) * seeds]) for number, name in enumerate(names)]
+
+
+def _distances_of(number: int, seed: int, iterations: int) -> list[float]:
+    """The distances of a reading by its number, because a reading cannot be sent to another process."""
+    return _distances(readings()[number], seed, iterations)
 
 
 def _distances(reading: Reading, seed: int, iterations: int) -> list[float]:
@@ -151,11 +159,11 @@ def draw(curves: list[MeanCurve], path: Path) -> None:
         "The fig3 preset is a reading found by screening variants, not what its authors ran."
     )
     axes = layout(axis("iteration"), axis("best ||x - 5||"))
-    figure = Figure("fig3", caption, [_trace(curve) for curve in curves], axes, height=640)
+    figure = Figure("fig3", caption, [_trace(curve, number) for number, curve in enumerate(curves)], axes, height=640)
     path.write_text(document("Fig. 3 of the paper", joined([tag("h1", "Fig. 3 of the paper"), figure.markup("")])))
 
 
-def _trace(curve: MeanCurve) -> dict[str, Any]:
+def _trace(curve: MeanCurve, number: int) -> dict[str, Any]:
     means = np.mean(curve.distances, axis=0).round(4).tolist()
-    dash = "dash" if curve.reading.startswith("ABC") else "solid"  # there are more curves than colours
+    dash = "dot" if number >= COLOURS else "solid"  # there are more curves than colours
     return line(curve.reading, list(range(len(means))), means, {"dash": dash})

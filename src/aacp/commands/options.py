@@ -127,7 +127,7 @@ CACHE = click.option(
     "--cache", type=click.Path(file_okay=False), metavar="DIR",
     help="Folder for decoded images of imagefolder:PATH, which later passes and commands read instead of the files.",
 )  # fmt: skip
-DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, or package.module:function that returns aacp.Data."
+DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, tensors:FILE, or package.module:function that returns aacp.Data."
 FROZEN = click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Layers that are not pruned, such as 'head.*'. Repeatable."
 )
@@ -211,12 +211,20 @@ search_options = gathered(
             help="Channels kept first: l1, l2, bn, random, or package.module:function.",
         ),
         click.option(
+            "--reconstruction",
+            metavar="repair|none|FUNCTION",
+            show_default="repair with --no-training, else none",
+            help="How kept weights are corrected: repair fits them to the outputs of the unpruned network, without "
+            "labels; none inherits them as they are; package.module:function is your own.",
+        ),
+        click.option(
             "--calibration",
             "calibration_images",
             type=int,
             default=defaults.CALIBRATION_IMAGES,
             show_default=True,
-            help="Training examples that batch norms are recalibrated on, drawn evenly from all classes.",
+            help="Training examples that batch norms are recalibrated and weights repaired on, drawn evenly from "
+            "all classes.",
         ),
         FROZEN,
         SEARCH_SCOPE,
@@ -251,11 +259,18 @@ def plan_from(search: Given, recipe: Recipe | None, **others: Any) -> Plan:
     from aacp.pipeline.request import FUNCTIONS
 
     fields = dict(search)
+    fields["reconstruction"] = {None: "auto", "none": None}.get(fields["reconstruction"], fields["reconstruction"])
     deployment = Deployment(fields.pop("runtime"), fields.pop("runs_on"), fields.pop("batch"), fields.pop("threads"))
     for name, arguments in FUNCTIONS.items():
         if name in fields:
             fields[name] = imported(fields[name], arguments)
     return Plan(**fields, deployment=deployment, recipe=recipe, **others)
+
+
+def before_training(search: Given) -> Given:
+    """The values of `search_options` for a search that a training may follow: weights are corrected as for it."""
+    given = search["reconstruction"]
+    return {**search, "reconstruction": (defaults.RECONSTRUCTION or "none") if given is None else given}
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from aacp.commands.options import (
     FROM,
     JSON,
     NO_EXPORT,
+    before_training,
     plan_from,
     reject_options,
     resumable,
@@ -57,7 +58,16 @@ PROBE_EPOCHS = click.option(
 @search_options
 @training_options
 @click.option(
-    "--no-training", is_flag=True, help="Do not train: keep the inherited weights, with batch norms recalibrated."
+    "--no-training",
+    is_flag=True,
+    help="Do not train: keep the inherited weights, repaired without labels. The data need none.",
+)
+@click.option(
+    "--mimic",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="With --no-training, let the network learn from the calibration images, in this number of steps and without "
+    "labels, to reproduce the outputs of the unpruned one.",
 )
 @NO_EXPORT
 @MAX_DROP
@@ -72,6 +82,7 @@ def prune(
     search: dict[str, Any],
     training: dict[str, Any],
     no_training: bool,
+    mimic: int | None,
     no_export: bool,
     max_drop: float | None,
     shrink: str,
@@ -88,6 +99,8 @@ def prune(
     if no_training:
         unused = {*TRAINING_OPTIONS, "scratch", "loss"} - {"training", "again"}
         reject_options(sorted(unused), "with --no-training nothing is trained", "Train")
+    else:
+        reject_options(("mimic",), "a training with labels follows", "Give --no-training")
     if max_drop is None:
         reject_options(("shrink", "probe_epochs"), "without --max-drop the limits decide", "Give --max-drop")
     budget = budget_of(limits, needed=max_drop is None)
@@ -97,6 +110,7 @@ def prune(
         from_scratch=training["scratch"],
         init=training["init"],
         train_on_holdout=training["train_on_holdout"],
+        mimic=mimic or 0,
         export=not no_export,
         training=training["training"],
     )
@@ -129,14 +143,16 @@ def search(
 ) -> None:
     """Find the best structure of MODEL within a budget of --prune-... and --max-..., and stop there.
 
-    aacp finetune, aacp scratch, or aacp prune with the same options continue from the folder.
+    aacp finetune, aacp scratch, or aacp prune with the same options continue from the folder; for aacp prune
+    --no-training, search with --reconstruction repair.
     """
     budget = budget_of(limits)
     from aacp.pipeline.job import PruningJob
 
     place = run_folder(task["model"], folder)
     with resumable(place):
-        choice = PruningJob(task_names(task), budget, plan_from(search, None), place, known_from).search()
+        plan = plan_from(before_training(search), None)
+        choice = PruningJob(task_names(task), budget, plan, place, known_from).search()
     show(f"{choice}\nfolder: {place}", choice, as_json)
 
 
@@ -172,7 +188,7 @@ def sweep(
 
     place = folder or f"{run_folder(task['model'], None)}-sweep"
     plan = plan_from(
-        search,
+        before_training(search),
         recipe_of(training, task, search["seed"]) if train else None,
         from_scratch=training["scratch"],
         init=training["init"],

@@ -1,1 +1,1 @@
-"""Labelled data in memory, batches of them on a device, and functions that score a network."""
+"""Data with or without labels, batches of them on a device, and functions that score a network."""

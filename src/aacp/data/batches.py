@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aacp.data.examples import batch_size_of, bytes_of, inputs_of, moved, split_evenly
+from aacp.data.examples import batch_size_of, bytes_of, inputs_of, moved, shuffled_batches, split_evenly
 from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, room_for_data
 from aacp.data.streams import Prepare, Stream, limited
 from aacp.errors import InvalidData
@@ -134,6 +134,15 @@ class Batches:
     def inputs(self) -> Iterator[Any]:
         """The inputs of each batch."""
         return map(inputs_of, self)
+
+    def shuffled(self, order: torch.Generator) -> Iterator[Any]:
+        """The inputs in batches of the same size and a random order; data that are read in every pass keep theirs."""
+        if isinstance(self._batches, Stream):
+            yield from self.inputs()
+            return
+        for batch in shuffled_batches([inputs_of(batch) for batch in self._batches], order):
+            here = moved(batch, self.device)
+            yield here if self._prepare is None else inputs_of(self._prepare((here, None)))
 
 
 def _read(stream: Stream, device: torch.device) -> list[Any] | None:

@@ -27,6 +27,11 @@ def targets_of(batch: Any) -> Any:
     return batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
 
 
+def has_targets(batch: Any) -> bool:
+    """Whether a batch has targets: it is a pair whose second part is not None."""
+    return targets_of(batch) is not None
+
+
 def call(model: nn.Module, inputs: Any) -> Any:
     """The outputs of the network for inputs: a tensor, a tuple of several, or a dictionary by argument name."""
     if isinstance(inputs, dict):
@@ -105,6 +110,25 @@ def rebatched(batches: Iterable[Any], batch_size: int) -> Iterator[Any]:
                 yield held.pop()
     if held:
         yield from _cut(held, batch_size)
+
+
+def shuffled_batches(batches: list[Any], order: torch.Generator) -> Iterator[Any]:
+    """The same examples in another order, in batches of the same sizes; if shapes differ, whole batches are moved."""
+    sizes = [batch_size_of(batch) for batch in batches]
+    if len({_signature(batch) for batch in batches}) != 1 or _signature(batches[0]) is None:
+        yield from (batches[place] for place in torch.randperm(len(batches), generator=order).tolist())
+        return
+    flat = [pytree.tree_flatten(batch) for batch in batches]
+    places = [(number, row) for number, size in enumerate(sizes) for row in range(size)]
+    drawn = [places[place] for place in torch.randperm(len(places), generator=order).tolist()]
+    start = 0
+    for size in sizes:
+        chosen = drawn[start : start + size]
+        leaves = [
+            torch.stack([flat[number][0][leaf][row] for number, row in chosen]) for leaf in range(len(flat[0][0]))
+        ]
+        yield pytree.tree_unflatten(leaves, flat[0][1])
+        start += size
 
 
 def _cut(batches: list[Any], batch_size: int) -> list[Any]:

@@ -10,11 +10,15 @@ from torch.utils.data import Dataset
 
 @runtime_checkable
 class PixelSource(Protocol):
-    """Labelled images whose bytes are decoded by worker processes and normalised on the device of the network."""
+    """Images whose bytes are decoded by worker processes and normalised on the device of the network."""
 
     @property
     def labels(self) -> Tensor:
-        """The label of each image."""
+        """The label of each image; zeros if there are none."""
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the labels mean anything; otherwise the images are read as inputs alone."""
 
     @property
     def bytes_per_image(self) -> int:

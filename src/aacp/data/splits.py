@@ -21,14 +21,14 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from aacp.data.images import Images
 from aacp.errors import InvalidData, InvalidOption
 
 UNNAMED = "data"
 DEFAULT_SHARE = 0.1  # of the training data is held out by default
 MAX_DEFAULT = 5000  # images are held out by default at most: their accuracy has a standard error below 0.7 points
+TEST_SHARE = 0.2  # of data that comes as one part is used as test data, and at most MAX_DEFAULT examples
 Holdout: TypeAlias = float | None  # a share below 1, a whole number of examples, or None for the default
-Source: TypeAlias = Dataset[Any] | Iterable[Any]  # a data set, a loader, or tensors (inputs, labels)
+Source: TypeAlias = Dataset[Any] | Iterable[Any]  # a data set, a loader, tensors (inputs, labels), or inputs alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,22 +42,34 @@ class Data:
     classes: tuple[str, ...] = ()  # the name of each label; empty if not known
 
     @classmethod
-    def of(cls, train: Source, test: Source, *, holdout: Holdout = None, seed: int = 0, name: str = UNNAMED) -> Data:
-        """Split a part of the training data off as the hold-out.
+    def of(
+        cls,
+        train: Source,
+        test: Source | None = None,
+        *,
+        holdout: Holdout = None,
+        seed: int = 0,
+        name: str = UNNAMED,
+    ) -> Data:
+        """Split a part of the training data off as the hold-out and, if there are no test data, another as these.
 
         If the training data has labels (as `targets`, `labels`, or the second of its tensors), the same share of every
         label is held out. The hold-out goes through the transforms of the training data; if those augment, make
         two data sets and use aacp.Data(train, holdout, test).
 
         Args:
-            train: a data set, a loader, or tensors (inputs, labels).
-            test: the same for the test data.
+            train: a data set, a loader, or tensors (inputs, labels); without labels, one of inputs alone, or a tensor.
+            test: the same for the test data; None takes a fifth of `train`, and at most 5,000 examples.
             holdout: the part of the training data to hold out; see `split`.
             seed: chooses which examples are held out.
             name: shown in reports, and compared when a run is resumed.
         """
+        classes = _classes(train)
+        if test is None:
+            train, test = _without_holdout(name, train, _test_size(train), seed)
+        _require_same_kind(name, train, test)
         rest, held = _without_holdout(name, train, holdout, seed)
-        return cls(rest, held, test, name, _classes(train))
+        return cls(rest, held, test, name, classes)
 
     def all_training(self) -> Source:
         """Training data and hold-out joined, to train the final network on both."""
@@ -134,9 +146,32 @@ def sampled(source: Any, images: int, seed: int = 0) -> Source:
         return _loader_like(source, sampled(source.dataset, images, seed), held=True)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, torch.Tensor) for part in source):
         return sampled(TensorDataset(*source), images, seed)
+    if isinstance(source, torch.Tensor):
+        return source[_positions(torch.zeros(len(source)), images, seed)]
     if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and hasattr(source, "__len__"):
         return Subset(source, _positions(_labels(source), images, seed).tolist())
     return source  # type: ignore[no-any-return]
+
+
+def _test_size(train: Any) -> int:
+    """How many examples of data that comes as one part are used as test data."""
+    examples: Any = getattr(train, "dataset", train)
+    if isinstance(train, tuple) and train and isinstance(train[0], torch.Tensor):
+        examples = train[0]
+    size = len(examples) if hasattr(examples, "__len__") else 0
+    return min(MAX_DEFAULT, int(TEST_SHARE * size))
+
+
+def _require_same_kind(name: str, train: Any, test: Any) -> None:
+    """Reject tensors of training and test inputs that differ in shape: they may be meant as inputs and labels."""
+    if not (isinstance(train, torch.Tensor) and isinstance(test, torch.Tensor)):
+        return
+    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+        raise InvalidData(
+            f"Two tensors of {name} are training inputs of shape {tuple(train.shape)} and test inputs of shape "
+            f"{tuple(test.shape)}, which do not fit one network. Give ((inputs, labels), (inputs, labels)) if the "
+            "second tensor holds labels."
+        )
 
 
 def _positions(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
@@ -145,7 +180,7 @@ def _positions(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
 
 def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[Source, Source]:
     """The training data without its hold-out, and the hold-out, both in the form of the training data."""
-    if isinstance(train, Images):
+    if hasattr(train, "subset") and hasattr(train, "unaugmented"):  # aacp's own data sets
         rest, held = split(train.labels, share, seed)
         return train.subset(rest), train.subset(held)
     if isinstance(train, DataLoader) and _is_plain(train):
@@ -153,6 +188,9 @@ def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[
         return _loader_like(train, rest_set), _loader_like(train, held_set, held=True)
     if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
         return _without_holdout(name, TensorDataset(*train), share, seed)
+    if isinstance(train, torch.Tensor):
+        rest, held = split(torch.zeros(len(train)), share, seed)
+        return train[rest], train[held]
     if isinstance(train, Dataset) and not isinstance(train, IterableDataset) and hasattr(train, "__len__"):
         rest, held = split(_labels(train), share, seed)
         return Subset(train, rest.tolist()), Subset(train, held.tolist())
@@ -173,6 +211,8 @@ def _joined(name: str, train: Any, holdout: Any) -> Source:
     if isinstance(train, DataLoader) and _is_plain(train):
         held = holdout.dataset if isinstance(holdout, DataLoader) else holdout
         return _loader_like(train, _joined(name, train.dataset, held))
+    if isinstance(train, torch.Tensor) and isinstance(holdout, torch.Tensor):
+        return torch.cat([train, holdout])
     sets = [TensorDataset(*part) if isinstance(part, tuple) else part for part in (train, holdout)]
     if all(isinstance(part, Dataset) and not isinstance(part, IterableDataset) for part in sets):
         return ConcatDataset(sets)

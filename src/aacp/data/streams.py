@@ -56,6 +56,8 @@ class Stream:
         source = self.source
         if not isinstance(source, (Images, PixelSource)):
             return None
+        if isinstance(source, PixelSource) and not source.is_labelled:
+            return lambda batch: source.normalised(batch[0])
         return lambda batch: (source.normalised(batch[0]), batch[1])
 
     @property

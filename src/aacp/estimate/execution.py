@@ -20,13 +20,13 @@ class Execution(Protocol):
 
 
 class Sliced:
-    """The plain execution: the very network that would be delivered is made and scored."""
+    """The plain execution: a network that is really cut is made and scored."""
 
     def __init__(self, inheritance: Inheritance) -> None:
         self._inheritance = inheritance
 
     def network(self, structure: Iterable[int]) -> nn.Module:
-        network = self._inheritance.network(structure).requires_grad_(False)  # a score may forget torch.no_grad
+        network = self._inheritance.scored_network(structure).requires_grad_(False)  # a score may forget torch.no_grad
         network.register_forward_pre_hook(_copy_inputs, with_kwargs=True)
         return network
 

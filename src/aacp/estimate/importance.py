@@ -16,6 +16,8 @@ from aacp.data.batches import Batches
 from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
 from aacp.modules import evaluating, named_tensors
+from aacp.repairs.grams import Grams
+from aacp.repairs.obs import activation_scores, removal
 from aacp.torch_internals import BatchNorm
 
 Scores = NDArray[np.float64]  # one per unit of the graph
@@ -24,7 +26,8 @@ Importance = (
     str | Callable[[nn.Module, ChannelGraph], GroupScores] | Callable[[nn.Module, ChannelGraph, Batches], GroupScores]
 )
 Rows = tuple[torch.Tensor, ChannelAxis]  # one row per index of the lane
-CRITERIA = ("l1", "l2", "bn", "random")
+BY_READERS = ("activation", "obs")  # criteria by what the layers that read a channel lose; they need images
+CRITERIA = ("l1", "l2", "bn", "random", *BY_READERS)
 
 
 def unit_importance(
@@ -33,6 +36,7 @@ def unit_importance(
     importance: Importance = "l1",
     seed: int = 0,
     calibration: Batches | None = None,
+    grams: Grams | None = None,
 ) -> Scores:
     """How much each unit matters, larger is more; only the order within a group counts.
 
@@ -41,10 +45,12 @@ def unit_importance(
         graph: its channel graph.
         importance: "l1" and "l2" are norms of the filters that produce a channel, summed over all layers that produce
             it; "bn" is the size of the batch norms' scales (l1 where a group has none); "random" is the paper's control
-            (Table 3). A function takes (model, graph), or (model, graph, calibration) if it requires three arguments,
-            and returns one number per unit for each group of `graph.free`, by the group's name.
+            (Table 3). "activation" and "obs" are what the layers that read a channel lose, without and with repair; see
+            `aacp.repairs.obs`. A function takes (model, graph), or (model, graph, calibration) if it requires three
+            arguments, and returns one number per unit for each group of `graph.free`, by the group's name.
         seed: the seed of "random".
-        calibration: images from the training data, for functions that take them.
+        calibration: images from the training data, for "activation", "obs" and functions that take them.
+        grams: the Gram matrices of the model on these images, if they are known.
     """
     require_match(model, graph)
     require_criterion(importance)
@@ -52,6 +58,8 @@ def unit_importance(
         return _from_user(_called(importance, model, graph, calibration), graph)
     if importance == "random":
         return np.random.default_rng(seed).random(len(graph.unit_groups))
+    if importance in BY_READERS:
+        return _by_readers(model, graph, importance, grams or Grams.of(model, graph, _required(calibration)))
     norm = 2 if importance == "l2" else 1
     with evaluating(model), torch.no_grad():  # spectral norms change when they are read in training mode
         scores, seen = _summed(graph, _filters(model, graph), norm)
@@ -65,17 +73,40 @@ def unit_importance(
     return scores
 
 
+def _by_readers(model: nn.Module, graph: ChannelGraph, importance: str, grams: Grams) -> Scores:
+    """Scores by what the readers of a channel lose; groups that no product reads are ordered by l1, with a note."""
+    scores, is_read = activation_scores(grams)
+    fallback = unit_importance(model, graph, "l1")
+    start = 0
+    for group in graph.groups:
+        here = slice(start, start + group.width)
+        start += group.width
+        if group.frozen is not None:
+            continue
+        found = removal(grams, group) if importance == "obs" else None
+        if found is not None:
+            scores[here] = found.scores
+        elif importance == "obs" or not is_read[here].any():
+            scores[here] = fallback[here]
+            grams.note(f"Nothing that repair knows reads the channels of {group.name}: they are ordered by l1.")
+    return scores
+
+
+def _required(calibration: Batches | None) -> Batches:
+    if calibration is None:
+        raise InvalidOption(
+            "The importance takes calibration images, but there are none here. Give calibration images."
+        )
+    return calibration
+
+
 def _called(
     importance: Callable[..., GroupScores], model: nn.Module, graph: ChannelGraph, calibration: Batches | None
 ) -> GroupScores:
     """The scores of a user's function, which is given the calibration images if it requires a third argument."""
     if not _requires_three_arguments(importance):
         return importance(model, graph)
-    if calibration is None:
-        raise InvalidOption(
-            "The importance function takes calibration images, but there are none here. Give calibration images."
-        )
-    return importance(model, graph, calibration)
+    return importance(model, graph, _required(calibration))
 
 
 def _requires_three_arguments(function: Callable[..., Any]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -14,14 +15,21 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
-from aacp.estimate.importance import Importance, Scores, require_criterion, unit_importance
+from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
-from aacp.modules import copy_module, detach_hooks, device_of_model
+from aacp.modules import copy_module, detach_hooks, device_of_model, named_tensors
+from aacp.repairs.grams import Grams
+from aacp.repairs.obs import removal
+from aacp.repairs.parallel import ParallelRepair
+from aacp.repairs.sequential import repair
+from aacp.search.curves import ErrorCurves
 from aacp.structure import Structure
 from aacp.torch_internals import pytree
 
 KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept units of each free group, by name
+TINY = 1e-300  # keeps a division by the norm of a group whose filters are all zero finite
+REPAIR: Literal["repair"] = "repair"  # the reconstruction that is built in
 
 
 class Reconstruction(Protocol):
@@ -34,7 +42,7 @@ class Reconstruction(Protocol):
         graph: ChannelGraph,
         kept: Mapping[str, NDArray[np.int64]],
         calibration: Batches,
-    ) -> None:
+    ) -> Sequence[str] | None:
         """Correct the weights of `network`.
 
         Args:
@@ -44,6 +52,9 @@ class Reconstruction(Protocol):
             kept: the indices of the units that each free group keeps, by the group's name. A unit is one channel, or
                 several that must be removed together.
             calibration: images from the training data.
+
+        Returns:
+            Sentences for the user, or nothing.
         """
 
 
@@ -93,18 +104,24 @@ class Inheritance:
     """Makes networks from structures: chooses the units to keep, cuts the others, and corrects the weights.
 
     The estimate, the delivered network and every network in between come from one Inheritance, so what is scored is
-    what is delivered. The model is copied: later changes to it have no effect.
+    what is delivered, except that an estimate repairs by the faster parallel form. The model is copied: later changes
+    to it have no effect.
 
     Args:
         model: the trained, unpruned network.
         graph: its channel graph.
         calibration: images from the training data, which batch norms are recalibrated on: a loader, a data set, tensors
             or Batches. They are read once and kept if they fit into memory.
-        importance: "l1", "l2", "bn", "random", or a function; see `unit_importance`. It is evaluated once, here.
+        importance: "l1", "l2", "bn", "random", "activation", "obs", or a function; see `unit_importance`. It is
+            evaluated once, here.
         seed: the seed of the importance "random".
-        reconstruction: a function that corrects the weights of the cut network before recalibration; see
-            `Reconstruction`. None keeps the weights of the original.
+        reconstruction: "repair" fits the remaining weights to what the original computes, see `aacp.repair`; a function
+            corrects the weights of the cut network before recalibration, see `Reconstruction`; None keeps the weights
+            of the original.
         device: where the networks are made; None is the model's device.
+
+    Attributes:
+        notes: sentences that say what was decided, for the user.
     """
 
     def __init__(
@@ -115,10 +132,11 @@ class Inheritance:
         *,
         importance: Importance = "l1",
         seed: int = 0,
-        reconstruction: Reconstruction | None = None,
+        reconstruction: Reconstruction | Literal["repair"] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
         require_criterion(importance)
+        require_reconstruction(reconstruction)
         self.graph = graph
         self.device = torch.device(device) if device is not None else device_of_model(model)
         self.calibration = Batches.of(calibration, batch_size=BATCH_SIZE, device=self.device)
@@ -126,8 +144,11 @@ class Inheritance:
         self.model = _private_copy(model, self.device)
         # A user's function gets a copy of its own: it may run backward passes or set hooks.
         judged = _private_copy(model, self.device) if callable(importance) else self.model
-        self.order = ChannelOrder.of(graph, unit_importance(judged, graph, importance, seed, self.calibration))
+        grams = self.grams if importance in BY_READERS else None
+        scores = unit_importance(judged, graph, importance, seed, self.calibration, grams)
+        self.order = ChannelOrder.of(graph, scores)
         self.reconstruction = reconstruction
+        self._notes: list[str] = []
 
     def units(self, structure: Iterable[int]) -> NDArray[np.bool_]:
         """A mask of the units that a structure keeps; raises InvalidStructure if the graph does not allow it."""
@@ -138,21 +159,39 @@ class Inheritance:
         return self.order.kept(structure)
 
     def network(self, structure: Iterable[int]) -> nn.Module:
-        """A new network with this structure: cut, reconstructed if requested, recalibrated, in evaluation mode.
+        """A new network with this structure, in evaluation mode: cut and repaired, or cut and recalibrated.
 
-        It shares nothing with the original. A graph of form "exported" has no batch norm modules to recalibrate: its
-        networks keep the statistics of the original.
+        A reconstruction function is called between the two. The network shares nothing with the original. A graph of
+        form "exported" has no batch norm modules to recalibrate: its networks keep the statistics of the original.
         """
-        example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
-        network = cut_units(self.model, self.graph, self.units(structure), example=example).to(self.device)
+        network = self._cut(self.model, self.units(structure))
         if self.reconstruction is not None:
-            self._reconstruct(network, self.reconstruction, self.kept(structure))
+            self._reconstruct(network, self.kept(structure))
+        if self.reconstruction != REPAIR:  # repair sets the statistics itself
+            recalibrate(network, self.calibration)
+        return network
+
+    def scored_network(self, structure: Iterable[int]) -> nn.Module:
+        """The network that an estimate scores: that of `network`, but repaired by the parallel form and recalibrated.
+
+        The parallel form needs no forward pass, and most of it is known from structures before.
+        """
+        if self.reconstruction != REPAIR:
+            return self.network(structure)
+        units = self.units(structure)
+        self.parallel_repair.apply(self._repaired_tensors, units)
+        network = self._cut(self._repaired, units)
         recalibrate(network, self.calibration)
         return network
 
-    def _reconstruct(self, network: nn.Module, reconstruction: Reconstruction, kept: KeptChannels) -> None:
+    def _cut(self, model: nn.Module, units: NDArray[np.bool_]) -> nn.Module:
+        example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
+        return cut_units(model, self.graph, units, example=example).to(self.device)
+
+    def _reconstruct(self, network: nn.Module, kept: KeptChannels) -> None:
+        function: Any = repair if self.reconstruction == REPAIR else self.reconstruction
         try:
-            reconstruction(network, self.model, self.graph, kept, self.calibration)
+            notes = function(network, self.model, self.graph, kept, self.calibration)
         except (AACPError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a user's function may raise anything
@@ -160,7 +199,61 @@ class Inheritance:
                 f"The reconstruction failed: {first_line(error)}. "
                 "It is called with (network, original, graph, kept, calibration)."
             ) from error
+        self._notes += [note for note in notes or () if note not in self._notes]
         network.eval()
+
+    # -- what repair needs of the original, computed when it is first needed -------------------------------------------
+
+    @property
+    def notes(self) -> list[str]:
+        known = self.__dict__.get("grams")
+        return [*(known.notes if known is not None else ()), *self._notes]
+
+    @cached_property
+    def grams(self) -> Grams:
+        """The Gram matrices of what the products of the original read, on the calibration images."""
+        return Grams.of(self.model, self.graph, self.calibration)
+
+    @cached_property
+    def parallel_repair(self) -> ParallelRepair:
+        """The repaired weights of any structure, without a forward pass."""
+        return ParallelRepair(self.grams)
+
+    @cached_property
+    def _repaired(self) -> nn.Module:
+        """A copy of the original whose weights are those of the structure that was repaired last."""
+        return copy_module(self.model).requires_grad_(False)
+
+    @cached_property
+    def _repaired_tensors(self) -> dict[str, torch.Tensor]:
+        return dict(named_tensors(self._repaired))
+
+    @cached_property
+    def error_curves(self) -> ErrorCurves:
+        """For every group and every number of units that it may keep: what its readers lose, with repaired weights.
+
+        Units are removed in the order of this inheritance; see `aacp.repairs.obs.Removal`. A group that no product
+        reads is judged by the squared norms of its filters.
+        """
+        norms = unit_importance(self.model, self.graph, "l2") ** 2
+        curves: dict[str, NDArray[np.float64]] = {}
+        start = 0
+        for group in self.graph.groups:
+            order = np.argsort(-self.order.ranks[start : start + group.width], kind="stable")
+            if group.frozen is None:
+                found = removal(self.grams, group, order)
+                lost = np.append(0.0, norms[start + order].cumsum())
+                curves[group.name] = found.curve if found is not None else lost[::-1] / max(lost[-1], TINY)
+            start += group.width
+        return ErrorCurves(curves)
+
+
+def require_reconstruction(reconstruction: object) -> None:
+    """Reject what is neither a function nor "repair" nor None."""
+    if reconstruction is not None and reconstruction != REPAIR and not callable(reconstruction):
+        raise InvalidOption(
+            f"reconstruction is {reconstruction!r}, which is neither 'repair' nor a function. Give one, or None."
+        )
 
 
 def require_finite(name: str, batches: Batches) -> None:

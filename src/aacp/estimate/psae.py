@@ -85,8 +85,8 @@ class PSAE:
         self._require_possible(name)
         if name == "sliced":
             return Sliced(self.inheritance)
-        if self.inheritance.reconstruction is not None:
-            self.notes.append("Sliced execution: only networks that are really cut can be reconstructed.")
+        if callable(self.inheritance.reconstruction):
+            self.notes.append("Sliced execution: a reconstruction function needs a network that is really cut.")
             return Sliced(self.inheritance)
         if self.inheritance.calibration.is_streamed and not self._is_exported:
             self.notes.append("Sliced execution: masked execution needs all calibration images in memory.")
@@ -103,7 +103,7 @@ class PSAE:
 
     def _require_possible(self, name: ExecutionName) -> None:
         """Reject an execution that cannot score what is delivered."""
-        reconstructed = self.inheritance.reconstruction is not None
+        reconstructed = callable(self.inheritance.reconstruction)
         if name == "sliced" and self._is_exported:
             raise InvalidOption(
                 'This graph was traced with form="exported", because the network\'s own code cannot run sliced. '

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 PRUNING_STEP = 1 / 8  # a share of each width, as in the paper
 METHOD = "default"
 IMPORTANCE = "l1"
+RECONSTRUCTION = None  # of networks that are trained after pruning
+UNTRAINED_RECONSTRUCTION: Literal["repair"] = "repair"  # of networks that are delivered without training
 CALIBRATION_IMAGES = 4096
 SCOPE = "all"
 SHRINK = "macs"

@@ -42,12 +42,13 @@ def save_network(
         example: an input, recorded by its shape.
     """
     path = folder.path / ARTEFACT
-    if not _is_complete(path):
+    if not is_complete(path):
         save(network, graph, path, kept=kept, model=name, example=example)
     return path
 
 
-def _is_complete(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
+    """Whether the file of a pruned network exists and was written to its end."""
     try:
         with safe_open(path, "pt"):  # which compares the length of the file with its header
             return True

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torch import nn
+
 from aacp.artefact.storage import load
 from aacp.data.devices import device_of
+from aacp.data.likeness import Likeness
 from aacp.data.splits import Holdout
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidData, InvalidOption
 from aacp.graph.tracing import trace
 from aacp.pipeline.job import network_of, score_of
 from aacp.pipeline.request import read_request
-from aacp.pipeline.task import PruningTask
-from aacp.runs.files import NetworkMetrics
+from aacp.pipeline.task import PruningTask, chosen_score
+from aacp.runs.files import NetworkMetrics, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import delivered_in, read_training, run_of
 from aacp.zoo.data import load_data
@@ -46,6 +49,7 @@ def evaluate(
     """
     path = Path(network)
     knows_holdout = False
+    request: Request | None = None
     if path.exists() and weights is not None:
         raise InvalidOption(f"{network} has its own weights, and those of {weights} would be ignored. Leave them out.")
     if not path.exists() and model is not None:
@@ -74,6 +78,19 @@ def evaluate(
     seed = seed or 0
     evaluated = load(path, into=model) if path.exists() else network_of(network, weights, seed)
     loaded = load_data(data, holdout=holdout, seed=seed, cache=cache)
-    task = PruningTask(evaluated, loaded, network, device_of(device), score_of(metric))
+    score = chosen_score(score_of(metric), evaluated, loaded)
+    if isinstance(score, Likeness):
+        score = Likeness(_original(network, request))
+    task = PruningTask(evaluated, loaded, network, device_of(device), score)
     graph = trace(evaluated, task.example())
     return task.measure(evaluated, graph, graph.full, knows_holdout=knows_holdout)
+
+
+def _original(network: str, request: Request | None) -> nn.Module:
+    """The unpruned network of a run, which its pruned network is compared with if there are no labels."""
+    if request is None:
+        raise InvalidData(
+            f"The data have no labels, so {network} can only be compared with its original, which is not known. Give "
+            "labelled data, a score (--metric), or the folder of a run."
+        )
+    return network_of(request.model, request.weights_file or None, request.seed)

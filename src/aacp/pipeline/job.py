@@ -11,7 +11,7 @@ from torch import nn
 
 from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import Score
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption, UnknownData
 from aacp.pipeline.plan import Plan
@@ -19,7 +19,7 @@ from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import read_request
 from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
-from aacp.pipeline.task import PruningTask
+from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import TrainingMeans
 from aacp.runs.files import STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
@@ -41,7 +41,7 @@ class TaskNames:
         model: the name that `build_model` builds the network by.
         data: the name that `load_data` loads the data by.
         weights: the file of the trained weights.
-        metric: package.module:function of the score; None is accuracy.
+        metric: package.module:function of the score; None is accuracy or, without labels, likeness to the original.
         device: where to compute; None is the GPU, if there is one.
         loss: package.module:function of the loss; None is cross-entropy.
         holdout: the part of the training data that is held out, see `load_data`.
@@ -59,12 +59,14 @@ class TaskNames:
 
     def load(self, seed: int) -> PruningTask:
         """The task; the seed draws the hold-out, and the weights if there is no file."""
+        model = network_of(self.model, self.weights, seed)
+        data = load_data(self.data, holdout=self.holdout, seed=seed, cache=self.cache)
         return PruningTask(
-            model=network_of(self.model, self.weights, seed),
-            data=load_data(self.data, holdout=self.holdout, seed=seed, cache=self.cache),
+            model=model,
+            data=data,
             name=self.model,
             device=device_of(self.device),
-            score=score_of(self.metric),
+            score=chosen_score(score_of(self.metric), model, data),
             weights_file="" if self.weights is None else str(Path(self.weights).resolve()),
             data_source=self.data,
             loss=loss_of(self.loss),
@@ -217,9 +219,9 @@ def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
     return network
 
 
-def score_of(name: str | None) -> Score:
-    """A score function by name, or accuracy."""
-    return accuracy if name is None else named_function(name, "(network, batches)", UnknownData)
+def score_of(name: str | None) -> Score | None:
+    """A score function by name, or None."""
+    return None if name is None else named_function(name, "(network, batches)", UnknownData)
 
 
 def loss_of(name: str | None) -> Loss | None:

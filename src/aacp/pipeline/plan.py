@@ -12,7 +12,7 @@ from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.estimate.importance import Importance, require_criterion
-from aacp.estimate.inheritance import Reconstruction
+from aacp.estimate.inheritance import Reconstruction, require_reconstruction
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
 from aacp.runs.trainings import default_name, require_name
@@ -41,16 +41,21 @@ class Plan:
         train_on_holdout: train it on the hold-out too; its score on the hold-out is then not reported.
         importance: which channels are kept first: a name, or a function of (model, graph) or of (model,
             graph, calibration) that returns one number per channel for each group; see `aacp.Inheritance`.
-        reconstruction: a function that corrects the weights of a cut network before its batch norms are recalibrated;
-            None keeps the weights of the unpruned network.
-        calibration_images: the number of training images that batch norms are recalibrated on.
+        reconstruction: how the weights that are kept are corrected: "repair" fits them to the outputs of the unpruned
+            network, without labels; a function corrects the weights of a cut network before its batch norms are
+            recalibrated; None keeps the weights of the unpruned network. "auto" is "repair" without a recipe, and None
+            with one.
+        mimic: without a recipe, the number of steps in which the network learns from the calibration images to
+            reproduce the outputs of the unpruned one, without labels.
+        calibration_images: the number of training images that batch norms are recalibrated on, and that networks are
+            repaired on.
         frozen: patterns of the names of layers that are not pruned.
         scope: "all", "inner" to leave residual streams as they are, or "paper" for the coordinates that the paper's
             authors searched. None is "inner" for the method "uniform", and "all" for all others.
         tie: groups that share one gene: the names of the groups of each tie.
         export: write both networks as ONNX files and time them.
         training: the name of the training in the run folder, which may hold several; None is "finetuned", "scratch" or,
-            without a recipe, "untrained".
+            without a recipe, "untrained" or "mimicked".
         seed: the seed of everything random.
         max_drop: the largest drop of the score that is allowed, in the unit of the score. `shrink` is then reduced as
             far as that allows: bisection finds the share to remove.
@@ -68,7 +73,8 @@ class Plan:
     init: Init | None = None
     train_on_holdout: bool = False
     importance: Importance = defaults.IMPORTANCE
-    reconstruction: Reconstruction | None = None
+    reconstruction: Reconstruction | Literal["auto", "repair"] | None = "auto"
+    mimic: int = 0
     calibration_images: int = defaults.CALIBRATION_IMAGES
     frozen: tuple[str, ...] = ()
     scope: str | None = None
@@ -99,6 +105,7 @@ class Plan:
                 f"probe_epochs is {self.probe_epochs} with a recipe of {self.recipe}. Give a positive number of epochs "
                 "and a recipe to train with, or 0 to score structures by the estimate."
             )
+        require_reconstruction(self.chosen_reconstruction)
         require_name(self.training_name)
         self._check_combinations()
 
@@ -112,6 +119,11 @@ class Plan:
         if self.recipe is None and (self.from_scratch or self.train_on_holdout):
             name = "from_scratch" if self.from_scratch else "train_on_holdout"
             raise InvalidOption(f"{name} says how to train, but there is no recipe. Give one, or leave {name} out.")
+        if self.mimic < 0 or (self.mimic and self.recipe is not None):
+            raise InvalidOption(
+                f"mimic={self.mimic} says how a network that is not trained learns from the original, in a positive "
+                "number of steps. Leave the training out (--no-training, or recipe=None), or leave mimic out."
+            )
         if self.init not in (None, *get_args(Init)):
             raise InvalidOption(f"init is {self.init!r}. Choose one of {', '.join(get_args(Init))}, or None.")
         if self.init is not None and not self.from_scratch:
@@ -128,7 +140,14 @@ class Plan:
     @property
     def training_name(self) -> str:
         """The name of the training in the run folder."""
-        return self.training or default_name(self.recipe is not None, self.from_scratch)
+        return self.training or default_name(self.recipe is not None, self.from_scratch, bool(self.mimic))
+
+    @property
+    def chosen_reconstruction(self) -> Reconstruction | Literal["repair"] | None:
+        """How the weights that are kept are corrected: the given way, or the default with or without training."""
+        if self.reconstruction != "auto":
+            return self.reconstruction
+        return defaults.UNTRAINED_RECONSTRUCTION if self.recipe is None else defaults.RECONSTRUCTION
 
     @property
     def search_length(self) -> int:
@@ -139,7 +158,8 @@ class Plan:
     def summary(self) -> str:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
-        trained = f"{self.recipe.epochs} epochs of training" if self.recipe else "no training"
+        untrained = f"{self.mimic} steps of mimicking the original" if self.mimic else "no training"
+        trained = f"{self.recipe.epochs} epochs of training" if self.recipe else untrained
         return f"{self.search_length:,} evaluations{times}, then {trained}"
 
     @property

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from typing import Any
 
 import torch
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.data.examples import call, inputs_of, targets_of
+from aacp.data.examples import call, has_targets, inputs_of, targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
 from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
 from aacp.graph.surgery import shrink
 from aacp.modules import copy_module, device_of_model, evaluating
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.task import PruningTask
+from aacp.pipeline.task import PruningTask, can_be_given
 from aacp.torch_internals import pytree
 from aacp.train.loader_batches import check_targets
 from aacp.train.loop import check_teacher
@@ -157,7 +156,14 @@ def _are_classes(outputs: Any) -> bool:
 
 def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
     batch = next(iter(task.read(part, EXAMPLES, device_of_model(task.model))))
-    if not _is_pair(batch) and (needs_targets or not _can_be_given(task.model, batch)):
+    is_input = can_be_given(task.model, batch)
+    if needs_targets and not has_targets(batch) and is_input:
+        use = "Accuracy compares outputs with labels" if part is not task.data.train else "Training needs labels"
+        raise InvalidData(
+            f"{use}, but the {task.name_of(part)} have none: a batch is {_described(batch)}. Give batches of (inputs, "
+            "labels); without labels, prune without training (--no-training, or recipe=None) and without a score."
+        )
+    if not _is_pair(batch) and (needs_targets or (isinstance(batch, dict) and not is_input)):
         raise InvalidData(
             f"A batch of the {task.name_of(part)} is {_described(batch)}, but it must be (inputs, targets). Let "
             "the loader or data set give pairs, whose inputs may be a tuple, or a dictionary by argument name."
@@ -202,17 +208,6 @@ def _require_one_number(loss: Loss, model: nn.Module, batch: Any) -> None:
 
 def _is_pair(batch: Any) -> bool:
     return isinstance(batch, (tuple, list)) and len(batch) == 2
-
-
-def _can_be_given(model: nn.Module, batch: Any) -> bool:
-    """True if a batch may be inputs alone: a dictionary may if the network has arguments of these names."""
-    if not isinstance(batch, dict):
-        return True
-    try:
-        inspect.signature(model.forward).bind(**batch)
-    except TypeError:
-        return False
-    return True
 
 
 def _described(batch: Any) -> str:

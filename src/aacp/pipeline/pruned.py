@@ -13,7 +13,7 @@ from aacp.pipeline.delivery import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
-from aacp.runs.files import ARTEFACT, ChosenStructure, Evaluation, OnnxRecord, cost_change
+from aacp.runs.files import ARTEFACT, RECOVERY, ChosenStructure, Evaluation, OnnxRecord, Recovery, cost_change
 from aacp.runs.folder import RunFolder
 
 
@@ -58,6 +58,7 @@ class Pruned:
         lines += [
             f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if old is not None and new is not None
         ]
+        lines += self._recovery()
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         if self.folder.path.is_dir():  # it may have been removed since
             run = read_run(self.folder.path).about(self.training.path)
@@ -71,6 +72,14 @@ class Pruned:
         lines = {name: cost_change(name, before[name], after[name]) for name in before if name in after}
         lines |= {limit.cost: str(limit) for limit in self.choice.limits}
         return list(lines.values())
+
+    def _recovery(self) -> list[str]:
+        """What each step gave a network that was not trained, and what could not be repaired."""
+        record = self.training.read_json(RECOVERY) if self.training.path.is_dir() else None
+        if record is None:
+            return []
+        found = Recovery.from_json(record)
+        return [f"holdout score, step by step: {found}", *(f"note: {note}" for note in found.notes)]
 
     def _places(self) -> list[str]:
         """The files of the result."""

@@ -19,7 +19,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import LATENCY
 from aacp.data.devices import device_of
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption, MissingPackage
 from aacp.graph.tracing import trace
@@ -54,7 +54,7 @@ def prune(
     folder: str | os.PathLike[str],
     *,
     plan: Plan = DEFAULT,
-    score: Score = accuracy,
+    score: Score | None = None,
     loss: Loss | None = None,
     teacher: nn.Module | None = None,
     again: bool = False,
@@ -80,7 +80,8 @@ def prune(
             such as {"macs": 0.5, "weight_bytes": "2MB"}.
         folder: the run folder, which is created if it does not exist.
         plan: how to search and train.
-        score: judges a network, given (network, batches); a higher score is better.
+        score: judges a network, given (network, batches); a higher score is better. None is accuracy or, if the data
+            have no labels, the likeness of the outputs to those of the unpruned network (1 is equal).
         loss: what training minimises, given (outputs, targets); None is cross-entropy.
         teacher: the network that a recipe with distillation learns from; None is the unpruned network.
         again: replace a training of the same name that is finished, failed or had other settings.
@@ -103,7 +104,7 @@ def prune(
     if fabric is not None and (processes != 1 or device is not None):
         raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
     place = device_of(device) if fabric is None else fabric.device
-    task = PruningTask(model, data, name, place, score, loss=loss)
+    task = PruningTask.of(model, data, name, place, score, loss)
     earlier = tuple(map(str, known_from))
     ranks = None if fabric is None else Ranks(fabric)
     means = TrainingMeans(teacher, again, processes, ranks)

@@ -18,6 +18,7 @@ from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.errors import RunMismatch
 from aacp.estimate.importance import CRITERIA
+from aacp.estimate.inheritance import REPAIR
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
 from aacp.pipeline.functions import recorded_name, restored
@@ -39,14 +40,15 @@ AnyRequest = Request | TrainingRequest
 REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS)
 MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
 # Fields of a plan that belong to the request of a training, not to that of the search.
-TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "export", "training")
+TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "training")
 # Fields that do not change the result of a search.
 CIRCUMSTANCES = (
     "command", "versions", "hardware", "started", "weights_file", "data_source", "metric_source", "loss_source",
 )  # fmt: skip
-# Fields that estimated scores depend on.
+# Fields that estimated scores depend on; the seed draws the hold-out and the calibration images.
 ESTIMATE_FIELDS = (
     "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
+    "seed",
 )  # fmt: skip
 # Fields of a plan that may hold a function or a class, with what it is called with.
 FUNCTIONS = {
@@ -54,7 +56,7 @@ FUNCTIONS = {
     "importance": "(model, graph, calibration)",
     "reconstruction": "(network, original, graph, kept, calibration)",
 }
-BUILT_IN: dict[str, Container[str]] = {"method": METHODS, "importance": CRITERIA, "reconstruction": ()}
+BUILT_IN: dict[str, Container[str]] = {"method": METHODS, "importance": CRITERIA, "reconstruction": (REPAIR,)}
 
 
 def register_request(
@@ -175,9 +177,9 @@ def read_request(folder: RunFolder) -> Request:
 def plan_of(request: Request, **changes: Any) -> Plan:
     """The plan of a recorded request, with some fields changed; functions are imported again by their names."""
     recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
-    found = {name: value for name, value in recorded.items() if value is not None}
+    found = {name: value for name, value in recorded.items() if value is not None or name == "reconstruction"}
     for name, arguments in FUNCTIONS.items():
-        if name in found:
+        if found.get(name) is not None:
             found[name] = restored(found[name], name, arguments, BUILT_IN[name])
     if isinstance(request.pruning_step, list):
         found["pruning_step"] = tuple(request.pruning_step)
@@ -231,6 +233,7 @@ def recorded_loss(task: PruningTask) -> dict[str, Any]:
 def _recorded_plan(plan: Plan) -> dict[str, Any]:
     """The fields of a plan as run.json holds them: those of the search."""
     planned = {each.name: getattr(plan, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
+    planned["reconstruction"] = plan.chosen_reconstruction
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
         "evaluations": plan.search_length,

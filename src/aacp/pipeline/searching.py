@@ -22,9 +22,10 @@ from aacp.pipeline.request import ESTIMATE_FIELDS, read_request, require_same
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure, LimitResult, Request
 from aacp.runs.folder import RunFolder
+from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, recorded, run_search
-from aacp.search.methods import searcher
+from aacp.search.methods import needs_curves, searcher
 from aacp.space import SearchSpace
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
@@ -86,13 +87,21 @@ class Search:
         return choice_of(better or found.recommended, self.bound_budget), found.history
 
     def _search(self, estimate: PSAE) -> SearchResult:
-        method = searcher(self.plan.method, self.space, self.bound_budget, self.plan.seed, known=self.known)
+        curves = self._curves(estimate)
+        method = searcher(
+            self.plan.method, self.space, self.bound_budget, self.plan.seed, known=self.known, curves=curves
+        )
         found = run_search(
             method, estimate, evaluations=self.plan.search_length, folder=self.folder, verbose=self.verbose
         )
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
         return found
+
+    def _curves(self, estimate: PSAE) -> ErrorCurves | None:
+        """The error curves that the search starts from: if the method needs them, or obs has prepared them anyway."""
+        is_wanted = needs_curves(self.plan.method) or self.plan.importance == "obs"
+        return estimate.inheritance.error_curves if is_wanted else None
 
     def _meet_latency(self, limit: Limit, found: SearchResult, estimate: PSAE) -> tuple[ChosenStructure, History]:
         """The best candidate whose measured latency meets the limit.

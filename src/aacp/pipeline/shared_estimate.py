@@ -36,7 +36,7 @@ class SharedEstimate:
                 self.task.calibration(self.plan),
                 importance=self.plan.importance,
                 seed=self.plan.seed,
-                reconstruction=self.plan.reconstruction,
+                reconstruction=self.plan.chosen_reconstruction,
                 device=self.task.device,
             )
         return self._inheritance

@@ -15,7 +15,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit, amount
 from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.devices import device_of
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption, MissingPackage
 from aacp.pipeline.plan import DEFAULT, Plan
@@ -77,7 +77,7 @@ def sweep(
     *,
     plan: Plan = DEFAULT,
     train: bool = False,
-    score: Score = accuracy,
+    score: Score | None = None,
     loss: Loss | None = None,
     teacher: nn.Module | None = None,
     again: bool = False,
@@ -99,11 +99,23 @@ def sweep(
         folder: holds a run folder for each budget.
         train: train, evaluate and export every network, not only search.
     """
-    task = PruningTask(model, data, name, device_of(device), score, loss=loss)
+    task = PruningTask.of(model, data, name, device_of(device), score, loss)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets)
     means = TrainingMeans(teacher, again, processes)
     return SweepRun(task, run_budgets, plan, folder, train, means, tuple(map(str, known_from)), verbose).sweep()
+
+
+def _searching(plan: Plan) -> Plan:
+    """The plan of searches without training; weights are corrected as for the training that may follow."""
+    return replace(
+        plan,
+        recipe=None,
+        from_scratch=False,
+        init=None,
+        train_on_holdout=False,
+        reconstruction=plan.chosen_reconstruction,
+    )
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
@@ -140,7 +152,7 @@ class SweepRun:
     ) -> None:
         self.task = task
         self.budgets = list(dict.fromkeys(budgets))
-        self.plan = plan if train else replace(plan, recipe=None, from_scratch=False, init=None, train_on_holdout=False)
+        self.plan = plan if train else _searching(plan)
         self.trains = train
         self.means = means
         self.folder = RunFolder.of(folder)

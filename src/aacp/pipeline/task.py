@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
+from aacp.data.examples import has_targets
+from aacp.data.likeness import Likeness
 from aacp.data.scores import Score, accuracy
 from aacp.data.splits import Data, Holdout, Source, sampled
 from aacp.errors import InvalidData, UntraceableModel
@@ -23,6 +26,34 @@ from aacp.structure import Structure
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
+
+
+def chosen_score(score: Score | None, model: nn.Module, data: Data) -> Score:
+    """The given score; without one accuracy or, if the held-out data have no labels, the likeness to the model.
+
+    Args:
+        score: the score that the user gave, if any.
+        model: the unpruned network.
+        data: its hold-out shows whether there are labels.
+    """
+    if score is not None:
+        return score
+    first = next(iter(Batches.of(data.holdout, images=1, keep=False)))
+    # A dictionary that the network does not take may hold labels: the preflight rejects it.
+    return Likeness(model) if not has_targets(first) and can_be_given(model, first) else accuracy
+
+
+def can_be_given(model: nn.Module, batch: Any) -> bool:
+    """True if a batch may be inputs alone: several may if the network has as many arguments, or of these names."""
+    if not isinstance(batch, (dict, tuple, list)):
+        return True
+    arguments = () if isinstance(batch, dict) else batch
+    named = batch if isinstance(batch, dict) else {}
+    try:
+        inspect.signature(model.forward).bind(*arguments, **named)
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(eq=False)
@@ -59,6 +90,21 @@ class PruningTask:
                 f"data is a {type(self.data).__name__}, which does not say what to train, search and test on. "
                 "Give aacp.Data.of(train, test), or aacp.Data(train, holdout, test)."
             )
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        data: Data,
+        name: str | None,
+        device: torch.device,
+        score: Score | None = None,
+        loss: Loss | None = None,
+    ) -> PruningTask:
+        """A task whose score follows from the data if none is given; the arguments are those of the class."""
+        task = cls(model, data, name, device, loss=loss)  # which rejects what is not data
+        task.score = chosen_score(score, model, data)
+        return task
 
     @property
     def label(self) -> str:

@@ -15,17 +15,19 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from aacp.artefact.storage import load
 from aacp.channels import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.data.scores import Score
 from aacp.data.splits import Source
 from aacp.errors import AACPError, ExportFailed, InvalidExample, WorkerFailed
 from aacp.modules import copy_module
-from aacp.pipeline.delivery import export_both, file_bytes, save_network
+from aacp.pipeline.delivery import export_both, file_bytes, is_complete, save_network
 from aacp.pipeline.new_weights import network_with_new_weights
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.ranks import Ranks
+from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training_request import record_failure
@@ -170,10 +172,10 @@ class TrainingRun:
 
     def train(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The network with the structure that was found, trained by the recipe, in evaluation mode."""
-        network = self.shared.inheritance(graph).network(choice.structure)
         recipe = self.plan.recipe
         if recipe is None:
-            return network.eval()
+            return self._recover(graph, choice)
+        network = self.shared.inheritance(graph).network(choice.structure)
         self._report_progress("training")
         task = self.task
         folder = self.place.path / TRAINING
@@ -193,6 +195,16 @@ class TrainingRun:
             )  # fmt: skip
         return network.eval()
 
+    def _recover(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
+        """The network without training: repaired as planned, or as an earlier call has saved it."""
+        if is_complete(self.place.path / ARTEFACT):
+            return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
+        self._report_progress("recovering without training")
+        return self._recovering(graph).network(choice.structure)
+
+    def _recovering(self, graph: ChannelGraph) -> Recovering:
+        return Recovering(self.task, self.plan, self.shared.inheritance(graph), self.place, self.verbose)
+
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
         """Write the network as safetensors."""
         kept = self.shared.inheritance(graph).kept(choice.structure)
@@ -207,6 +219,8 @@ class TrainingRun:
         knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)
         after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
+        if self.plan.recipe is None:
+            self._recovering(graph).record(choice.structure, after)
         # Costs that the user defined were computed in the search; their functions may not be importable here.
         own = [limit for limit in choice.limits if limit.cost not in COSTS]
         before_costs = before.costs | {limit.cost: limit.full for limit in own}

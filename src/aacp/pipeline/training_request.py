@@ -24,7 +24,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 
 # Fields that change the result of a training.
-DECIDING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "loss", "teacher")
+DECIDING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "loss", "teacher")
 INHERITED = "inherited"  # the init of a training that starts from the weights of the unpruned network
 
 
@@ -73,6 +73,7 @@ def training_request_of(task: PruningTask, plan: Plan, teacher: nn.Module | None
         from_scratch=plan.from_scratch,
         init=chosen_init(task, plan) if plan.from_scratch else INHERITED,
         train_on_holdout=plan.train_on_holdout,
+        mimic=plan.mimic,
         teacher="" if teacher is None else digest(teacher.state_dict().values()),
         export=plan.export,
         **recorded_loss(task),

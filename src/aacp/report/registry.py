@@ -17,6 +17,8 @@ from aacp.report.tables import (
     channel_table,
     frozen_table,
     limits_table,
+    recovery_notes,
+    recovery_table,
     reproduction,
     tracing_notes,
     trainings_table,
@@ -61,6 +63,7 @@ SECTIONS = [
     Section("search", lambda _: "Search", search_figure),
     Section("trade-off", lambda run: f"{run.metric.capitalize()} against cost", lambda run: Grid(cost_figures(run))),
     Section("training", lambda _: "Training", lambda run: [trainings_table(run), *training_figures(run)]),
+    Section("recovery", lambda _: "Recovery without training", lambda run: [recovery_table(run), recovery_notes(run)]),
     Section("frozen", lambda _: "Channels that are not pruned", lambda run: [frozen_table(run), tracing_notes(run)]),
     Section("reproduction", lambda _: "How to reproduce", reproduction),
 ]
@@ -78,7 +81,7 @@ def register_section(heading: str, content: Callable[[Run], Content], *, after: 
         heading: the heading of the section, which is also its name. A section of the same name is replaced.
         content: a function from the run to what the section shows.
         after: the name of the section to follow: "costs", "limits", "channels", "search", "trade-off", "training",
-            "frozen", "reproduction", or the heading of a registered section.
+            "recovery", "frozen", "reproduction", or the heading of a registered section.
     """
     names = [known.name for known in SECTIONS if known.name != heading]
     if after not in names:

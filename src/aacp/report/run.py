@@ -20,6 +20,7 @@ from aacp.runs.files import (
     EXPORT,
     GRAPH,
     LOG,
+    RECOVERY,
     RUN,
     STRUCTURE,
     TRAINING,
@@ -30,6 +31,7 @@ from aacp.runs.files import (
     Evaluation,
     NetworkMetrics,
     OnnxRecord,
+    Recovery,
     Request,
     TrainingRequest,
 )
@@ -51,6 +53,7 @@ class RecordedTraining:
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
     exported: OnnxRecord | None = None
+    recovery: Recovery | None = None
 
     @property
     def name(self) -> str:
@@ -62,7 +65,7 @@ class RecordedTraining:
 class Run:
     """The content of one run folder. Missing files give None or an empty value; `troubles` names unreadable files.
 
-    The fields `training` to `exported` are those of one training: the first that was evaluated, or else the first.
+    The fields `training` to `recovery` are those of one training: the first that was evaluated, or else the first.
     `trainings` has all of them.
     """
 
@@ -75,6 +78,7 @@ class Run:
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
     exported: OnnxRecord | None = None
+    recovery: Recovery | None = None
     troubles: tuple[str, ...] = ()
     trainings: tuple[RecordedTraining, ...] = ()
 
@@ -89,6 +93,7 @@ class Run:
             epochs=found.epochs,
             evaluation=found.evaluation,
             exported=found.exported,
+            recovery=found.recovery,
         )
 
     @property
@@ -178,6 +183,7 @@ class _Reader:
             self._attempt(str(inside / TRAINING / LOG), lambda: self._epochs(place)) or (),
             read(EVALUATION, Evaluation.from_json),
             read(EXPORT, OnnxRecord.from_json),
+            read(RECOVERY, Recovery.from_json),
         )
 
     def _attempt(self, name: str, read: Callable[[], Anything]) -> Anything | None:

@@ -189,6 +189,35 @@ def _training(training: RecordedTraining, run: Run) -> tuple[object, ...]:
     return training.name, request.kind, done, *(_score(value, run) for value in scores), state
 
 
+# -- recovery without training ----------------------------------------------------------------------------------------
+
+STEPS = {
+    "inherited": "Inherited: the kept weights as they are",
+    "recalibrated": "Recalibrated: batch norms measured again",
+    "repaired": "Repaired: weights fitted to the original's outputs",
+    "reconstructed": "Reconstructed: weights corrected by your function",
+    "mimicked": "Mimicked: trained to reproduce the original",
+}
+
+
+def recovery_table(run: Run) -> Markup:
+    """What each step gave a network that was not trained."""
+    steps = () if run.recovery is None else run.recovery.steps
+    if not steps:
+        return Markup()
+    rows = [(STEPS.get(step.name, step.name), _score(step.holdout, run), _score(step.test, run)) for step in steps]
+    heads = ("after this step", f"held-out {run.metric}", f"test {run.metric}")
+    caption = "The pruned network after each step; the last is delivered. No decision used the test data."
+    return table(caption, heads, rows)
+
+
+def recovery_notes(run: Run) -> Markup:
+    """What could not be repaired, and what was decided."""
+    notes = () if run.recovery is None else run.recovery.notes
+    words = tag("p", "Notes of the repair:")
+    return joined([words, tag("ul", *(tag("li", note) for note in notes))]) if notes else Markup()
+
+
 # -- how to reproduce -------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +231,7 @@ def reproduction(run: Run) -> Markup:
         ("Pruning step", _step(request.pruning_step)),
         ("Scope", _scope(request)),
         ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
+        ("Reconstruction", request.reconstruction or "none"),
         *((f"Training {name}", _settings(recipe)) for name, recipe in _recipes(run)),
         ("Seed", request.seed),
         ("Versions", ", ".join(f"{name} {version}" for name, version in request.versions.items()) or DASH),

@@ -22,6 +22,7 @@ RUN = "run.json"
 GRAPH = "graph.json"
 STRUCTURE = "structure.json"
 EVALUATION = "evaluation.json"
+RECOVERY = "recovery.json"
 EXPORT = "export.json"
 ARTEFACT = "pruned.safetensors"  # the pruned network
 TRAININGS = "trainings"  # the folder inside the run folder that holds a folder for each training
@@ -55,7 +56,7 @@ class Request(Record):
     metric: str = "accuracy"
     weights: str = ""  # fingerprint of the unpruned network's weights
     importance: str | None = None  # a name, or package.module:function
-    reconstruction: str | None = None  # package.module:function
+    reconstruction: str | None = None  # "repair", package.module:function, or None for inherited weights
     calibration_images: int | None = None
     frozen: tuple[str, ...] = ()
     scope: str | None = None
@@ -93,6 +94,7 @@ class TrainingRequest(Record):
     loss: str = "cross_entropy"
     loss_source: str = ""  # package.module:function of the loss
     teacher: str = ""  # fingerprint of the teacher's weights; empty if it is the unpruned network or there is none
+    mimic: int = 0  # the steps of learning from the original without labels, if there is no recipe
     export: bool = True  # whether the latest call requested ONNX files
     failure: str = ""  # the error that ended the training, if one did
 
@@ -100,7 +102,7 @@ class TrainingRequest(Record):
     def kind(self) -> str:
         """What was done with the structure, for people."""
         if self.recipe is None:
-            return "not trained"
+            return f"not trained, mimicked in {self.mimic} steps" if self.mimic else "not trained"
         drawn = {"he": ", He-normal weights", "network": ", weights as the network draws them"}.get(self.init, "")
         return f"from scratch{drawn}" if self.from_scratch else "fine-tuned"
 
@@ -236,6 +238,30 @@ class Evaluation(Record):
 
     before: NetworkMetrics
     after: NetworkMetrics
+
+
+# -- trainings/NAME/recovery.json -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecoveryStep(Record):
+    """The scores of the network after one step of recovering what pruning lost."""
+
+    name: str  # "inherited", "recalibrated", "repaired", "reconstructed" or "mimicked"
+    holdout: float | None = None  # score on held-out data
+    test: float | None = None  # score on test data; no decision uses it
+
+
+@dataclass(frozen=True)
+class Recovery(Record):
+    """recovery.json: what each step gave a network that is not trained, in the order in which they are applied."""
+
+    steps: tuple[RecoveryStep, ...] = ()
+    notes: tuple[str, ...] = ()  # what could not be repaired, and what was decided
+
+    def __str__(self) -> str:
+        scored = [step for step in self.steps if step.holdout is not None]
+        return ", ".join(f"{step.name} {step.holdout:.4f}" for step in scored)
 
 
 # -- trainings/NAME/export.json ---------------------------------------------------------------------------------------

@@ -41,4 +41,4 @@ class Provenance:
         return cls(command, versions, processor())
 
     def __str__(self) -> str:
-        return f"command: {self.command}\nversions: {self.versions}\nhardware: {self.hardware}, one process\n"
+        return f"command: {self.command}\nversions: {self.versions}\nhardware: {self.hardware}\n"

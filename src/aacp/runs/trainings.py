@@ -19,14 +19,17 @@ from aacp.runs.folder import RunFolder
 FINETUNED = "finetuned"
 SCRATCH = "scratch"
 UNTRAINED = "untrained"
+MIMICKED = "mimicked"
 NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 # The files of a training that an older version kept in the run folder, apart from the folder of its checkpoints.
 RESULTS = (ARTEFACT, EVALUATION, EXPORT, "pruned.onnx", "original.onnx")
 
 
-def default_name(is_trained: bool, from_scratch: bool) -> str:
+def default_name(is_trained: bool, from_scratch: bool, is_mimicked: bool = False) -> str:
     """The name of a training that is given none."""
-    return (SCRATCH if from_scratch else FINETUNED) if is_trained else UNTRAINED
+    if not is_trained:
+        return MIMICKED if is_mimicked else UNTRAINED
+    return SCRATCH if from_scratch else FINETUNED
 
 
 def require_name(name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.baselines import RandomSearch, UniformShrinkage
+from aacp.search.curves import CurveSearch, ErrorCurves
 from aacp.search.evolution import FIG3, GENERATIONS, IDE_PLUS, PAPER, RELEASED, ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution
 from aacp.search.history import History
@@ -44,6 +45,7 @@ METHODS = {
     "de": NamedMethod(ImprovedDifferentialEvolution, replace(PAPER, reinitialise_after=None), AUTHORS_EVALUATIONS),
     "random": NamedMethod(RandomSearch),
     "uniform": NamedMethod(UniformShrinkage),
+    "curves": NamedMethod(CurveSearch),
 }
 
 
@@ -57,6 +59,7 @@ def searcher(
     seed: int = 0,
     start: Sequence[Structure] = (),
     known: History | None = None,
+    curves: ErrorCurves | None = None,
 ) -> Searcher[Any]:
     """A new search by a method.
 
@@ -67,9 +70,23 @@ def searcher(
         seed: the seed of the search's random generator.
         start: structures to evaluate first.
         known: candidates that were evaluated before, which the search may learn from.
+        curves: the error of every width of every group. The structure with the least total error is then evaluated
+            first; the method "curves" requires them and evaluates nothing else.
     """
     chosen = named_method(method)
+    if curves is not None:
+        start = [curves.best(space, budget), *start]
+    elif needs_curves(method):
+        raise InvalidOption(
+            f"The search method {method!r} chooses by error curves, but none are given. "
+            "Give those of an inheritance: curves=inheritance.error_curves."
+        )
     return chosen.kind(space, budget, seed, chosen.settings, start, known)
+
+
+def needs_curves(method: Method) -> bool:
+    """Whether a method chooses by error curves."""
+    return issubclass(named_method(method).kind, CurveSearch)
 
 
 def named_method(method: Method) -> NamedMethod:

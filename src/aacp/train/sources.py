@@ -35,6 +35,11 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             f"A batch of {recipe.batch_size} cannot be divided among {ranks} processes. Use a batch size that is a "
             f"multiple of {ranks}."
         )
+    if isinstance(train, torch.Tensor) or not getattr(train, "is_labelled", True):
+        raise InvalidData(
+            "The training data are inputs without labels, but training compares outputs with labels. Give pairs "
+            "(inputs, labels), or prune without training."
+        )
     train = _as_dataset(train)
     if not _has_length(train):
         raise InvalidData(

@@ -24,6 +24,7 @@ CATALOGUE = {
     # Networks fit all training images of CIFAR-10 soon, so fine-tuning mixes images.
     "cifar10": NamedData("cifar10:PATH", "CIFAR-10", finetune_recipe="finetune-mixed"),
     "imagefolder": NamedData("imagefolder:PATH"),
+    "tensors": NamedData("tensors:FILE"),
 }
 OWN_DATA = NamedData("package.module:function")  # the defaults for your own data
 DATA_NAMES = ", ".join([*(known.usage for known in CATALOGUE.values()), f"or {OWN_DATA.usage} for your own"])

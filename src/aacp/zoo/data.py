@@ -1,9 +1,12 @@
-"""Data by name: the digits, CIFAR-10, folders of images, or the result of your function."""
+"""Data by name: the digits, CIFAR-10, folders of images, files of tensors, or the result of your function."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+
+import torch
+from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.splits import UNNAMED, Data, Holdout
 from aacp.errors import InvalidOption, UnknownData
@@ -12,6 +15,7 @@ from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
 from aacp.zoo.folders import image_folder
 from aacp.zoo.imports import function_of
+from aacp.zoo.tensor_files import tensor_file
 
 
 def load_data(
@@ -25,10 +29,11 @@ def load_data(
     """Data by name, split into training data, hold-out and test data.
 
     To add a data set, write a function without arguments and name it as `package.module:function`. It returns a `Data`,
-    or a pair (training, test) of data sets, loaders or tensors, from which `Data.of` takes the hold-out.
+    or a pair (training, test) of data sets, loaders or tensors, from which `Data.of` takes the hold-out. A data set, a
+    loader or a tensor alone is split into all three parts.
 
     Args:
-        name: "digits", "cifar10:PATH", "imagefolder:PATH" or "package.module:function".
+        name: "digits", "cifar10:PATH", "imagefolder:PATH", "tensors:FILE" or "package.module:function".
         holdout: the part of the training data that is held out for the search: a share below 1, a whole number of
             examples, or None for a tenth and at most 5,000.
         seed: chooses which examples are held out.
@@ -49,6 +54,8 @@ def load_data(
         return cifar10(place, holdout, seed)
     if source == "imagefolder":
         return image_folder(place, holdout, seed, on_corrupt, cache=cache)
+    if source == "tensors":
+        return tensor_file(place, holdout, seed)
     return _from_user(source, place, holdout, seed)
 
 
@@ -62,10 +69,12 @@ def _from_user(source: str, entry: str, holdout: Holdout, seed: int) -> Data:
         )
     if isinstance(found, Data):
         return replace(found, name=name) if found.name == UNNAMED else found
+    if isinstance(found, (torch.Tensor, Dataset, DataLoader)):
+        return Data.of(found, holdout=holdout, seed=seed, name=name)
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise UnknownData(
-            f"{name} returned a {type(found).__name__}, which is neither aacp.Data nor a pair. Return aacp.Data or "
-            "(training, test)."
+            f"{name} returned a {type(found).__name__}, which is neither aacp.Data nor a pair. Return aacp.Data, "
+            "(training, test), or one data set, loader or tensor to be split."
         )
     train, test = found
     return Data.of(train, test, holdout=holdout, seed=seed, name=name)

@@ -1,4 +1,4 @@
-"""Folders of images in the layout of ImageNet: one folder of JPEG or PNG files for each class."""
+"""Folders of JPEG or PNG files: in the layout of ImageNet, with one folder for each class, or without labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aacp.data.memory import worker_count
 from aacp.data.seeding import derived
 from aacp.data.splits import Data, Holdout, split
 from aacp.errors import CorruptImage, InvalidData, InvalidOption
-from aacp.zoo.listing import Listing, list_images
+from aacp.zoo.listing import Listing, is_flat, list_flat, list_images
 from aacp.zoo.pictures import centred_crop, random_crop
 from aacp.zoo.pixel_cache import PixelCache
 
@@ -28,16 +28,16 @@ STD = (0.229, 0.224, 0.225)  # the standard deviation of each channel on ImageNe
 
 
 @dataclass(frozen=True, eq=False)
-class ImageFolder(Dataset[tuple[Tensor, int]]):
-    """Labelled images on disk, read, cropped and normalised on access.
+class ImageFolder(Dataset[Any]):
+    """Images on disk, read, cropped and normalised on access; its items are (image, label), or images without labels.
 
     If a file cannot be read as an image, an error names it (`on_corrupt="refuse"`); with "skip", a warning names it and
     the next readable image takes its place, which has the same class unless the file was the last one of its class.
 
     Args:
         files: the paths of the images.
-        labels: the label of each image.
-        classes: the name of each label.
+        labels: the label of each image; zeros if the images have none.
+        classes: the name of each label; empty if the images have none.
         size: height and width of the input of the network.
         augment: True crops and flips at random, for training; False takes the middle of the image.
         on_corrupt: "refuse" or "skip".
@@ -59,10 +59,16 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> Any:
         index = range(len(self))[index]  # negative positions and IndexError, as in a list
         pixels, label = self.decoded(index, int(torch.randint(1 << 62, ())) if self.augment else None)
-        return self.normalised(pixels[None])[0].contiguous(), label
+        image = self.normalised(pixels[None])[0].contiguous()
+        return (image, label) if self.is_labelled else image
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the images have labels."""
+        return bool(self.classes)
 
     @property
     def bytes_per_image(self) -> int:
@@ -115,7 +121,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     def loader(
         self, batch_size: int, *, shuffle: bool = False, workers: int | None = None, seed: int = 0
-    ) -> DataLoader[tuple[Tensor, int]]:
+    ) -> DataLoader[Any]:
         """A DataLoader whose worker processes prepare batches while the network computes.
 
         Args:
@@ -161,7 +167,10 @@ def image_folder(
     size: int = 224,
     cache: str | os.PathLike[str] | None = None,
 ) -> Data:
-    """Data from a folder that contains `train` and `val` (or `test`). The hold-out is cropped as for evaluation.
+    """Data from a folder that contains `train` and `val` (or `test`), or images without labels.
+
+    Images that lie directly in the folder, without class folders, have no labels and are split into three parts. So do
+    those that lie directly in `train` and `val`. The hold-out is cropped as for evaluation.
 
     Args:
         path: the folder.
@@ -174,8 +183,15 @@ def image_folder(
     """
     root = Path(path)
     place = None if cache is None else Path(cache)
+    if root.is_dir() and is_flat(root):
+        return Data.of(_read(root, size, on_corrupt, place), holdout=holdout, seed=seed, name=f"imagefolder:{root}")
     training = _read(_part(root, TRAINING), size, on_corrupt, place)
     test = _read(_part(root, TEST), size, on_corrupt, place)
+    if training.is_labelled != test.is_labelled:
+        raise InvalidData(
+            f"Only one of {training.files.root} and {test.files.root} has class folders. Give both class folders, or "
+            "put the images of both directly into these folders, without labels."
+        )
     if training.classes != test.classes:
         unmatched = ", ".join(sorted(set(training.classes) ^ set(test.classes)))
         raise InvalidData(
@@ -183,7 +199,7 @@ def image_folder(
             "Give both the same class folders."
         )
     rest, held = split(training.labels, holdout, seed)
-    train = replace(training.subset(rest), augment=True)
+    train = replace(training.subset(rest), augment=training.is_labelled)
     return Data(train, training.subset(held), test, f"imagefolder:{root}", training.classes)
 
 
@@ -200,11 +216,14 @@ def _part(root: Path, names: tuple[str, ...]) -> Path:
             return root / name
     raise InvalidData(
         f"{root} contains no folder {' or '.join(names)}. Put the images into {root / TRAINING[0]}/CLASS and "
-        f"{root / TEST[0]}/CLASS."
+        f"{root / TEST[0]}/CLASS; images without labels lie directly in {root}, without folders."
     )
 
 
 def _read(folder: Path, size: int, on_corrupt: str, cache: Path | None) -> ImageFolder:
-    """All images below a folder, cropped as for evaluation."""
+    """All images below a folder, cropped as for evaluation; those that lie directly in it have no labels."""
+    if is_flat(folder):
+        flat = list_flat(folder)
+        return ImageFolder(flat, torch.zeros(len(flat), dtype=torch.int64), (), size, False, on_corrupt, cache)
     files, labels, classes = list_images(folder)
     return ImageFolder(files, torch.from_numpy(labels), classes, size, False, on_corrupt, cache)

@@ -91,6 +91,29 @@ def list_images(folder: Path) -> tuple[Listing, NDArray[np.int64], tuple[str, ..
     return Listing.of(str(folder), (name for found in names for name in found)), labels, tuple(classes)
 
 
+def list_flat(folder: Path) -> Listing:
+    """All image files that lie directly in a folder, sorted by name."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if _is_image(entry.name))
+    return Listing.of(str(folder), names)
+
+
+def is_flat(folder: Path) -> bool:
+    """Whether image files lie directly in a folder, and no folders beside them, which would be classes."""
+    found = False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _is_image(entry.name):
+                found = True
+            elif not entry.name.startswith(".") and entry.is_dir():
+                return False
+    return found
+
+
+def _is_image(name: str) -> bool:
+    return not name.startswith(".") and name.lower().endswith(ENDINGS)
+
+
 def _images_below(root: str, folder: str) -> list[str]:
     """The names of image files in a folder and in the folders below it, relative to the root."""
     found = []
@@ -99,7 +122,7 @@ def _images_below(root: str, folder: str) -> list[str]:
             name = entry.name
             if name.startswith("."):
                 continue
-            if name.lower().endswith(ENDINGS):
+            if _is_image(name):
                 found.append(f"{folder}/{name}")
             elif entry.is_dir():
                 found += _images_below(root, f"{folder}/{name}")

@@ -59,8 +59,9 @@ def test_statistics_and_activations_of_any_width_equal_torch(channels: int, size
     close(Pending(x, scale, shift, residual, 6.0).computed(), exact)
 
 
+@pytest.mark.parametrize("reconstruction", [None, "repair"])
 @pytest.mark.parametrize("name", ["resnet20", "torchvision:mobilenet_v2"])
-def test_masked_scores_on_the_gpu_are_those_of_the_cut_network(name: str) -> None:
+def test_masked_scores_on_the_gpu_are_those_of_the_cut_network(name: str, reconstruction) -> None:
     model = aacp.build_model(name).eval()
     example = aacp.example_input(model, (1, 3, 32, 32))
     graph = aacp.trace(model, example)
@@ -70,7 +71,7 @@ def test_masked_scores_on_the_gpu_are_those_of_the_cut_network(name: str) -> Non
         return float(torch.cat([network(x) for x in batches.inputs()]).double().square().mean())
 
     def estimate(execution: str) -> aacp.PSAE:
-        inheritance = aacp.Inheritance(model, graph, images[:128], device="cuda")
+        inheritance = aacp.Inheritance(model, graph, images[:128], reconstruction=reconstruction, device="cuda")
         return aacp.PSAE(inheritance, images[128:], score=mean_output, execution=execution)
 
     masked, sliced = estimate("masked"), estimate("sliced")
@@ -78,3 +79,19 @@ def test_masked_scores_on_the_gpu_are_those_of_the_cut_network(name: str) -> Non
         structure = [max(1, group.width // share) for group in graph.free]
         assert masked(structure) == pytest.approx(sliced(structure), rel=0.05)
         assert masked(structure) == estimate("masked")(structure)  # again from nothing, to the last bit
+
+
+def test_weights_repaired_on_the_gpu_are_those_of_the_cpu() -> None:
+    torch.manual_seed(0)
+    model = aacp.build_model("resnet20").eval()
+    graph = aacp.trace(model, aacp.example_input(model))
+    calibration = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    units = graph.kept_units([max(1, group.width // 2) for group in graph.free])
+    found, exact = (
+        aacp.Inheritance(model, graph, calibration, device=device).parallel_repair.weights(units)
+        for device in ("cuda", "cpu")
+    )
+    assert found.keys() == exact.keys()
+    for name, weight in exact.items():
+        assert found[name].is_cuda
+        torch.testing.assert_close(found[name].cpu(), weight, rtol=1e-2, atol=1e-3 * float(weight.abs().max()))

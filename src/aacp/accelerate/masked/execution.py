@@ -17,7 +17,7 @@ from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.data.batches import Batches
 from aacp.errors import InvalidData
-from aacp.estimate.inheritance import Inheritance
+from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import running_norms
 from aacp.modules import copy_module, positional
 from aacp.torch_internals import pytree
@@ -36,12 +36,21 @@ class Masked(nn.Module):
         self._half = self._device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self._weights = MaskedWeights(self._model, inheritance.graph, torch.bfloat16 if self._half else None)
         self._statistics = Statistics(self._model)
+        self._repair = inheritance.parallel_repair if inheritance.reconstruction == REPAIR else None
         self._programs: dict[Any, StaticProgram] = {}
         self._passes: dict[Any, Pass] = {}
 
     def network(self, structure: Iterable[int]) -> nn.Module:
-        """The network with this structure, inherited and recalibrated; valid until the next call."""
-        self._weights.keep(self._inheritance.units(structure))
+        """The network with this structure, inherited, repaired if requested, and recalibrated.
+
+        It is valid until the next call.
+        """
+        units = self._inheritance.units(structure)
+        if self._repair is not None:
+            # Everything is written in place: a captured pass reads the weights where they were when it was captured.
+            self._repair.apply(self._weights.known, units)
+            self._weights.read()
+        self._weights.keep(units)
         if self._has_norms:
             self._run(self._calibration, recalibrates=True)
         return self

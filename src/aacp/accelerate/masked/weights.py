@@ -16,19 +16,25 @@ class MaskedWeights:
 
     def __init__(self, model: nn.Module, graph: ChannelGraph, dtype: torch.dtype | None = None) -> None:
         self.model = model
-        known = {name: value.detach() for name, value in named_tensors(model)}
+        self.known = {name: value.detach() for name, value in named_tensors(model)}
         records = _weights_of_layers(graph)
-        device = next(iter(known.values())).device
+        device = next(iter(self.known.values())).device
         # Whether each unit is kept. The last entry stands for everything that is never removed.
         self.present = torch.ones(len(graph.unit_groups) + 1, dtype=torch.bool, device=device)
-        flat = [_channels_last(known[record.name]).reshape(-1) for record in records]
+        flat = [_channels_last(self.known[record.name]).reshape(-1) for record in records]
         self._full = torch.cat(flat).to(dtype or flat[0].dtype)
         self._masked = self._full.clone()
         self._units = [
             torch.cat([_units_of_elements(graph, record, dim) for record in records]).to(device) for dim in range(2)
         ]
-        parts = torch.split(self._masked, [len(part) for part in flat])
-        self.tensors = {record.name: _shaped(part, record.shape) for record, part in zip(records, parts, strict=True)}
+        sizes = [len(part) for part in flat]
+        self.tensors = _named_parts(self._masked, sizes, records)
+        self._full_tensors = _named_parts(self._full, sizes, records)
+
+    def read(self) -> None:
+        """Take the full values from the model again, whose weights have changed in place."""
+        for name, part in self._full_tensors.items():
+            part.copy_(self.known[name])
 
     def keep(self, units: NDArray[np.bool_]) -> None:
         """Set every weight to zero that a removed unit takes part in, and all others to their full values."""
@@ -36,6 +42,12 @@ class MaskedWeights:
         present = self.present.to(self._full.dtype)
         torch.mul(self._full, present.index_select(0, self._units[0]), out=self._masked)
         self._masked.mul_(present.index_select(0, self._units[1]))
+
+
+def _named_parts(buffer: torch.Tensor, sizes: list[int], records: list[Tensor]) -> dict[str, torch.Tensor]:
+    """The parts of a buffer as weights in their shapes, by name."""
+    parts = torch.split(buffer, sizes)
+    return {record.name: _shaped(part, record.shape) for record, part in zip(records, parts, strict=True)}
 
 
 def _weights_of_layers(graph: ChannelGraph) -> list[Tensor]:

@@ -11,7 +11,7 @@ from typing import Any
 from aacp.bench.rivals.bees import BeeColony
 from aacp.bench.rivals.sensitivity import SensitivityThreshold
 from aacp.bench.rivals.tournament import Tournament
-from aacp.search.methods import METHODS, Method
+from aacp.search.methods import METHODS, Method, needs_curves
 from aacp.search.searcher import Searcher
 
 RIVALS: dict[str, type[Searcher[Any]]] = {
@@ -19,7 +19,8 @@ RIVALS: dict[str, type[Searcher[Any]]] = {
     "tournament": Tournament,
     "sensitivity": SensitivityThreshold,
 }
-COMPARED: tuple[str, ...] = (*METHODS, *RIVALS)
+# Synthetic problems have no error curves.
+COMPARED: tuple[str, ...] = (*(name for name in METHODS if not needs_curves(name)), *RIVALS)
 
 
 def compared_method(name: str) -> Method:

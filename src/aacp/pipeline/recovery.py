@@ -1,0 +1,136 @@
+"""Recovery: what a network that is not trained gets back after the cut, step by step, and what each step gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import nn
+
+from aacp.channels import ChannelGraph, Layer
+from aacp.estimate.inheritance import REPAIR, Inheritance
+from aacp.estimate.recalibration import recalibrate, running_norms
+from aacp.graph.surgery import cut_units
+from aacp.modules import copy_module
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import RECOVERY, TRAINING, NetworkMetrics, Recovery, RecoveryStep
+from aacp.runs.folder import RunFolder
+from aacp.structure import Structure
+from aacp.train.mimic import Features, mimic
+
+INHERITED = "inherited"
+RECALIBRATED = "recalibrated"
+REPAIRED = "repaired"
+RECONSTRUCTED = "reconstructed"
+MIMICKED = "mimicked"
+NO_FEATURES = "Mimicry compares outputs only: the graph names no last layer that both networks have."
+
+
+class Recovering:
+    """Makes the network of a structure that is delivered without training, and scores what each step gave.
+
+    Args:
+        task: the network and its data.
+        plan: says whether weights are reconstructed, and for how many steps the network mimics the original.
+        inheritance: cuts and reconstructs.
+        place: the folder of the training.
+        verbose: show progress on the standard error output.
+    """
+
+    def __init__(
+        self, task: PruningTask, plan: Plan, inheritance: Inheritance, place: RunFolder, verbose: bool = False
+    ) -> None:
+        self.task = task
+        self.plan = plan
+        self.inheritance = inheritance
+        self.place = place
+        self.verbose = verbose
+
+    def network(self, structure: Structure) -> nn.Module:
+        """The network to deliver, in evaluation mode; an interrupted mimicry is resumed."""
+        network = self.inheritance.network(structure).eval()
+        notes = list(dict.fromkeys(self.inheritance.notes))
+        if self.plan.mimic:
+            features = features_of(self.inheritance.graph, network, self.inheritance.units(structure))
+            notes += [] if features else [NO_FEATURES]
+            mimic(
+                network, self.task.model, self.inheritance.calibration, self.plan.mimic, features=features,
+                seed=self.plan.seed, folder=self.place.path / TRAINING, device=self.task.device, verbose=self.verbose,
+            )  # fmt: skip
+        if self.known() is None:
+            self.place.write_json(RECOVERY, Recovery(notes=tuple(notes)).to_json())
+        return network
+
+    def record(self, structure: Structure, delivered: NetworkMetrics) -> None:
+        """Score the network after every step but the last, whose scores are those of the delivered network."""
+        known = self.known() or Recovery()
+        if known.steps:
+            return
+        steps = [self._scored(name, network) for name, network in self._earlier_networks(structure)]
+        steps.append(RecoveryStep(self._last, delivered.holdout, delivered.test))
+        self.place.write_json(RECOVERY, Recovery(tuple(steps), known.notes).to_json())
+
+    def known(self) -> Recovery | None:
+        """What an earlier call recorded."""
+        record = self.place.read_json(RECOVERY)
+        return None if record is None else Recovery.from_json(record)
+
+    @property
+    def _reconstructed(self) -> str | None:
+        """The name of the step that corrects weights, if there is one."""
+        chosen = self.plan.chosen_reconstruction
+        return None if chosen is None else REPAIRED if chosen == REPAIR else RECONSTRUCTED
+
+    @property
+    def _last(self) -> str:
+        """The name of the last step, after which the network is delivered."""
+        if self.plan.mimic:
+            return MIMICKED
+        return self._reconstructed or (RECALIBRATED if running_norms(self.inheritance.model) else INHERITED)
+
+    def _earlier_networks(self, structure: Structure) -> Iterator[tuple[str, nn.Module]]:
+        """The network after each step but the last, in order."""
+        given = self.inheritance
+        example = next(given.calibration.inputs()) if given.graph.form == "exported" else None
+        network = cut_units(given.model, given.graph, given.units(structure), example=example).to(given.device).eval()
+        if self._last != INHERITED:
+            yield INHERITED, network
+        if running_norms(network) and self._last != RECALIBRATED:
+            recalibrated = copy_module(network)
+            recalibrate(recalibrated, given.calibration)
+            yield RECALIBRATED, recalibrated
+        if self._reconstructed is not None and self.plan.mimic:
+            yield self._reconstructed, given.network(structure)
+
+    def _scored(self, name: str, network: nn.Module) -> RecoveryStep:
+        data = self.task.data
+        holdout = self.task.score_network(network, data.holdout)
+        return RecoveryStep(name, holdout, self.task.score_network(network, data.test))
+
+
+def features_of(graph: ChannelGraph, network: nn.Module, units: np.typing.NDArray[np.bool_]) -> Features | None:
+    """The inputs of the last layer before the outputs: of the network's modules, the last that multiplies.
+
+    Args:
+        graph: the channel graph of the original; its layers are in the order of execution.
+        network: the pruned network, which must have a module of the layer's name.
+        units: a mask of the units that it keeps.
+    """
+    modules = dict(network.named_modules())
+    last = next((layer for layer in reversed(graph.layers) if _is_product(modules.get(layer.name))), None)
+    if last is None:
+        return None
+    is_linear = isinstance(modules[last.name], nn.Linear)
+    return Features(last.name, -1 if is_linear else 1, torch.from_numpy(_kept_inputs(graph, last, units)))
+
+
+def _is_product(module: nn.Module | None) -> bool:
+    return isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
+
+
+def _kept_inputs(graph: ChannelGraph, layer: Layer, units: np.typing.NDArray[np.bool_]) -> np.typing.NDArray[np.int64]:
+    """The positions of a layer's input channels that are kept."""
+    lane = np.asarray(graph.lanes[layer.input] if layer.input is not None else ())
+    return np.flatnonzero((lane < 0) | units[lane])

@@ -1,0 +1,300 @@
+"""Mimicry: a pruned network learns to reproduce the outputs and features of the original, without labels."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from aacp.data.batches import Batches
+from aacp.data.examples import call, tensors_in
+from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch
+from aacp.modules import copy_module, detach_hooks, evaluating
+from aacp.runs.folder import RunFolder
+from aacp.train.checkpoint import RUN, STATE, WEIGHTS
+from aacp.train.seeding import generator, global_seed
+
+LR = 0.01  # the highest learning rate
+MOMENTUM = 0.9
+BATCH_SIZE = 64  # images in a step
+WARMUP = 0.05  # share of the steps during which the rate rises
+SAVE_EVERY = 25  # steps between two states on disk
+MAX_NORM = 1.0  # gradients are scaled down to this norm
+
+Advance = Callable[[int, float], None]  # reports the number of finished steps and the loss of the last
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The inputs of a layer, which are compared besides the outputs of the network.
+
+    Args:
+        layer: the name of the layer, in the original and in the pruned network.
+        dim: the dimension of its inputs that holds channels.
+        kept: the positions of the channels that the pruned network keeps.
+    """
+
+    layer: str
+    dim: int
+    kept: Tensor
+
+
+def mimic(
+    network: nn.Module,
+    original: nn.Module,
+    images: Any,
+    steps: int,
+    *,
+    features: Features | None = None,
+    lr: float = LR,
+    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    device: torch.device | str = "cpu",
+    verbose: bool = False,
+) -> None:
+    """Train a pruned network in place to compute what the original computes; labels are not needed.
+
+    The loss is the squared error of the outputs and of the features, each over its variance. Batch norms keep the
+    statistics that they have, since those of a few images would be worse. The rate follows a cosine to 0.
+
+    Args:
+        network: the pruned network, recalibrated or repaired.
+        original: the unpruned network; it is not changed.
+        images: a loader, a data set, tensors or Batches, whose labels are ignored.
+        steps: how many batches of images to train on.
+        features: a layer whose inputs are compared too.
+        lr: the highest learning rate.
+        seed: decides the order of the images.
+        folder: where the state is saved; the same call with the same folder resumes.
+        device: where to train.
+        verbose: show progress on the standard error output.
+    """
+    if steps < 1:
+        raise InvalidOption(f"A network cannot mimic another in {steps} steps. Give 1 or more.")
+    place = torch.device(device)
+    teacher = _Observed(_private_copy(original, place), features, is_original=True)
+    pupil = _Observed(network.to(place), features, is_original=False)
+    session = _Session(pupil, teacher, Batches.of(images, batch_size=BATCH_SIZE, device=place), steps, lr, seed)
+    home = None if folder is None else RunFolder(folder)
+    with evaluating(network), nullcontext() if home is None else home.lock():
+        done = 0 if home is None else session.restore(home)
+        with _progress(steps, verbose and done < steps) as advance:
+            session.run(done, home, advance)
+    network.zero_grad(set_to_none=True)
+
+
+class _Observed:
+    """A network whose features are recorded in every call."""
+
+    def __init__(self, network: nn.Module, features: Features | None, is_original: bool) -> None:
+        self.network = network
+        self._features = features
+        self._kept = None if features is None or not is_original else features.kept
+
+    def __call__(self, inputs: Any) -> list[Tensor]:
+        """The outputs and then the features that both networks have, in single precision."""
+        seen: list[Tensor] = []
+        with self._recording(seen):
+            outputs = tensors_in(call(self.network, inputs))
+        found = [*outputs, *map(self._common, seen)]
+        return [tensor.float() for tensor in found if tensor.is_floating_point()]
+
+    @contextmanager
+    def _recording(self, seen: list[Tensor]) -> Iterator[None]:
+        if self._features is None:
+            yield
+            return
+        layer = self.network.get_submodule(self._features.layer)
+        hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _common(self, features: Tensor) -> Tensor:
+        if self._kept is None or self._features is None:
+            return features
+        return features.index_select(self._features.dim, self._kept.to(features.device))
+
+
+class _Session:
+    """A pupil, its teacher, the images and the optimiser."""
+
+    def __init__(self, pupil: _Observed, teacher: _Observed, images: Batches, steps: int, lr: float, seed: int) -> None:
+        self.pupil = pupil
+        self.teacher = teacher
+        self.images = images
+        self.steps = steps
+        self.lr = lr
+        self.seed = seed
+        trained = [parameter for parameter in pupil.network.parameters() if parameter.requires_grad]
+        if not trained:
+            raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
+        self.optimiser = torch.optim.SGD(trained, lr=lr, momentum=MOMENTUM, nesterov=True)
+
+    def run(self, done: int, folder: RunFolder | None, advance: Advance) -> None:
+        """All steps that are left."""
+        device = self.images.device
+        is_half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        for step, inputs in self._batches(done):
+            with global_seed(device, self.seed, step), torch.autocast(device.type, torch.bfloat16, enabled=is_half):
+                loss = self._loss(inputs)
+            self._update(loss, step)
+            if (step + 1) % SAVE_EVERY == 0 or step + 1 == self.steps:
+                advance(step + 1, self._read(loss, step))
+                if folder is not None:
+                    self.save(folder, step + 1)
+        if folder is not None and done < self.steps:
+            folder.write_bytes(WEIGHTS, save(_storable(self.pupil.network.state_dict())))
+
+    def _batches(self, done: int) -> Iterator[tuple[int, Any]]:
+        """The number and the inputs of every step that is left; each pass over the images has its own order."""
+        step = 0
+        number = 0
+        while step < self.steps:
+            for inputs in self.images.shuffled(generator(self.seed, number)):
+                if done <= step < self.steps:
+                    yield step, inputs
+                step += 1
+            number += 1
+
+    def _loss(self, inputs: Any) -> Tensor:
+        """The squared error of every output and of the features over the variance that the original has there."""
+        with torch.no_grad():
+            expected = self.teacher(inputs)
+        found = self.pupil(inputs)
+        if [tensor.shape for tensor in found] != [tensor.shape for tensor in expected]:
+            raise InvalidData(
+                f"The pruned network computes outputs of shapes {[tuple(tensor.shape) for tensor in found]}, the "
+                f"original {[tuple(tensor.shape) for tensor in expected]}. Prune without mimicry."
+            )
+        pairs = zip(found, expected, strict=True)
+        return torch.stack([_relative_error(one, other) for one, other in pairs]).sum()
+
+    def _update(self, loss: Tensor, step: int) -> None:
+        warmup = max(1, round(WARMUP * self.steps))
+        rate = 0.5 * self.lr * (1 + math.cos(math.pi * step / self.steps)) * min(1.0, (step + 1) / warmup)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.pupil.network.parameters(), MAX_NORM)
+        self.optimiser.step()
+
+    @staticmethod
+    def _read(loss: Tensor, step: int) -> float:
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise Diverged(
+                f"The loss of mimicry is {value} at step {step + 1}. Prune without it, or less, since the pruned "
+                "network is too far from the original."
+            )
+        return value
+
+    # -- the state on disk ---------------------------------------------------------------------------------------------
+
+    def save(self, folder: RunFolder, done: int) -> None:
+        """Replace the state on disk by the present one, which has seen `done` steps."""
+        network = self.pupil.network
+        tensors = {f"model/{name}": tensor for name, tensor in network.state_dict().items()}
+        for name, parameter in network.named_parameters():
+            momentum = self.optimiser.state.get(parameter, {}).get("momentum_buffer")
+            if momentum is not None:
+                tensors[f"momentum/{name}"] = momentum
+        folder.write_bytes(STATE, save(_storable(tensors), {"steps": str(done)}))
+
+    def restore(self, folder: RunFolder) -> int:
+        """Restore the state on disk and return its number of steps; 0 if there is none."""
+        request = {"steps": self.steps, "lr": self.lr, "seed": self.seed, "images": self.images.images}
+        known = folder.read_json(RUN)
+        if known is not None and known != request:
+            raise RunMismatch(
+                f"{folder.path} holds mimicry with other settings: {known} then, {request} now. Repeat those settings, "
+                "or choose another folder."
+            )
+        folder.write_json(RUN, request)
+        path = folder.path / STATE
+        if not path.exists():
+            return 0
+        try:
+            with safe_open(path, "pt") as file:
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                self._load(tensors)
+                return int(file.metadata()["steps"])
+        except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
+            raise RunMismatch(
+                f"{path} is not the state of this mimicry: {error}. Remove it, or choose another folder."
+            ) from error
+
+    @torch.no_grad()
+    def _load(self, tensors: dict[str, Tensor]) -> None:
+        network = self.pupil.network
+        start = "model/"
+        network.load_state_dict({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
+        for name, parameter in network.named_parameters():
+            if f"momentum/{name}" in tensors:
+                self.optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(
+                    tensors[f"momentum/{name}"]
+                )
+
+
+def _relative_error(found: Tensor, expected: Tensor) -> Tensor:
+    """The squared error over the squares of the expected values around the mean of each channel."""
+    others = [dim for dim in range(expected.dim()) if dim != 1]
+    variance = (expected - expected.mean(others, keepdim=True)).square().sum()
+    return (found - expected).square().sum() / variance.clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def _private_copy(model: nn.Module, device: torch.device) -> nn.Module:
+    twin = copy_module(model).to(device).eval().requires_grad_(False)
+    detach_hooks(twin)
+    return twin
+
+
+def _storable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies as safetensors requires them: on the CPU, contiguous, without shared memory."""
+    return {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+
+
+@contextmanager
+def _progress(steps: int, verbose: bool) -> Iterator[Advance]:
+    """A progress bar with the remaining time; without a terminal, a line for each tenth of the steps."""
+    if not verbose:
+        yield lambda done, loss: None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(steps)
+        return
+    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    text = bars.TextColumn("{task.description}")
+    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
+        task = bar.add_task("mimicking", total=steps)
+        yield lambda done, loss: bar.update(task, completed=done, description=f"mimicking, loss {loss:.4f}")
+
+
+@dataclass
+class _Lines:
+    """Prints a line for each tenth of the steps."""
+
+    steps: int
+    tenths: int = 0
+
+    def __call__(self, done: int, loss: float) -> None:
+        if 10 * done // self.steps > self.tenths:
+            self.tenths = 10 * done // self.steps
+            print(f"mimicking, step {done}/{self.steps}: loss {loss:.4f}", file=sys.stderr)

@@ -1,0 +1,5 @@
+"""What docs/repair.md assumes: a trained network."""
+
+from preludes.small import trained_network
+
+model = trained_network()
