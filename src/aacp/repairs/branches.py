@@ -23,13 +23,15 @@ from aacp.torch_internals import is_mutable
 
 UNCHANGED = {"dropout", "contiguous", "clone", "alias", "identity", "detach"}
 RESHAPES = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "_unsafe_view", "unflatten"}
+# Operators that are constant below the first number and above the second.
+FLAT_BEYOND = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "hardswish": (-3.0, math.inf), "hardsigmoid": (-3.0, 3.0)}
 MIN_SLOPE = 1e-6  # slope, as a share of the largest of a layer, below which a channel does not matter
 Affine: TypeAlias = tuple[torch.Tensor, torch.Tensor]  # slope and shift
 
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """The calls that follow a product one after another, and the bounds at which the next call clips their result."""
+    """The calls that follow a product one after another, and the bounds beyond which the next call is constant."""
 
     calls: tuple[Call, ...]
     lower: float = -math.inf
@@ -225,11 +227,13 @@ def _is_overwritten(node: fx.Node, by_then: fx.Node) -> bool:
 
 
 def _clip(call: Call) -> tuple[float, float]:
-    """The bounds at which a call clips its input; infinite if it does something else."""
-    if call.operator == "relu":
-        return 0.0, math.inf
-    if call.operator == "relu6":
-        return 0.0, 6.0
+    """The bounds beyond which a call does not distinguish values of its input; infinite if it has none."""
+    if call.operator in FLAT_BEYOND:
+        return FLAT_BEYOND[call.operator]
     if call.operator == "hardtanh":
         return float(call["min_val"]), float(call["max_val"])
+    if call.operator in ("clamp", "clamp_min"):
+        lower, upper = call.get("min"), call.get("max")
+        if not isinstance(lower, fx.Node) and not isinstance(upper, fx.Node):
+            return -math.inf if lower is None else float(lower), math.inf if upper is None else float(upper)
     return -math.inf, math.inf
