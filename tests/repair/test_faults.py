@@ -101,7 +101,7 @@ def test_images_that_are_not_finite_are_rejected_and_nothing_is_changed(value: f
 def test_images_of_a_shape_that_the_network_does_not_read_are_rejected(shape: tuple[int, ...]) -> None:
     case = small()
     before = state(case.network)
-    with pytest.raises(aacp.AACPError) as caught:
+    with pytest.raises(aacp.InvalidData, match="shape") as caught:
         case.repair(images(4, *shape))
     assert_two_sentences(caught.value)
     assert_same(case.network, before)
