@@ -269,9 +269,9 @@ def test_batch_norms_get_the_statistics_of_what_arrives() -> None:
 
 def test_a_constant_that_is_removed_goes_into_the_batch_norm_behind_a_layer_without_bias() -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 1), nn.ReLU(), normed(nn.Conv2d(8, 6, 1, bias=False), nn.BatchNorm2d(6)), nn.Conv2d(6, 4, 1)
-    ).eval()
+    # Nothing follows the batch norm, so that no later layer can make up for a wrong constant.
+    last = normed(nn.Conv2d(8, 6, 1, bias=False), nn.BatchNorm2d(6))
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), last).eval()
     with torch.no_grad():
         model[0].weight[4:] = 0
         model[0].bias[4:] = 1.5
