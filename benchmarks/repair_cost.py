@@ -183,9 +183,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.smoke:
-        options.network = "torchvision:resnet18"
+        options.network = "resnet20"
         options.images = options.calibration = options.holdout = 8
-        options.pixels = 64
+        options.pixels = 32
         options.repeats = 1
         options.estimate = "resnet20"
         options.structures = 3

@@ -167,7 +167,7 @@ def ranked_globally(graph: aacp.ChannelGraph, scores: np.ndarray, rate: float, *
 def by_curves(subject: Subject, rate: float) -> Row:
     """The structure of the method `curves`, which evaluates nothing, and the seconds for the curves and the choice."""
     begun = time.perf_counter()
-    curves = subject.inheritance("obs").error_curves()
+    curves = subject.inheritance("obs").error_curves
     space = aacp.SearchSpace(subject.graph)
     (found,) = aacp.searcher("curves", space, budget_of(subject.graph, rate), curves=curves).ask()
     return {"structure": list(found), "seconds": round(time.perf_counter() - begun, 2)}

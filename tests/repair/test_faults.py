@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import aacp
+from aacp.repairs.lockstep import LockStep
 
 Kept = Mapping[str, NDArray[np.int64]]
 
@@ -99,7 +101,7 @@ def test_images_that_are_not_finite_are_rejected_and_nothing_is_changed(value: f
 def test_images_of_a_shape_that_the_network_does_not_read_are_rejected(shape: tuple[int, ...]) -> None:
     case = small()
     before = state(case.network)
-    with pytest.raises(aacp.AACPError) as caught:
+    with pytest.raises(aacp.InvalidData, match="shape") as caught:
         case.repair(images(4, *shape))
     assert_two_sentences(caught.value)
     assert_same(case.network, before)
@@ -201,10 +203,37 @@ def test_too_little_memory_uses_fewer_images_and_says_so(monkeypatch: pytest.Mon
     assert_finite(case.network)
 
 
+def test_a_failed_allocation_halves_the_images_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU too little memory is an exception, which a run on more than 20 images raises here."""
+    case = small()
+    run = LockStep.run
+
+    def limited(steps: LockStep, inputs: list[Tensor]) -> list[str]:
+        if len(inputs[0]) > 20:
+            raise torch.OutOfMemoryError("no room")
+        return run(steps, inputs)
+
+    monkeypatch.setattr(LockStep, "run", limited)
+    notes = case.repair(images(64))
+    assert any("memory" in note and "64" in note and "16" in note for note in notes), notes
+    assert_finite(case.network)
+
+
+def test_a_single_image_that_does_not_fit_is_reported_as_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = small()
+    before = state(case.network)
+
+    def failing(steps: LockStep, inputs: list[Tensor]) -> list[str]:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(LockStep, "run", failing)
+    with pytest.raises(torch.OutOfMemoryError):
+        case.repair(images(8))
+    assert_same(case.network, before)
+
+
 def limit_memory(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """Let every module of repair that reads the free memory read `free` bytes."""
-    import sys
-
     modules = [module for name, module in sys.modules.items() if name.startswith("aacp.repair")]
     reading = [module for module in modules if hasattr(module, "free_memory")]
     assert reading, "no module of aacp.repair reads the free memory"

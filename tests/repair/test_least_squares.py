@@ -74,7 +74,7 @@ def test_rows_that_are_clipped_leave_the_fit_free_for_the_others() -> None:
     x = drawn(1, 400, 1).abs()
     end = torch.where(x < 1.0, -5.0, x)  # what the original computes: not linear, but below 1 everything is clipped
     branch = Branch((), lower=0.0)
-    goal = Goal.of(branch, end.double(), nothing_added(), nothing_added())
+    goal = Goal.of(branch, end, nothing_added(), nothing_added())
     start = Weights(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1))
 
     def clipped_error(steps: list[least_squares.Missing]) -> float:
@@ -91,7 +91,7 @@ def test_rows_that_are_clipped_leave_the_fit_free_for_the_others() -> None:
 
 @pytest.mark.parametrize("slope", [2.0, -0.5])
 def test_a_goal_is_reached_if_both_networks_clip_to_the_same(slope: float) -> None:
-    end = torch.tensor([-3.0, 0.5, 4.0, 9.0]).reshape(1, 4, 1).double()
+    end = torch.tensor([-3.0, 0.5, 4.0, 9.0]).reshape(1, 4, 1)
     pruned = (torch.tensor(slope), torch.tensor(1.0))
     goal = Goal.of(Branch((), 0.0, 6.0), end, nothing_added(), pruned)
     right = torch.tensor([-7.0, 0.5, 4.0, 6.5]).reshape(1, 4, 1)  # clipped like the original
@@ -102,10 +102,10 @@ def test_a_goal_is_reached_if_both_networks_clip_to_the_same(slope: float) -> No
 
 
 def test_channels_that_the_network_multiplies_by_zero_lack_nothing() -> None:
-    end = drawn(1, 5, 2).double()
+    end = drawn(1, 5, 2)
     slope = torch.tensor([1.0, 0.0]).reshape(1, 1, 2)
     goal = Goal.of(Branch(()), end, nothing_added(), (slope, torch.tensor(0.0)))
     for missing in (goal.missing, goal.missing_to_value):
         lacking = missing(torch.zeros(1, 5, 2))
-        torch.testing.assert_close(lacking[..., 0], end[..., 0].float())
+        torch.testing.assert_close(lacking[..., 0], end[..., 0])
         assert not lacking[..., 1].any()

@@ -114,7 +114,7 @@ class LockStep:
 
     def _goal(self, part: Part, branch: Branch, result: torch.Tensor, rows: torch.Tensor) -> Goal:
         product = part.product
-        outputs = part.of_rows(product.outputs(result, rows).double())
+        outputs = part.of_rows(product.outputs(result, rows).float())
         original, pruned = (branch.affine(product, run, rows) for run in (self._original, self._pruned))
         return Goal.of(
             branch,
