@@ -88,9 +88,10 @@ class Comparison:
         """`aacp.prune` as a user calls it without training, with labels and without evaluations of any kind."""
         options = self.options
         settings: dict[str, dict[str, Any]] = {"aacp.prune": {"evaluations": options.evaluations}}
-        settings["aacp.prune, curves"] = {"method": "curves"}
+        settings["aacp.prune, obs"] = {"evaluations": options.evaluations, "importance": "obs"}
+        settings["aacp.prune, obs, curves"] = {"method": "curves", "importance": "obs"}
         if options.mimic:
-            settings["aacp.prune, mimicked"] = {"evaluations": options.evaluations, "mimic": options.mimic}
+            settings["aacp.prune, obs, mimicked"] = {**settings["aacp.prune, obs"], "mimic": options.mimic}
         for name, fields in settings.items():
             plan = aacp.Plan(recipe=None, export=False, calibration_images=len(self.fit), seed=options.seed, **fields)
             data = aacp.Data(self.fit, self.search, self.test, "pictures")

@@ -106,9 +106,12 @@ def product(options: argparse.Namespace) -> list[shared.Row]:
         file = Path(nowhere) / "images.safetensors"
         write_unlabelled(options, file)
         unlabelled = [*few, "--holdout", str(options.images)]
-        runs = {"as it is": (labelled, few), "curves": (labelled, ["--method", "curves"])}
-        runs["without labels"] = (f"tensors:{file}", unlabelled)
-        runs |= {"mimicked": (labelled, [*few, "--mimic", str(options.mimic)])} if options.mimic else {}
+        obs = ["--importance", "obs"]
+        runs = {"obs": (labelled, [*few, *obs]), "as it is": (labelled, few)}
+        runs["obs, curves"] = (labelled, ["--method", "curves", *obs])
+        runs["obs, without labels"] = (f"tensors:{file}", [*unlabelled, *obs])
+        if options.mimic:
+            runs["obs, mimicked"] = (labelled, [*few, *obs, "--mimic", str(options.mimic)])
         for rate in options.rates:
             for name, (data, choices) in runs.items():
                 row = {"name": name, **run_product(options, rate, data, choices)}
