@@ -88,12 +88,14 @@ class Comparison:
         """`aacp.prune` as a user calls it without training, with labels and without evaluations of any kind."""
         options = self.options
         settings: dict[str, dict[str, Any]] = {"aacp.prune": {"evaluations": options.evaluations}}
-        settings["aacp.prune, obs"] = {"evaluations": options.evaluations, "importance": "obs"}
-        settings["aacp.prune, obs, curves"] = {"method": "curves", "importance": "obs"}
+        settings["aacp.prune, curves"] = {"method": "curves"}
         if options.mimic:
-            settings["aacp.prune, obs, mimicked"] = {**settings["aacp.prune, obs"], "mimic": options.mimic}
+            settings["aacp.prune, mimicked"] = {"evaluations": options.evaluations, "mimic": options.mimic}
+        order = {"importance": options.importance} if options.importance else {}
         for name, fields in settings.items():
-            plan = aacp.Plan(recipe=None, export=False, calibration_images=len(self.fit), seed=options.seed, **fields)
+            plan = aacp.Plan(
+                recipe=None, export=False, calibration_images=len(self.fit), seed=options.seed, **order, **fields
+            )
             data = aacp.Data(self.fit, self.search, self.test, "pictures")
             begun = time.perf_counter()
             with tempfile.TemporaryDirectory() as folder:
@@ -155,6 +157,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="use only this many pictures of each part")
     parser.add_argument("--rates", nargs="+", type=float, default=[0.3, 0.2, 0.1])
     parser.add_argument("--orders", nargs="+", default=["obs", "activation"])
+    parser.add_argument("--importance", help="order of channels in the runs of the product")
     parser.add_argument("--evaluations", type=int, default=200)
     parser.add_argument("--mimic", type=int, default=0, help="steps of mimicking in one more run of the product")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)

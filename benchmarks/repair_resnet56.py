@@ -39,6 +39,7 @@ STAGES = {
     "repair and saving": "trainings/NAME/pruned.safetensors",
     "scores of all treatments": "trainings/NAME/evaluation.json",
 }
+RUNS = ("as it is", "curves", "without labels", "mimicked")
 
 
 def subject_of(options: argparse.Namespace) -> tuple[str, str]:
@@ -100,20 +101,19 @@ def write_unlabelled(options: argparse.Namespace, file: Path) -> None:
 def product(options: argparse.Namespace) -> list[shared.Row]:
     """The product's own command: with its defaults, without labels, without evaluations, and with mimicking."""
     few = ["--evaluations", "3"] if options.smoke else []
+    few += ["--importance", options.importance] if options.importance else []
     labelled = subject_of(options)[1]
     rows = []
     with tempfile.TemporaryDirectory() as nowhere:
         file = Path(nowhere) / "images.safetensors"
         write_unlabelled(options, file)
         unlabelled = [*few, "--holdout", str(options.images)]
-        obs = ["--importance", "obs"]
-        runs = {"obs": (labelled, [*few, *obs]), "as it is": (labelled, few)}
-        runs["obs, curves"] = (labelled, ["--method", "curves", *obs])
-        runs["obs, without labels"] = (f"tensors:{file}", [*unlabelled, *obs])
-        if options.mimic:
-            runs["obs, mimicked"] = (labelled, [*few, *obs, "--mimic", str(options.mimic)])
+        runs = {"as it is": (labelled, few), "curves": (labelled, [*few, "--method", "curves"])}
+        runs["without labels"] = (f"tensors:{file}", unlabelled)
+        runs |= {"mimicked": (labelled, [*few, "--mimic", str(options.mimic)])} if options.mimic else {}
+        chosen = {name: run for name, run in runs.items() if name in options.runs}
         for rate in options.rates:
-            for name, (data, choices) in runs.items():
+            for name, (data, choices) in chosen.items():
                 row = {"name": name, **run_product(options, rate, data, choices)}
                 rows.append(row)
                 print(f"-{100 * rate:.0f} % {name}: {shared.per_cent(row)} in {row['seconds']} s", flush=True)
@@ -194,6 +194,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--evaluations", type=int, default=200, help="of each search of the table")
     parser.add_argument("--mimic", type=int, default=0, help="steps of mimicking in one more run of the product")
     parser.add_argument("--parts", nargs="+", default=["product", "table"], choices=["product", "table"])
+    parser.add_argument("--importance", help="order of channels in the runs of the product")
+    parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=RUNS, help="of the product")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")

@@ -28,7 +28,9 @@ def test_every_score_of_a_search_is_of_all_held_out_images(method: str, model: n
         if is_network and type(inputs) is Tensor and inputs.shape[1:] == (1, 8, 8):
             passes.append(watermarks(inputs))
 
-    plan = aacp.Plan(method=method, evaluations=EVALUATIONS, recipe=None, calibration_images=16, export=False)
+    plan = aacp.Plan(
+        method=method, evaluations=EVALUATIONS, recipe=None, reconstruction=None, calibration_images=16, export=False
+    )
     hook = register_module_forward_pre_hook(note)
     try:
         aacp.prune(model, data(), {"macs": 0.3}, tmp_path, plan=plan, device="cpu")

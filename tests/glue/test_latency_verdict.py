@@ -119,7 +119,13 @@ def machine(monkeypatch: pytest.MonkeyPatch, graph: aacp.ChannelGraph, file: Pat
 
 def pruned(model: nn.Module, file: Path, folder: Path, limit: float | str, **budget: float) -> aacp.Pruned:
     plan = aacp.Plan(
-        evaluations=30, recipe=None, calibration_images=16, export=False, deployment=WHERE, latency_table=str(file)
+        evaluations=30,
+        recipe=None,
+        reconstruction=None,
+        calibration_images=16,
+        export=False,
+        deployment=WHERE,
+        latency_table=str(file),
     )
     return aacp.prune(model, data(), {"latency": limit, **budget}, folder, plan=plan, device="cpu")
 

@@ -51,7 +51,7 @@ def test_the_settings_are_those_that_the_documents_state(name: str) -> None:
 
 
 def test_a_run_uses_the_method_it_is_given(model, tmp_path) -> None:
-    plan = aacp.Plan(method="de", evaluations=12, recipe=None, calibration_images=16, export=False)
+    plan = aacp.Plan(method="de", evaluations=12, recipe=None, reconstruction=None, calibration_images=16, export=False)
     found = aacp.prune(model, data(), {"macs": 0.3}, tmp_path, plan=plan, device="cpu")
     state = found.folder.read_json("search.json")
     assert state["method"] == "ImprovedDifferentialEvolution"

@@ -29,7 +29,7 @@ from glue.subjects import Tiny, data, inputs_alone
 pytestmark = pytest.mark.slow
 
 PLAN = aacp.Plan(
-    pruning_step=4, method="random", evaluations=3, recipe=None, importance="bn", calibration_images=64, export=False,
+    pruning_step=4, method="random", evaluations=3, recipe=None, importance="bn", calibration_images=100, export=False,
     seed=3,
 )  # fmt: skip
 BUDGET = {"macs": 0.5}
@@ -42,7 +42,7 @@ def pruned(model: nn.Module, folder: Path, **changes: Any) -> aacp.Pruned:
 def calibration() -> torch.Tensor:
     """The training images that the plan repairs on."""
     train = data().train
-    return train.inputs[split(train.labels, 64, PLAN.seed)[1]]
+    return train.inputs[split(train.labels, 100, PLAN.seed)[1]]
 
 
 @pytest.fixture(scope="module")

@@ -129,12 +129,12 @@ def test_training_from_scratch_has_no_teacher_and_sees_training_data(
 def test_without_distillation_nobody_teaches_and_without_a_rate_the_inherited_weights_stay(
     run: Run, model: nn.Module, recipe: aacp.Recipe
 ) -> None:
-    found = run(recipe=replace(recipe, distillation=0.0, lr=0.0), importance="l2")
+    found = run(recipe=replace(recipe, distillation=0.0, lr=0.0), importance="bn")
     assert "run unpruned" not in found.passes()["delivery"]
     assert found.passes()["delivery"]["train pruned"] == {"train"}
     graph = aacp.ChannelGraph.from_json(json.loads((found.folder / "graph.json").read_text()))
     counts = json.loads((found.folder / "structure.json").read_text())["counts"]
-    expected = inherited(model, graph, counts, importance="l2")
+    expected = inherited(model, graph, counts, importance="bn")
     delivered = aacp.load(found.folder, into=Tiny())
     for name, weight in delivered.named_parameters():
         assert torch.equal(weight, expected.get_parameter(name)), name

@@ -22,7 +22,7 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
 
-PLAN = Plan(evaluations=12, calibration_images=128, recipe=None)
+PLAN = Plan(evaluations=12, calibration_images=128, recipe=None, reconstruction=None)
 FULL = 10e-3  # seconds of the unpruned network
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
 

@@ -22,7 +22,7 @@ from aacp.search.history import History
 from aacp.search.loop import recorded
 from aacp.train.recipe import DIGITS
 
-PLAN = Plan(evaluations=8, calibration_images=128, recipe=None, max_drop=0.1)
+PLAN = Plan(evaluations=8, calibration_images=128, recipe=None, reconstruction=None, max_drop=0.1)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
 
 

@@ -22,7 +22,7 @@ from pipeline.own_parts import OwnSearch, energy, first_first, last_first
 
 pytestmark = pytest.mark.slow
 
-PLAN = Plan(evaluations=4, recipe=None, calibration_images=64, export=False)
+PLAN = Plan(evaluations=4, recipe=None, reconstruction=None, calibration_images=64, export=False)
 SEARCH = ["--data", "digits", "--prune-macs", "0.5", "--evaluations", "4", "--calibration", "64", "--device", "cpu"]
 
 

@@ -57,7 +57,7 @@ def test_every_limit_is_met_by_the_network_that_is_delivered(model, whole: Prune
     assert whole.evaluation.after.params <= 0.67 * whole.evaluation.before.params
 
 
-UNEXPORTED = replace(PLAN, recipe=None, evaluations=10, export=False)
+UNEXPORTED = replace(PLAN, recipe=None, reconstruction=None, evaluations=10, export=False)
 
 
 def test_the_model_is_not_touched(model, data, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_costs_are_those_of_one_input(model, data, whole: Pruned) -> None:
 
 @pytest.mark.usefixtures("no_onnx")
 def test_what_an_earlier_run_evaluated_is_taken_over(model, data, whole, tmp_path: Path) -> None:
-    plan = replace(PLAN, recipe=None)
+    plan = replace(PLAN, recipe=None, reconstruction=None)
     found = prune(model, data, {"macs": 0.4}, tmp_path, plan=plan, known_from=[whole.folder.path])
     earlier = max(json.loads(line)["score"] for line in (whole.folder.path / "history.jsonl").read_text().splitlines())
     assert found.choice.score >= earlier  # it begins from the best of that run, and may keep more

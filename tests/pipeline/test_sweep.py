@@ -19,7 +19,7 @@ from aacp.train.recipe import DIGITS
 
 pytestmark = pytest.mark.slow
 
-PLAN = Plan(evaluations=10, calibration_images=128, recipe=None)
+PLAN = Plan(evaluations=10, calibration_images=128, recipe=None, reconstruction=None)
 BUDGETS = [{"macs": macs, "params": params} for macs in (0.3, 0.5) for params in (0.2, 0.6)]
 
 

@@ -315,7 +315,7 @@ def test_finetune_makes_the_checks_of_prune(as_dictionary: bool, tmp_path: Path)
     plan = replace(PLAN, recipe=replace(RECIPE, distillation=0.5))
     given = {"score": error, "loss": squared}
     regression = aacp.Data(examples, examples, examples, "regression")
-    pruned(subject, regression, tmp_path, replace(PLAN, recipe=None), score=error)
+    pruned(subject, regression, tmp_path, replace(PLAN, recipe=None, reconstruction=None), score=error)
     for folder in (tmp_path, tmp_path / "both"):
         with pytest.raises(aacp.InvalidOption, match="distillation compares probabilities of classes, but the outputs"):
             pruned(subject, regression, folder, plan, **given)

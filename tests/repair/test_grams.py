@@ -109,3 +109,11 @@ def test_images_that_are_not_finite_are_rejected() -> None:
     broken[3, 0, 0, 0] = torch.nan
     with pytest.raises(aacp.InvalidData, match=r"reader.weight is multiplied by is not finite"):
         grams_of(two_layers(), broken)
+
+
+def test_images_of_another_shape_are_rejected() -> None:
+    torch.manual_seed(0)
+    model = chain(stem=conv(3, 6), pool=nn.MaxPool2d(4), flat=nn.Flatten(), fc=nn.Linear(24, 3)).eval()
+    graph = aacp.trace(model, IMAGES[:2])
+    with pytest.raises(aacp.InvalidData, match=r"does not run on images of shape \(4, 3, 12, 12\)"):
+        Grams.of(model, graph, aacp.Batches.of(torch.randn(4, 3, 12, 12)))

@@ -267,6 +267,23 @@ def test_batch_norms_get_the_statistics_of_what_arrives() -> None:
     torch.testing.assert_close(trained, evaluated, atol=1e-4, rtol=1e-4)
 
 
+def test_a_constant_that_is_removed_goes_into_the_batch_norm_behind_a_layer_without_bias() -> None:
+    torch.manual_seed(0)
+    # Nothing follows the batch norm, so that no later layer can make up for a wrong constant.
+    last = normed(nn.Conv2d(8, 6, 1, bias=False), nn.BatchNorm2d(6))
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), last).eval()
+    with torch.no_grad():
+        model[0].weight[4:] = 0
+        model[0].bias[4:] = 1.5
+    graph = aacp.trace(model, images((3, 6, 6), 1))
+    kept = {"0": np.array(HALF)}
+    network = aacp.shrink(model, graph, kept)
+    unseen = images((3, 6, 6), 8, seed=2)
+    assert error(network, model, unseen) > 0.05
+    aacp.repair(network, model, graph, kept, images((3, 6, 6)))
+    assert error(network, model, unseen) < 1e-4
+
+
 def test_a_batch_norm_without_affine_parameters_keeps_its_statistics_and_is_named() -> None:
     torch.manual_seed(0)
     norm = nn.BatchNorm2d(6, affine=False)

@@ -163,3 +163,18 @@ def test_progress_is_reported_in_lines_without_a_terminal(capsys: pytest.Capture
     mimic(network, original, inputs(), 50, verbose=True)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["mimicking, step 25/50", "mimicking, step 50/50"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; run on the GPU machine")
+def test_a_network_mimics_on_a_gpu_as_on_the_cpu(tmp_path: Path) -> None:
+    original, network = networks()
+    other = copy.deepcopy(network)
+    score = Likeness(original)
+    unseen = inputs(60, seed=9)
+    mimic(network, original, inputs(), 80, lr=0.1, folder=tmp_path, device="cuda")
+    assert next(network.parameters()).is_cuda
+    mimic(other, original, inputs(), 80, lr=0.1)
+    there = score(network, Batches.of(unseen, device="cuda"))
+    here = score(other, Batches.of(unseen))
+    assert abs(there - here) < 0.1  # bf16 there, single precision here

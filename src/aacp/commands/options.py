@@ -208,7 +208,7 @@ search_options = gathered(
             "--importance",
             default=defaults.IMPORTANCE,
             show_default=True,
-            help="Channels kept first: l1, l2, bn, random, or package.module:function.",
+            help="Channels kept first: l1, l2, bn, random, activation, obs, or package.module:function.",
         ),
         click.option(
             "--reconstruction",

@@ -68,7 +68,8 @@ def prune(
     """Trace, search, inherit, train, evaluate, save and export; the same call again resumes an interrupted run.
 
     A run folder holds one search and any number of trainings of the structure that it found, each with a name
-    (`Plan.training`) and a request of its own: a call that differs only in how to train reuses the search.
+    (`Plan.training`) and a request of its own: a call that differs only in how to train reuses the search. Without a
+    recipe the default of `Plan.reconstruction` is another one, which the search depends on: give it to reuse a search.
 
     The search uses the hold-out and training uses the training data. The test data only score the result and, before
     the search, the unpruned network; no decision depends on them.

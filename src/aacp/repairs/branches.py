@@ -23,13 +23,15 @@ from aacp.torch_internals import is_mutable
 
 UNCHANGED = {"dropout", "contiguous", "clone", "alias", "identity", "detach"}
 RESHAPES = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "_unsafe_view", "unflatten"}
+# Operators that are constant below the first number and above the second.
+FLAT_BEYOND = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "hardswish": (-3.0, math.inf), "hardsigmoid": (-3.0, 3.0)}
 MIN_SLOPE = 1e-6  # slope, as a share of the largest of a layer, below which a channel does not matter
 Affine: TypeAlias = tuple[torch.Tensor, torch.Tensor]  # slope and shift
 
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """The calls that follow a product one after another, and the bounds at which the next call clips their result."""
+    """The calls that follow a product one after another, and the bounds beyond which the next call is constant."""
 
     calls: tuple[Call, ...]
     lower: float = -math.inf
@@ -39,7 +41,7 @@ class Branch:
         """Slope and shift from the output of the product to the end of the branch, in a form that broadcasts to
         (groups, rows, outputs), with the values of one run."""
         layout = _Layout(product, rows)
-        slope = torch.ones((), dtype=torch.float64, device=rows.device)
+        slope = torch.ones((), device=rows.device)
         shift = torch.zeros_like(slope)
         before = product.node
         for call in self.calls:
@@ -89,7 +91,7 @@ class _Layout:
     def _taken(self, value: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         for undo in reversed(self._undo):
             value = undo(value)
-        return self._product.outputs(value, rows).double()
+        return self._product.outputs(value, rows).float()
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +102,10 @@ class Goal:
     channels that the network multiplies by zero, everything is right.
     """
 
-    value: torch.Tensor  # (groups, rows, outputs), as the others
+    value: torch.Tensor  # (groups, rows, outputs), as the next two
     lower: torch.Tensor
     upper: torch.Tensor
+    matters: torch.Tensor  # which channels matter, in a form that broadcasts to the others
 
     @classmethod
     def of(cls, branch: Branch, outputs: torch.Tensor, original: Affine, pruned: Affine) -> Goal:
@@ -115,30 +118,33 @@ class Goal:
             pruned: the same in the pruned network.
         """
         end = original[0] * outputs + original[1]
-        slope, shift = pruned
-        matters = slope.abs() > MIN_SLOPE * slope.abs().max()
-        slope = torch.where(matters, slope, 1.0)
-        lower = torch.where((end > branch.lower) & matters, (end.clamp(max=branch.upper) - shift) / slope, -math.inf)
-        upper = torch.where((end < branch.upper) & matters, (end.clamp(min=branch.lower) - shift) / slope, math.inf)
-        # A negative slope turns the interval around.
-        turned = (slope < 0).expand_as(lower)
-        low = torch.where(turned, torch.where(upper.isinf(), -math.inf, upper), lower)
-        high = torch.where(turned, torch.where(lower.isinf(), math.inf, lower), upper)
-        return cls(((end - shift) / slope).float(), low.float(), high.float())
+        matters = pruned[0].abs() > MIN_SLOPE * pruned[0].abs().max()
+        slope = torch.where(matters, pruned[0], 1.0)
+        value = (end - pruned[1]) / slope
+        if math.isinf(branch.lower) and math.isinf(branch.upper):
+            return cls(value, value, value, matters)
+        # What is clipped in the original may lie anywhere beyond the bound, on the side that the slope says.
+        bounds = [(bound - pruned[1]) / slope for bound in (branch.lower, branch.upper)]
+        below, above = end <= branch.lower, end >= branch.upper
+        rises = slope > 0
+        lower = torch.where(below, torch.where(rises, -math.inf, bounds[0]), value)
+        lower = torch.where(above, torch.where(rises, bounds[1], -math.inf), lower)
+        upper = torch.where(below, torch.where(rises, bounds[0], math.inf), value)
+        upper = torch.where(above, torch.where(rises, math.inf, bounds[1]), upper)
+        return cls(value, lower, upper, matters)
 
     @property
     def is_exact(self) -> bool:
         """Whether there is one value for each row, because nothing is clipped."""
-        return bool((self.lower == self.upper).all())
+        return self.lower is self.upper
 
     def missing(self, outputs: torch.Tensor) -> torch.Tensor:
         """What outputs of the product lack to lie in their intervals."""
-        return torch.clamp(outputs, self.lower, self.upper) - outputs
+        return (torch.clamp(outputs, self.lower, self.upper) - outputs) * self.matters
 
     def missing_to_value(self, outputs: torch.Tensor) -> torch.Tensor:
         """What outputs of the product lack to have the value of the original."""
-        ignored = self.lower.isinf() & self.upper.isinf()
-        return torch.where(ignored, 0.0, self.value - outputs)
+        return (self.value - outputs) * self.matters
 
 
 def branch_of(product: Product, p: Propagation, known: Collection[fx.Node]) -> tuple[Branch, fx.Node | None]:
@@ -225,11 +231,13 @@ def _is_overwritten(node: fx.Node, by_then: fx.Node) -> bool:
 
 
 def _clip(call: Call) -> tuple[float, float]:
-    """The bounds at which a call clips its input; infinite if it does something else."""
-    if call.operator == "relu":
-        return 0.0, math.inf
-    if call.operator == "relu6":
-        return 0.0, 6.0
+    """The bounds beyond which a call does not distinguish values of its input; infinite if it has none."""
+    if call.operator in FLAT_BEYOND:
+        return FLAT_BEYOND[call.operator]
     if call.operator == "hardtanh":
         return float(call["min_val"]), float(call["max_val"])
+    if call.operator in ("clamp", "clamp_min"):
+        lower, upper = call.get("min"), call.get("max")
+        if not isinstance(lower, fx.Node) and not isinstance(upper, fx.Node):
+            return -math.inf if lower is None else float(lower), math.inf if upper is None else float(upper)
     return -math.inf, math.inf

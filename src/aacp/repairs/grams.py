@@ -19,7 +19,7 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, tensors_in
-from aacp.errors import InvalidData, first_line
+from aacp.errors import InvalidData, UntraceableModel, first_line
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call
 from aacp.graph.units import UnitProgram
@@ -224,7 +224,9 @@ class _Collector:
 
     def _rows(self, product: Product, start: int, size: int) -> torch.Tensor:
         """The rows of a batch: those of its images in a sample over all images, which is the same for all batches."""
-        limit = max(MAX_ROWS, ROWS_PER_COLUMN * product.column_units.shape[1])
+        taps = self._sums[product.weight].taps
+        # In the channel form each tap of a row counts as a row.
+        limit = max(MAX_ROWS, ROWS_PER_COLUMN * product.column_units.shape[1] // taps) // taps
         per_image, rest = divmod(product.row_count, size)
         if rest:  # the rows do not belong to images
             return sample_rows(product.row_count, max(1, limit * size // self._total), self._seed)
@@ -237,7 +239,7 @@ class _Collector:
         """The program for inputs of these shapes, and its products that may lose inputs."""
         shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(arguments))
         if shapes not in self._programs:
-            labelled = UnitProgram.of(self._model, self._graph, arguments)
+            labelled = self._labelled(arguments)
             found, notes = products_of(labelled, self._model)
             products = [product for product in found if _mixes(product, self._graph)]
             self._programs[shapes] = labelled, products
@@ -245,6 +247,16 @@ class _Collector:
                 self.notes += notes
                 self._choose_forms(products)
         return self._programs[shapes]
+
+    def _labelled(self, arguments: tuple[Any, ...]) -> UnitProgram:
+        try:
+            return UnitProgram.of(self._model, self._graph, arguments)
+        except UntraceableModel as error:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(arguments))
+            raise InvalidData(
+                f"{type(self._model).__name__} does not run on images of shape {shapes} ({error}). "
+                "Give images of the shape that it was made for."
+            ) from error
 
     def _choose_forms(self, products: Iterable[Product]) -> None:
         """Choose the form of each product: the full form for the narrowest ones, as far as memory goes."""

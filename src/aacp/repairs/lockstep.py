@@ -18,7 +18,8 @@ from aacp.repairs.parts import Part
 from aacp.repairs.products import Product, count_uses, products_of, sample_rows
 from aacp.repairs.schedule import Schedule
 
-MAX_ROWS = 16_384  # output positions that a product is fitted on
+MAX_ROWS = 65_536  # output positions that a product is fitted on at most
+MAX_VALUES = 1 << 26  # values that all these positions read together at most
 CLIPPED_STEPS = 5  # of a fit to intervals, after the one to the values of the original
 COPIES_OF_COLUMNS = 16  # bytes for each sampled value: it is gathered, arranged, selected and centred
 NOTHING = 1e-10  # mean square of what a product lacks, as a share of its variance, that is rounding
@@ -75,7 +76,8 @@ class LockStep:
                 readers[source] -= 1
                 if not readers[source] and source.op == "call_function":
                     live -= _bytes(source)
-        sampled = (min(MAX_ROWS, p.row_count) * p.column_units.numel() for p in self.schedule.products.values())
+        products = self.schedule.products.values()
+        sampled = [min(p.row_count, _row_limit(p)) * p.column_units.numel() for p in products]
         return 2 * peak + COPIES_OF_COLUMNS * max(sampled, default=0)
 
     def _fit(self, product: Product, branch: Branch, result: torch.Tensor) -> None:
@@ -106,13 +108,13 @@ class LockStep:
 
     def _rows(self, product: Product) -> torch.Tensor:
         """The sampled rows of a product that the pruned network has."""
-        rows = sample_rows(product.row_count, MAX_ROWS)
+        rows = sample_rows(product.row_count, _row_limit(product))
         mask = product.present_rows(self._present)
         return rows if mask is None else rows[mask.to(rows.device)[rows]]
 
     def _goal(self, part: Part, branch: Branch, result: torch.Tensor, rows: torch.Tensor) -> Goal:
         product = part.product
-        outputs = part.of_rows(product.outputs(result, rows).double())
+        outputs = part.of_rows(product.outputs(result, rows).float())
         original, pruned = (branch.affine(product, run, rows) for run in (self._original, self._pruned))
         return Goal.of(
             branch,
@@ -135,6 +137,11 @@ class LockStep:
             return None
         name = self._program.tensors.get(call["running_mean"].name)
         return (self._tensors[name], -1) if name is not None and self._uses[name] == 1 else None
+
+
+def _row_limit(product: Product) -> int:
+    """How many rows of a product are sampled at most."""
+    return max(1, min(MAX_ROWS, MAX_VALUES // product.column_units.numel()))
 
 
 def _bytes(node: fx.Node) -> int:

@@ -36,11 +36,15 @@ class Part:
 
     def of_columns(self, columns: torch.Tensor) -> torch.Tensor:
         """What is there of columns (groups, rows, columns), with zeros where a group lacks a column."""
-        return columns[self.groups][:, :, self.columns] * self.is_there[:, None]
+        if len(self.groups) < len(columns):
+            columns = columns[self.groups]
+        if len(self.columns) < columns.shape[2]:
+            columns = columns.index_select(2, self.columns)
+        return columns if bool(self.is_there.all()) else columns * self.is_there[:, None]
 
     def of_rows(self, values: torch.Tensor) -> torch.Tensor:
         """The groups that are there, of values that broadcast to (groups, rows, outputs)."""
-        return values[self.groups] if values.dim() else values
+        return values[self.groups] if values.dim() and len(self.groups) < len(values) else values
 
     def weights(self, weight: torch.Tensor, bias: torch.Tensor | None) -> Weights:
         """What is there of the weight and the bias of the product."""

@@ -23,6 +23,7 @@ from aacp.structure import Structure
 
 Errors = NDArray[np.float64]
 
+MANY_GENES = 40  # with more genes only one start is improved by exchanges
 MAX_ROUNDS = 200  # rounds of exchanges; a round that improves nothing ends them earlier
 TINY_GAIN = 1e-12  # relative: a smaller decrease of the error is rounding
 
@@ -100,11 +101,15 @@ class Knapsack:
         self._strides = 2 ** np.arange(max(1, int(self._top.max(initial=1)).bit_length()))
 
     def solve(self) -> Genes:
-        """The genes of the best structure found: the best result of local search from three starts."""
+        """The genes of the best structure found, from the full, the uniform and the smallest structure.
+
+        With many groups only the best of the three is improved by exchanges, which take the square of their number.
+        """
         flat = largest(np.ones(len(self._space)), self._rescaling)
         starts = [self._top, flat, np.zeros_like(self._top)]
-        found = [self._improved(self._grown(self._shrunk(start))) for start in starts]
-        return min(found, key=self._error)
+        greedy = sorted([self._grown(self._shrunk(start)) for start in starts], key=self._error)
+        several = greedy if len(self._space) <= MANY_GENES else greedy[:1]
+        return min([self._improved(genes) for genes in several], key=self._error)
 
     def _error(self, genes: Genes) -> float:
         return float(self._errors(genes[None])[0])

@@ -23,7 +23,9 @@ from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import RUN, STATE, WEIGHTS
 from aacp.train.seeding import generator, global_seed
 
-LR = 0.01  # the highest learning rate
+# The highest learning rate. ResNet56 with 0.7 of every width and 1,000 images goes in 60 steps from 59.2 % to 71.0,
+# 78.9, 83.0 and 84.2 % with 0.003, 0.01, 0.03 and 0.1; repaired first, from 86.2 to 86.8 % with 0.03.
+LR = 0.03
 MOMENTUM = 0.9
 BATCH_SIZE = 64  # images in a step
 WARMUP = 0.05  # share of the steps during which the rate rises

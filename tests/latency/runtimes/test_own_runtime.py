@@ -74,7 +74,11 @@ def test_a_limit_is_met_on_its_clock_and_its_file_is_delivered(model: nn.Module,
     runtime = FileSimulator()
     data = aacp.load_data("digits")
     plan = aacp.Plan(
-        evaluations=12, calibration_images=64, recipe=None, deployment=aacp.Deployment(runtime, "npu", threads=1)
+        evaluations=12,
+        calibration_images=64,
+        recipe=None,
+        reconstruction=None,
+        deployment=aacp.Deployment(runtime, "npu", threads=1),
     )
     found = aacp.prune(model, data, {"latency": 0.3}, tmp_path, plan=plan, name="digits_resnet")
     assert seconds(found.network) <= 0.7 * seconds(model)
