@@ -32,3 +32,10 @@ def test_a_network_on_the_gpu_is_traced_and_cut_there(name: str) -> None:
     expected = tensors(zero_masked(model.cpu(), graph, graph.kept_units(kept)).cuda()(*example))
     for one, other in zip(expected, tensors(smaller(*example)), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_an_example_on_the_cpu_is_moved_to_the_network() -> None:
+    micro = BY_NAME["resnet_basic"]
+    model = micro.build().eval()
+    expected = aacp.trace(model, micro.example())
+    assert aacp.trace(model.cuda(), micro.example()) == expected

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aacp
+from aacp.repairs import sequential
 
 HALF = [0, 1, 2, 3]
 WIDE = 8
@@ -363,3 +364,12 @@ def test_a_residual_network_is_closer_to_the_original_than_inherited_and_recalib
 def squared_error(network: nn.Module, model: nn.Module, x: Tensor) -> float:
     with torch.no_grad():
         return float((network(x) - model(x)).square().mean())
+
+
+def test_images_of_a_sorted_data_set_are_mixed_before_some_are_held_out() -> None:
+    labels = torch.arange(100).float()
+    inputs = sequential._shuffled({"image": labels[:, None], "again": labels, "size": torch.zeros(2)})
+    assert inputs["image"][:, 0].tolist() == inputs["again"].tolist()  # what belongs together stays together
+    assert sorted(inputs["again"].tolist()) == labels.tolist()
+    assert 30 < inputs["again"][75:].mean() < 70  # the last quarter would have a mean of 87
+    assert inputs["size"].tolist() == [0, 0]

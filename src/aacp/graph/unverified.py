@@ -16,7 +16,7 @@ from aacp.graph.propagation import UNCOUNTED, Propagation, TracedLayer
 from aacp.graph.rules import RULES
 from aacp.graph.sizes import resolve_sizes
 from aacp.graph.tracked import TrackedRun, run_tracked
-from aacp.modules import copy_module, detach_hooks, named_tensors, positional
+from aacp.modules import copy_module, detach_hooks, device_of_model, named_tensors, positional
 from aacp.torch_internals import pytree
 
 MAX_PASSES = 3  # over the program, each with other choices for split dimensions
@@ -36,7 +36,8 @@ def trace_unverified(
     Returns:
         The propagation, the assembled graph, and the example as positional arguments of this type.
     """
-    arguments = positional(model, example)
+    home = device_of_model(model)
+    arguments = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(home), positional(model, example))
     # One copy for each use: networks that keep caches are not the same after they have run.
     run = run_example(evaluation_copy(model), arguments)
     converted = _converted(arguments, dtype)

@@ -11,7 +11,7 @@ import torch
 # Ridges to choose from, as shares of the mean square of the columns.
 RIDGES = (1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 STRETCH = 8192  # rows that are converted to double precision at once
-HELD_OUT = 0.25  # share of the rows, those of the last images, on which ridges are compared
+HELD_OUT = 0.25  # share of the rows, those of the last images, on which ridges are compared; images are in random order
 
 # What outputs of shape (groups, rows, outputs) lack to reach their goal.
 Missing: TypeAlias = Callable[[torch.Tensor], torch.Tensor]

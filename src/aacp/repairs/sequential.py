@@ -73,9 +73,7 @@ def repair(
                 fitting = count // 2
             count = fitting
         if count < _leading_size(inputs):
-            notes.append(
-                f"There was too little memory for {_leading_size(inputs)} images: the first {count} were used."
-            )
+            notes.append(f"There was too little memory for {_leading_size(inputs)} images: {count} of them were used.")
         pieces.gather(pruned)
     return tuple(notes)
 
@@ -106,7 +104,18 @@ def _inputs(images: Any, device: torch.device) -> Any:
         raise InvalidData("The images have several shapes, but repair needs one. Give images of one shape.")
     if not all(bool(torch.isfinite(tensor).all()) for tensor in _tensors(joined[0])):
         raise InvalidData("The images are not finite. Look for NaN and infinity in them.")
-    return joined[0]
+    return _shuffled(joined[0])
+
+
+def _shuffled(inputs: Any) -> Any:
+    """The images in a random order that is always the same.
+
+    Data sets are often sorted by class. Ridges are compared on the last images, and a lack of memory leaves only the
+    first ones: both must be like all the others.
+    """
+    whole = _leading_size(inputs)
+    order = torch.randperm(whole, generator=torch.Generator().manual_seed(0))
+    return pytree.tree_map_only(torch.Tensor, lambda t: t[order.to(t.device)] if len(t) == whole else t, inputs)
 
 
 def _tensors(inputs: Any) -> list[torch.Tensor]:
