@@ -220,9 +220,13 @@ def test_inputs_alone_are_enough(tmp_path: Path) -> None:
     """Prune, search, sweep and evaluate; the unpruned network is like itself, the pruned one is not."""
     names = ("glue.subjects:tiny", "--data", "glue.subjects:inputs_alone", "--device", "cpu", "--evaluations", "1")
     run = tmp_path / "run"
-    result = invoke("prune", *names, "--prune-macs", "0.5", "--no-training", "--no-export", "--run", run, "--json")
+    options = ("--prune-macs", "0.5", "--no-training", "--no-export", "--run", run)
+    result = invoke("prune", *names, *options, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
+    shown = invoke("prune", *names, *options).stdout
+    assert f"test likeness: 1.0000 -> {found['after']['test']:.4f}" in shown
+    assert "holdout likeness, step by step: inherited " in shown
     assert found["before"]["test"] == 1.0
     assert found["after"]["test"] < 0.9999
     assert json.loads((run / "run.json").read_text())["metric"] == "likeness"

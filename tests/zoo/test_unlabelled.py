@@ -195,3 +195,23 @@ def test_training_on_inputs_alone_is_rejected(tmp_path: Path) -> None:
     unlabelled = TensorDataset(torch.zeros(300, 1, 8, 8))
     with pytest.raises(InvalidData, match="targets of type NoneType"):
         aacp.fit(network, unlabelled, device="cpu")
+
+
+def test_pictures_have_the_size_that_the_name_of_the_data_requests(tmp_path: Path) -> None:
+    write(tmp_path / "pictures", 20)
+    data = load_data(f"imagefolder@16:{tmp_path / 'pictures'}")
+    assert data.name == f"imagefolder@16:{tmp_path / 'pictures'}"
+    assert data.test[0].shape == (3, 16, 16)
+    assert load_data(f"imagefolder:{tmp_path / 'pictures'}").test[0].shape == (3, 224, 224)
+    assert load_data(f"imagefolder@16:{tmp_path / 'pictures'}", cache=tmp_path / "cache").test[0].shape == (3, 16, 16)
+
+
+@pytest.mark.parametrize("size", ["", "0", "small", "-3"])
+def test_a_size_that_is_not_a_number_of_pixels_is_rejected(size: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownData, match=r"no size of images in pixels.*Write imagefolder@32:PATH"):
+        load_data(f"imagefolder@{size}:{tmp_path}")
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=r"There is no folder .*nowhere\. Give a folder of images"):
+        load_data(f"imagefolder:{tmp_path / 'nowhere'}")

@@ -15,6 +15,7 @@ from aacp.data.examples import bytes_of, call, tensors_in
 from aacp.errors import InvalidData
 from aacp.modules import copy_module, detach_hooks
 
+LIKENESS = "likeness"  # the name of this score in run.json, summaries and reports
 MAX_KEPT = 256 << 20  # bytes of the original's outputs that are kept; more are computed again for every score
 
 
@@ -28,7 +29,7 @@ class Likeness:
         original: the network whose outputs are to be kept; it is copied when it is first needed.
     """
 
-    __name__ = "likeness"  # as run.json and the report call this score
+    __name__ = LIKENESS
 
     def __init__(self, original: nn.Module) -> None:
         self._original = original

@@ -252,7 +252,8 @@ def require_reconstruction(reconstruction: object) -> None:
     """Reject what is neither a function nor "repair" nor None."""
     if reconstruction is not None and reconstruction != REPAIR and not callable(reconstruction):
         raise InvalidOption(
-            f"reconstruction is {reconstruction!r}, which is neither 'repair' nor a function. Give one, or None."
+            f"reconstruction is {reconstruction!r}, which is neither 'repair' nor a function. "
+            "Give 'repair', a function, or None."
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.data.likeness import LIKENESS
 from aacp.pipeline.delivery import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
@@ -53,16 +54,19 @@ class Pruned:
 
     def __str__(self) -> str:
         before, after = self.evaluation.before, self.evaluation.after
+        # The folder may have been removed since.
+        run = read_run(self.folder.path).about(self.training.path) if self.folder.path.is_dir() else None
+        score = LIKENESS if run is not None and run.metric == LIKENESS else "score"
         lines = self._costs()
         scores = [("test", before.test, after.test), ("holdout", before.holdout, after.holdout)]
         lines += [
-            f"{part} score: {old:.4f} -> {new:.4f}" for part, old, new in scores if old is not None and new is not None
+            f"{part} {score}: {old:.4f} -> {new:.4f}"
+            for part, old, new in scores
+            if old is not None and new is not None
         ]
-        lines += self._recovery()
+        lines += self._recovery(score)
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
-        if self.folder.path.is_dir():  # it may have been removed since
-            run = read_run(self.folder.path).about(self.training.path)
-            lines += [remark.text for remark in cautions(run)]
+        lines += [remark.text for remark in cautions(run)] if run is not None else []
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
 
     def _costs(self) -> list[str]:
@@ -73,13 +77,13 @@ class Pruned:
         lines |= {limit.cost: str(limit) for limit in self.choice.limits}
         return list(lines.values())
 
-    def _recovery(self) -> list[str]:
+    def _recovery(self, score: str) -> list[str]:
         """What each step gave a network that was not trained, and what could not be repaired."""
         record = self.training.read_json(RECOVERY) if self.training.path.is_dir() else None
         if record is None:
             return []
         found = Recovery.from_json(record)
-        return [f"holdout score, step by step: {found}", *(f"note: {note}" for note in found.notes)]
+        return [f"holdout {score}, step by step: {found}", *(f"note: {note}" for note in found.notes)]
 
     def _places(self) -> list[str]:
         """The files of the result."""

@@ -170,6 +170,7 @@ class PruningRun:
         with self.folder.lock():
             if self.folder.read_json(STRUCTURE) is None:
                 self._report_progress(self.plan.summary)
+                self._report_progress(str(self.task.data))
                 self._report_progress(f"unpruned, {check_scoring(self.task)}")
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now

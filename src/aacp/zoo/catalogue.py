@@ -32,12 +32,17 @@ DATA_NAMES = ", ".join([*(known.usage for known in CATALOGUE.values()), f"or {OW
 
 def named_data(name: str) -> NamedData:
     """The entry of a name as `load_data` accepts it, such as "cifar10:data"; OWN_DATA for a function of the user."""
-    return CATALOGUE.get(name.partition(":")[0], OWN_DATA)
+    return CATALOGUE.get(_source(name), OWN_DATA)
 
 
 def data_title(name: str) -> str:
     """What a report calls the data of this name: "CIFAR-10" for "cifar10:data"."""
-    source, _, place = name.partition(":")
+    source = _source(name)
     if source not in CATALOGUE:
         return name
-    return CATALOGUE[source].title or place
+    return CATALOGUE[source].title or name.partition(":")[2]
+
+
+def _source(name: str) -> str:
+    """The kind of data of a name: "imagefolder" for "imagefolder@32:data"."""
+    return name.partition(":")[0].partition("@")[0]

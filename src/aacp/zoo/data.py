@@ -13,7 +13,7 @@ from aacp.errors import InvalidOption, UnknownData
 from aacp.zoo.catalogue import DATA_NAMES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
-from aacp.zoo.folders import image_folder
+from aacp.zoo.folders import IMAGE_SIZE, image_folder
 from aacp.zoo.imports import function_of
 from aacp.zoo.tensor_files import tensor_file
 
@@ -33,7 +33,8 @@ def load_data(
     loader or a tensor alone is split into all three parts.
 
     Args:
-        name: "digits", "cifar10:PATH", "imagefolder:PATH", "tensors:FILE" or "package.module:function".
+        name: "digits", "cifar10:PATH", "imagefolder:PATH", "tensors:FILE" or "package.module:function". Images of
+            a folder have 224 x 224 pixels, or those of "imagefolder@32:PATH" 32 x 32.
         holdout: the part of the training data that is held out for the search: a share below 1, a whole number of
             examples, or None for a tenth and at most 5,000.
         seed: chooses which examples are held out.
@@ -42,7 +43,8 @@ def load_data(
         cache: a folder for decoded images of "imagefolder:PATH", which later passes and commands read instead.
     """
     source, separator, place = name.partition(":")
-    if cache is not None and source != "imagefolder":
+    is_folder = source.partition("@")[0] == "imagefolder"
+    if cache is not None and not is_folder:
         raise InvalidOption(
             f"A cache of decoded images is for imagefolder:PATH, and {name} would ignore it. Leave the cache out."
         )
@@ -52,11 +54,21 @@ def load_data(
         raise UnknownData(f"{name!r} is not the name of a data set. Write {DATA_NAMES}.")
     if source == "cifar10":
         return cifar10(place, holdout, seed)
-    if source == "imagefolder":
-        return image_folder(place, holdout, seed, on_corrupt, cache=cache)
+    if is_folder:
+        return image_folder(place, holdout, seed, on_corrupt, _image_size(source), cache)
     if source == "tensors":
         return tensor_file(place, holdout, seed)
     return _from_user(source, place, holdout, seed)
+
+
+def _image_size(source: str) -> int:
+    """The height and width that "imagefolder@32" requests."""
+    _, separator, size = source.partition("@")
+    if not separator:
+        return IMAGE_SIZE
+    if not size.isdecimal() or int(size) < 1:
+        raise UnknownData(f"{source}: has no size of images in pixels after the @. Write imagefolder@32:PATH.")
+    return int(size)
 
 
 def _from_user(source: str, entry: str, holdout: Holdout, seed: int) -> Data:

@@ -23,6 +23,7 @@ from aacp.zoo.pixel_cache import PixelCache
 
 TRAINING = ("train",)  # the folder of training images
 TEST = ("val", "validation", "test")  # possible names of the folder of test images
+IMAGE_SIZE = 224  # height and width of the input of most networks for ImageNet
 MEAN = (0.485, 0.456, 0.406)  # the mean of each channel on ImageNet
 STD = (0.229, 0.224, 0.225)  # the standard deviation of each channel on ImageNet
 
@@ -47,7 +48,7 @@ class ImageFolder(Dataset[Any]):
     files: Listing
     labels: Tensor
     classes: tuple[str, ...]
-    size: int = 224
+    size: int = IMAGE_SIZE
     augment: bool = False
     on_corrupt: str = "refuse"
     cache: Path | None = None
@@ -164,7 +165,7 @@ def image_folder(
     holdout: Holdout = None,
     seed: int = 0,
     on_corrupt: str = "refuse",
-    size: int = 224,
+    size: int = IMAGE_SIZE,
     cache: str | os.PathLike[str] | None = None,
 ) -> Data:
     """Data from a folder that contains `train` and `val` (or `test`), or images without labels.
@@ -182,9 +183,12 @@ def image_folder(
         cache: a folder for decoded images, which later passes and commands read instead of the files.
     """
     root = Path(path)
+    if not root.is_dir():
+        raise InvalidData(f"There is no folder {root}. Give a folder of images, or one that contains train and val.")
     place = None if cache is None else Path(cache)
-    if root.is_dir() and is_flat(root):
-        return Data.of(_read(root, size, on_corrupt, place), holdout=holdout, seed=seed, name=f"imagefolder:{root}")
+    source = "imagefolder" if size == IMAGE_SIZE else f"imagefolder@{size}"
+    if is_flat(root):
+        return Data.of(_read(root, size, on_corrupt, place), holdout=holdout, seed=seed, name=f"{source}:{root}")
     training = _read(_part(root, TRAINING), size, on_corrupt, place)
     test = _read(_part(root, TEST), size, on_corrupt, place)
     if training.is_labelled != test.is_labelled:
@@ -200,7 +204,7 @@ def image_folder(
         )
     rest, held = split(training.labels, holdout, seed)
     train = replace(training.subset(rest), augment=training.is_labelled)
-    return Data(train, training.subset(held), test, f"imagefolder:{root}", training.classes)
+    return Data(train, training.subset(held), test, f"{source}:{root}", training.classes)
 
 
 @functools.cache  # a copy to a GPU would wait for all work that is queued there
