@@ -211,6 +211,62 @@ def test_the_preparation_of_a_training_takes_what_the_page_says() -> None:
     assert f"took {first:.0f} s in a new process, and {second:.0f} s for the second" in PAGE
 
 
+UNTRAINED_RESNET56 = (  # file, order of channels
+    ("repair_resnet56_l1.json", "l1"),
+    ("repair_resnet56_activation.json", "activation"),
+    ("repair_resnet56_obs.json", "obs"),
+    ("repair_resnet56_obs_more.json", "obs"),
+)
+SEARCHES = {"as it is": "200 evaluations", "without labels": "200 evaluations, no labels", "curves": "curves, none"}
+
+
+def untrained_resnet56() -> list[Row]:
+    rows = []
+    for rate in (0.5, 0.7):
+        for file, order in UNTRAINED_RESNET56:
+            for run in raw(file)["product"]:
+                if run["rate"] == rate:
+                    steps = {step["name"]: step["test"] for step in run["recovery"]["steps"]}
+                    is_accuracy = run["name"] != "without labels"
+                    earlier = [
+                        f"{pct(steps[name], 1)} %" if is_accuracy else "-" for name in ("inherited", "recalibrated")
+                    ]
+                    score = f"{pct(run['score'])} %"
+                    rows.append((f"-{100 * rate:.0f} %", SEARCHES[run["name"]], order, *earlier, score))
+    return rows
+
+
+def untrained_mobilenet() -> list[Row]:
+    """Networks that are only recalibrated, from the comparison with the authors' structure, then repaired ones."""
+    names = {
+        "uniform, without streams": "uniform",
+        "the authors'": "the authors' structure",
+        "found, seed 0": "searched",
+    }
+    plain = {row["name"]: row for row in raw("released_structures.json")["rows"]}
+    rows = [
+        (f"{100 * -plain[name]['removed']:.1f} %", title, "l1", "recalibrated", f"{pct(plain[name]['test'], 1)} %")
+        for name, title in names.items()
+    ]
+    titles = {"aacp.prune": "searched, repaired estimate", "aacp.prune, curves": "curves"}
+    for rate in (0.3, 0.2):
+        for order in ("l1", "activation"):
+            for row in raw(f"repair_mobilenet_{order}.json")["rows"]:
+                if row["rate"] == rate:
+                    score = f"{pct(row['score'], 1)} %"
+                    rows.append((f"{100 * -row['removed']:.1f} %", titles[row["widths"]], order, "repaired", score))
+    return rows
+
+
+def test_the_seconds_of_a_run_without_training_are_those_of_the_page() -> None:
+    first, second = raw("repair_resnet56_obs.json")["product"]
+    assert f"{first['seconds']:.0f} and {second['seconds']:.0f} s" in PAGE
+    cost = raw("repair_cost_cuda.json")
+    assert f"ResNet50 with 256 pictures of 224 px took {median(cost['repair']['seconds']):.1f} s" in PAGE
+    plain, repaired = (1e3 * median(cost["estimate"][kind]["seconds"][1:]) for kind in ("plain", "repaired"))
+    assert f"{plain:.1f} ms without repair and {repaired:.1f} ms with it" in PAGE
+
+
 def checkpoints() -> list[Row]:
     """The name of a file ends with the first digits of its sha256."""
     found = raw("checkpoints.json")["checkpoints"]
@@ -234,6 +290,8 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("network", "runtime"): latency_prediction,
     ("network", "any widths"): steps,
     ("network, cut to half its MACs", "aacp"): training,
+    ("MACs", "search"): untrained_resnet56,
+    ("MACs", "structure"): untrained_mobilenet,
     ("work", "aacp"): folders,
     ("network", "file"): checkpoints,
 }
