@@ -8,6 +8,7 @@ v'f(x) have the squared Jacobian of the outputs f as their mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,15 @@ def sensitivities(model: nn.Module, graph: ChannelGraph, images: Batches, seed: 
     Args:
         model: the network, in evaluation mode; it is not changed.
         graph: its channel graph.
-        images: what it is run on; the first IMAGES of them are used.
-        seed: the seed of the random signs.
+        images: what it is run on; IMAGES of them are drawn at random, because data sets are often sorted by class.
+        seed: the seed of the images and of the random signs.
     """
     generator = torch.Generator().manual_seed(seed)
-    few = Batches.of(images, batch_size=BATCH_SIZE, images=min(IMAGES, images.images), device=images.device)
+    drawn = Batches.of(images, batch_size=BATCH_SIZE, device=images.device).shuffled(generator)
     outputs: list[list[torch.Tensor]] = []
     squares: Sensitivities = {}
     programs: dict[Any, tuple[UnitProgram, list[Product]]] = {}
-    for inputs in few.inputs():
+    for inputs in islice(drawn, IMAGES // BATCH_SIZE):
         arguments = positional(model, inputs)
         shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(arguments))
         if shapes not in programs:
