@@ -86,7 +86,7 @@ class LockStep:
         rows = self._rows(product).to(result.device)
         if not len(part.groups) or not len(rows):
             return
-        columns = part.of_columns(product.columns(self._pruned.value(product.source), rows))
+        columns = part.read(self._pruned.value(product.source), rows)
         goal = self._goal(part, branch, result, rows)
         weight = self._tensors[product.weight]
         bias = None if product.bias is None else self._tensors[product.bias]
