@@ -35,7 +35,7 @@ class Part:
         return cls(product, groups, used, columns[groups][:, used], outputs[groups])
 
     def read(self, x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """What each row reads of the input that is there, (groups, rows, columns); zeros where a group lacks a column."""
+        """What each row reads of what is there, (groups, rows, columns), with zeros where a group lacks a column."""
         channels = self._channels
         if channels is not None:  # much faster than the selection of columns
             return self.product.columns(x.index_select(self.product.channel_dim, channels), rows)
