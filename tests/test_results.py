@@ -258,6 +258,21 @@ def untrained_mobilenet() -> list[Row]:
     return rows
 
 
+def untrained_tasks() -> list[Row]:
+    """Uniform widths at half the MACs, channels in the order of l1, without the residual streams."""
+    rows = []
+    for task in raw("repair_tasks.json")["tasks"]:
+        found = {
+            row["treatment"]: row
+            for row in task["rows"]
+            if (row["rate"], row["widths"], row["importance"]) == (0.5, "uniform", "l1")
+        }
+        shown = [task["unpruned"], *(found[step] for step in ("inherited", "recalibrated", "repaired"))]
+        likeness = f"{found['repaired']['likeness']:.3f}"
+        rows.append((task["title"], *(pct(row["score"]) for row in shown), likeness))
+    return rows
+
+
 def test_the_seconds_of_a_run_without_training_are_those_of_the_page() -> None:
     first, second = raw("repair_resnet56_obs.json")["product"]
     assert f"{first['seconds']:.0f} and {second['seconds']:.0f} s" in PAGE
@@ -292,6 +307,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("network, cut to half its MACs", "aacp"): training,
     ("MACs", "search"): untrained_resnet56,
     ("MACs", "structure"): untrained_mobilenet,
+    ("network and task", "unpruned"): untrained_tasks,
     ("work", "aacp"): folders,
     ("network", "file"): checkpoints,
 }
