@@ -278,6 +278,8 @@ def test_the_seconds_of_a_run_without_training_are_those_of_the_page() -> None:
     assert f"{first['seconds']:.0f} and {second['seconds']:.0f} s" in PAGE
     cost = raw("repair_cost_cuda.json")
     assert f"ResNet50 with 256 pictures of 224 px took {median(cost['repair']['seconds']):.1f} s" in PAGE
+    on_cpu = raw("repair_cost_cpu.json")["repair"]
+    assert f"and {median(on_cpu['seconds']):.0f} s on two cores, with a peak memory of" in PAGE
     plain, repaired = (1e3 * median(cost["estimate"][kind]["seconds"][1:]) for kind in ("plain", "repaired"))
     assert f"{plain:.1f} ms without repair and {repaired:.1f} ms with it" in PAGE
 
