@@ -41,7 +41,7 @@ class SeenNorms:
             names = {key: self._name(call, key) for key in ("running_mean", "running_var", "weight", "bias")}
             if any(known is None for known in names.values()):
                 where = name.removesuffix("running_mean").removesuffix(".")
-                notes.append(f"{where} keeps its running statistics: it has no weight and bias that could make up.")
+                notes.append(f"{where} keeps its running statistics: it has no weight and bias to compensate with.")
                 continue
             _restate({key: tensors[known] for key, known in names.items() if known is not None}, moments, call["eps"])
         return notes
