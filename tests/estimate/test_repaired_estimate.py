@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ import torch
 import aacp
 from aacp.graph.surgery import cut_units
 from aacp.modules import copy_module, named_tensors
-from estimate.small_network import CALIBRATION, IMAGES, LABELS, OTHER, STRUCTURE, negative_loss, network
+from estimate.repaired_network import estimated, repaired
+from estimate.small_network import CALIBRATION, IMAGES, OTHER, STRUCTURE, network
 
 EXECUTIONS = ["sliced", "masked"] if find_spec("aacp.accelerate") else ["sliced"]
 
@@ -20,14 +20,6 @@ EXECUTIONS = ["sliced", "masked"] if find_spec("aacp.accelerate") else ["sliced"
 @pytest.fixture(scope="module")
 def graph() -> aacp.ChannelGraph:
     return aacp.trace(network(), IMAGES[:2])
-
-
-def repaired(graph: aacp.ChannelGraph, **options: Any) -> aacp.Inheritance:
-    return aacp.Inheritance(network(), graph, CALIBRATION, reconstruction="repair", **options)
-
-
-def estimated(inheritance: aacp.Inheritance, execution: Any = "sliced") -> aacp.PSAE:
-    return aacp.PSAE(inheritance, (IMAGES, LABELS), score=negative_loss, execution=execution)
 
 
 def test_the_scored_network_is_repaired_and_then_recalibrated(graph) -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import aacp
-from estimate.small_network import CALIBRATION, IMAGES, LABELS, OTHER, STRUCTURE, negative_loss, network
+from estimate.repaired_network import estimated, repaired
+from estimate.small_network import IMAGES, OTHER, STRUCTURE, network
 from graph.micro_networks import MICRO
 
 CONSTRUCTS = (
@@ -20,14 +21,6 @@ CONSTRUCTS = (
 @pytest.fixture(scope="module")
 def graph() -> aacp.ChannelGraph:
     return aacp.trace(network(), IMAGES[:2])
-
-
-def repaired(graph: aacp.ChannelGraph, **options: Any) -> aacp.Inheritance:
-    return aacp.Inheritance(network(), graph, CALIBRATION, reconstruction="repair", **options)
-
-
-def estimated(inheritance: aacp.Inheritance, execution: Any = "sliced") -> aacp.PSAE:
-    return aacp.PSAE(inheritance, (IMAGES, LABELS), score=negative_loss, execution=execution)
 
 
 @pytest.mark.parametrize("importance", ["l1", "activation", "obs"])
