@@ -10,6 +10,7 @@ obs. Scores are those of all test images, which nothing is fitted, searched or c
 
     python benchmarks/repair_resnet56.py --weights FILE --data FOLDER [--rates 0.5 0.7] [--images 1000] [--mimic 300]
         [--parts product table] [--device cuda] [--out FOLDER]
+    python benchmarks/repair_resnet56.py --weights FILE --data FOLDER --again benchmarks/results/repair_resnet56_l1.json
     python benchmarks/repair_resnet56.py --smoke
 """
 
@@ -144,17 +145,41 @@ def structures_of(
     return found
 
 
-def table(options: argparse.Namespace) -> list[shared.Row]:
-    """Every structure with every order of channels after every treatment."""
-    network, source = subject_of(options)
+def subject_for(options: argparse.Namespace, data: aacp.Data) -> shared.Subject:
+    """The network with the images to fit on and to test on."""
+    network, _ = subject_of(options)
     model = aacp.build_model(network).eval()
     if options.weights:
         aacp.load_weights(model, options.weights)
-    data = aacp.load_data(source)
     images = sampled(data.train, options.images, options.seed)
     graph = aacp.trace(model, data.test[0][0][None])
     subject = shared.Subject(model, graph, images, data.test, options.device)
     print(f"unpruned: {100 * subject.judged(model)['score']:.2f}", flush=True)
+    return subject
+
+
+def again(options: argparse.Namespace) -> list[shared.Row]:
+    """The structures that recorded runs of the product delivered, repaired by the present code."""
+    subject = subject_for(options, aacp.load_data(subject_of(options)[1]))
+    rows = []
+    for file in options.again:
+        for run in json.loads(file.read_text())["product"]:
+            order = run["choices"][run["choices"].index("--importance") + 1]
+            row = subject.row(run["structure"]["counts"], order, "repaired")
+            rows.append({"name": run["name"], "rate": run["rate"], "recorded": run["score"], **row})
+            print(
+                f"-{100 * run['rate']:.0f} % {run['name']}, {order}: recorded {100 * run['score']:.2f}, "
+                f"now {shared.per_cent(row)} in {row['seconds']} s",
+                flush=True,
+            )
+            options.save(again=rows)
+    return rows
+
+
+def table(options: argparse.Namespace) -> list[shared.Row]:
+    """Every structure with every order of channels after every treatment."""
+    data = aacp.load_data(subject_of(options)[1])
+    subject = subject_for(options, data)
     rows = []
     for rate in options.rates:
         for name, found in structures_of(options, subject, rate, data).items():
@@ -174,9 +199,13 @@ def main() -> None:
 
     def save(**part: list[shared.Row]) -> None:
         result.update(part)
-        shared.write(options.out, "repair_digits" if options.smoke else "repair_resnet56", result)
+        name = "repair_digits" if options.smoke else "repair_resnet56"
+        shared.write(options.out, f"{name}_again" if options.again else name, result)
 
     options.save = save
+    if options.again:
+        save(again=again(options))
+        return
     if "product" in options.parts:
         save(product=product(options))
     if "table" in options.parts:
@@ -196,6 +225,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", default=["product", "table"], choices=["product", "table"])
     parser.add_argument("--importance", help="order of channels in the runs of the product")
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=RUNS, help="of the product")
+    parser.add_argument("--again", nargs="+", type=Path, help="results whose structures are only repaired again")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
