@@ -1,0 +1,10 @@
+"""The catalogue of bad inputs, one list of cases for each kind."""
+
+from __future__ import annotations
+
+from faults.cases import Case
+from faults.catalogue import data, files, functions, options, requests, values
+
+ALL: tuple[Case, ...] = (
+    *options.CASES, *requests.CASES, *files.CASES, *data.CASES, *functions.CASES, *values.CASES,
+)  # fmt: skip

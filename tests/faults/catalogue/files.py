@@ -1,0 +1,89 @@
+"""Damaged files given to every reader: whatever a file holds, the answer is a sentence."""
+
+from __future__ import annotations
+
+from faults import plants
+from faults.cases import Case
+from faults.catalogue.options import SEARCH, TASK
+
+GROUP = "damaged file"
+READ = "DamagedFile|UnreadableFile"
+PRUNE = f"aacp prune {SEARCH} --epochs 1 --batch-size 8 --no-export"
+
+# Damage that makes any file unreadable, whatever its format.
+ANY = (
+    plants.raw(b""), plants.raw(b"\xff\xfe\x00\x9f not UTF-8"), plants.FIFO, plants.ENDLESS, plants.FOLDER, plants.LOOP,
+    plants.raw(b"\x00" * 64), plants.shortened(0.5), plants.large(5 << 30),
+)  # fmt: skip
+# Damage to JSON.
+JSON = (
+    plants.text("[]"), plants.text("{}"), plants.text("null"), plants.text("NaN"), plants.text('"text"'),
+    plants.text("1"), plants.NESTED, plants.HUGE_NUMBER, plants.text('{"a": 1e999}'), plants.text("{} {}"),
+    plants.text("[" * 2000), plants.text('{"a": "\\ud83d"}'),
+)  # fmt: skip
+# Headers of safetensors files that lie.
+TENSOR = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+HEADERS = (
+    plants.header({}), plants.header({"a": TENSOR}, b"\0" * 4), plants.header({"a": {**TENSOR, "dtype": "F99"}}, b"\0" * 16),
+    plants.header({"a": {**TENSOR, "shape": [10**10], "data_offsets": [0, 4 * 10**10]}}),
+    plants.header({"a": {**TENSOR, "shape": [-4]}}, b"\0" * 16),
+    plants.header({"a": {**TENSOR, "data_offsets": [16, 0]}}, b"\0" * 16),
+    plants.header({"a": 1}), plants.raw((2**63).to_bytes(8, "little") + b"{"), plants.raw((2**40).to_bytes(8, "little") + b"{}"),
+    plants.header({"__metadata__": {"aacp": "[" * 5000}}), plants.header({"__metadata__": {"aacp": "null"}}),
+    plants.header({"__metadata__": {"aacp": '{"format": 1}'}}), plants.header({"__metadata__": {"aacp": '{"format": 99, "aacp": "9"}'}}),
+    plants.header({"__metadata__": {"aacp": "NaN"}}),
+)  # fmt: skip
+
+# Each reader: a command, the file that it reads, the classes that are right, and the kinds of damage that matter.
+READERS = (
+    (f"{PRUNE} --weights trained/weights.safetensors", "trained/weights.safetensors", "InvalidWeights", (*ANY, *HEADERS)),
+    ("aacp evaluate net.safetensors --data faults.subjects:data", "net.safetensors", "BrokenArtefact", (*ANY, *HEADERS)),
+    ("aacp.load('net.safetensors', into=s.Net())", "net.safetensors", "BrokenArtefact", (*ANY, *HEADERS)),
+    (f"aacp prune {TASK.replace('faults.subjects:data', 'tensors:data.safetensors')} --prune-macs 0.4 --no-training --run new",
+     "data.safetensors", "InvalidData|UnknownData", (*ANY, *HEADERS)),
+    (f"aacp prune {TASK.replace('faults.subjects:data', 'tensors:data.npy')} --prune-macs 0.4 --no-training --run new",
+     "data.npy", "InvalidData|UnknownData", (*ANY[:7], plants.large(5 << 30))),
+    ("aacp.LatencyTable.load('table.json')", "table.json", "GraphMismatch", (*ANY, *JSON)),
+    (f"aacp search {TASK} --max-latency 1ms --evaluations 4 --calibration 16 --runtime faults.subjects:EXACT --runs-on npu "
+     "--batch 1 --threads 2 --table table.json --run new", "table.json", "GraphMismatch", (*ANY[:5], *JSON[:8])),
+    ("aacp evaluate done", "done/run.json", "RunMismatch", (*ANY, *JSON)),
+    ("aacp finetune searched --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY, *JSON)),
+    ("aacp scratch searched --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY[:5], *JSON[:3])),
+    (f"{PRUNE.replace('--run new', '--run half')}", "half/run.json", "RunMismatch", (*ANY, *JSON[:8])),
+    ("aacp train faults.subjects:net --data faults.subjects:data --epochs 2 --batch-size 8 --lr 0.01 --device cpu --run trained",
+     "trained/run.json", "RunMismatch", (*ANY[:5], *JSON[:8])),
+)  # fmt: skip
+
+# Fields of run.json with values that no run writes.
+FIELDS = (
+    ("limits", []), ("limits", None), ("limits", [{"cost": "macs", "pruning_rate": 7.0}]), ("limits", [1]),
+    ("pruning_step", "wide"), ("pruning_step", -1), ("pruning_step", 1e999), ("method", "nonsense"), ("method", 5),
+    ("evaluations", -4), ("evaluations", 1e999), ("evaluations", "4"), ("seed", -1), ("seed", 0.5), ("seed", "x"),
+    ("calibration_images", 0), ("scope", "outer"), ("tie", [["nothing"]]), ("frozen", "conv1"), ("holdout", -1),
+    ("data_source", "nonsense"), ("model", "nonsense"), ("model", 5), ("weights_file", "nowhere"),
+    ("metric_source", "no.module:f"), ("loss_source", "no.module:f"), ("deployment", {"runtime": "abacus"}),
+    ("importance", "nonsense"), ("max_drop", -1.0), ("known_from", ["nowhere"]), ("versions", 1), ("threads", -1),
+)  # fmt: skip
+NAMED_BY_FIELDS = (
+    "RunMismatch|InvalidOption|UnknownModel|UnknownData|InvalidWeights|GraphMismatch|UntraceableModel|DeviceMismatch"
+)
+
+
+def _planted(place: str, damage: plants.Plant) -> dict[str, plants.Plant]:
+    """The damage to a file of the world, or to a copy of one."""
+    copies = {"net.safetensors": "done/trainings/finetuned/pruned.safetensors"}
+    return {place: plants.both(plants.copied(copies[place]), damage) if place in copies else damage}
+
+
+CASES = (
+    *(
+        Case(GROUP, call, f"{classes}|{READ}", (), _planted(place, damage))
+        for call, place, classes, damages in READERS
+        for damage in damages
+    ),
+    *(
+        Case(GROUP, "aacp finetune searched --epochs 1 --batch-size 8 --no-export", f"{NAMED_BY_FIELDS}|{READ}", (),
+             {"searched/run.json": plants.edited(name, value=value)})
+        for name, value in FIELDS
+    ),
+)  # fmt: skip

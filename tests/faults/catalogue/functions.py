@@ -1,0 +1,94 @@
+"""Functions of users with mistakes in them: the answer names the function, and says that the mistake is there."""
+
+from __future__ import annotations
+
+from faults.cases import USAGE, Case
+from faults.catalogue.options import SEARCH
+
+GROUP = "function of the user"
+BUILT = SEARCH.replace("faults.subjects:net", "faults.subjects:{}")
+READ = SEARCH.replace("faults.subjects:data", "faults.subjects:{}")
+REST = "--epochs 1 --batch-size 8 --no-export"
+MODEL_ERRORS = "UnknownModel|UntraceableModel|InvalidExample|InvalidOption|NothingToPrune"
+# In a function of any kind.
+MISTAKES = (
+    "exits",
+    "exits_with_text",
+    "raises",
+    "raises_key_error",
+    "raises_os_error",
+    "asserts",
+    "recurses",
+    "no_memory",
+)
+
+MODELS = (*MISTAKES, "returns_none", "returns_text", "returns_class", "returns_dictionary", "CLASSES", "Endless")
+NETWORKS = (
+    "lazy",
+    "meta",
+    "with_nan",
+    "raising",
+    "exiting",
+    "without_output",
+    "no_convolution",
+    "scripted",
+    "half_precision",
+)
+SCORES = (
+    *MISTAKES, "returns_none", "returns_text", "returns_nan", "returns_infinity", "returns_minus_infinity",
+    "returns_nan_tensor", "returns_two_numbers", "returns_complex", "returns_dictionary", "takes_nothing",
+    "nan_later", "raises_later",
+)  # fmt: skip
+LOSSES = (
+    *MISTAKES, "returns_none", "returns_text", "returns_two_numbers", "returns_dictionary", "takes_nothing",
+    "returns_nan_tensor",
+)  # fmt: skip
+DATA = (
+    *MISTAKES,
+    "returns_none",
+    "returns_text",
+    "returns_class",
+    "returns_dictionary",
+    "single_part",
+    "three_loose_parts",
+)
+IMPORTANCES = (*MISTAKES, "returns_none", "returns_text", "returns_nan", "returns_dictionary", "takes_nothing")
+
+CASES = (
+    *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", "UnknownModel|InvalidOption", (name,)) for name in MODELS),
+    *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", MODEL_ERRORS) for name in NETWORKS),
+    *(Case(GROUP, f"aacp trace faults.subjects:{name} --input 1x1x8x8", MODEL_ERRORS) for name in (*MODELS, *NETWORKS)),
+    *(
+        Case(GROUP, f"aacp prune {SEARCH} {REST} --metric faults.subjects:{name}", "InvalidScore|UnknownData", (name,),
+             adds=("new",))
+        for name in SCORES
+    ),
+    *(
+        Case(GROUP, f"aacp prune {SEARCH} {REST} --loss faults.subjects:{name}",
+             "InvalidData|InvalidOption|InvalidScore|UnknownData|Diverged|InvalidLoss", (name,), adds=("new",))
+        for name in LOSSES
+    ),
+    *(
+        Case(GROUP, f"aacp prune {READ.format(name)} {REST}", "UnknownData|InvalidData|InvalidOption", (name,))
+        for name in DATA
+    ),
+    *(
+        Case(GROUP, f"aacp prune {SEARCH} {REST} --importance faults.subjects:{name}",
+             f"InvalidOption|GraphMismatch|InvalidScore|{USAGE}", (name,), adds=("new",))
+        for name in IMPORTANCES
+    ),
+    *(
+        Case(GROUP, f"aacp prune {SEARCH} {REST} --reconstruction faults.subjects:{name}",
+             f"InvalidOption|GraphMismatch|InvalidScore|{USAGE}", (name,), adds=("new",))
+        for name in MISTAKES
+    ),
+    *(
+        Case(GROUP, f"aacp prune {SEARCH} {REST} --metric faults.subjects:{name}", "DiskError|RunLocked|RunMismatch",
+             ("new",), adds=("new",))
+        for name in ("deletes_folder", "begins_anew")
+    ),
+    *(
+        Case(GROUP, f"aacp evaluate done --metric faults.subjects:{name}", "InvalidScore|UnknownData", (name,))
+        for name in SCORES[:-2]
+    ),
+)  # fmt: skip
