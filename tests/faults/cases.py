@@ -25,7 +25,7 @@ class Case:
         group: the kind of fault: a row of the table in docs/reliability.md.
         call: a command of aacp, or a piece of Python if it does not start with the word aacp.
         error: the names of the error classes that are right, separated by |; USAGE for exit code 2.
-        words: what the message must name: the bad value, the file or the function, and what to do about it.
+        words: what the message must name: the bad value, the file or the function; alternatives are separated by |.
         given: what is planted first, by path in the current folder.
         adds: folders in which new files may appear, since the error comes after the first stages of a run.
         seconds: the time after which the attempt counts as a hang.
@@ -120,9 +120,9 @@ def _wrong_class(case: Case, ending: Ending, name: str) -> list[str]:
 
 
 def _wrong_message(case: Case, name: str, message: str) -> list[str]:
-    missing = [word for word in case.words if word.lower() not in message.lower()]
+    missing = [word for word in case.words if not any(each.lower() in message.lower() for each in word.split("|"))]
     wrong = [f"{word!r} is not named" for word in missing]
-    if name != USAGE and not re.search(r"[.!?)][\"']? +[\"'`(]?[A-Z`'\"-]", message):
+    if name != USAGE and not re.search(r"[.!?)][\"']? +\S", message):
         wrong.append("the message has one sentence")
     return wrong
 

@@ -10,7 +10,7 @@ from faults import plants
 from faults.cases import Verdict
 from faults.forker import Attempt, Ending, Forker
 from faults.plants import Plant
-from faults.subjects import MIMIC, PRUNE, SEARCH
+from faults.subjects import MIMIC, PRUNE, SEARCH, TRAIN
 from faults.trees import differences, results, snapshot
 
 DAMAGES = (
@@ -26,13 +26,14 @@ COMMANDS = {
     "half": (*PRUNE, "--run", "half"),
     "mimicked": (*MIMIC, "--run", "mimicked"),
     "searched": ("search", *SEARCH, "--run", "searched"),
+    "trained": TRAIN,
 }
 SAME_RESULT = {"half": "done"}  # the folder that holds the undisturbed result of an unfinished one
 STATES = {
     "done": "finished run",
     "half": "unfinished run",
     "mimicked": "run without training",
-    "searched": "finished search",
+    "searched": "finished search", "trained": "finished training",
 }
 UNIMPORTANT = {".lock", "report.html"}
 
@@ -78,7 +79,7 @@ def copy_world(world: Path, place: Path) -> None:
 
 def readers(run: str) -> list[tuple[str, ...]]:
     """Commands that read a run."""
-    evaluating = [] if run in ("half", "searched") else [("evaluate", run)]
+    evaluating = [] if run in ("half", "searched", "trained") else [("evaluate", run)]
     return [("report", run), *evaluating]
 
 

@@ -22,6 +22,8 @@ SEARCH = ["faults.subjects:net", "--data", "faults.subjects:data", "--prune-macs
           "--calibration", "16", "--device", "cpu"]  # fmt: skip
 TRAINING = ["--epochs", "2", "--batch-size", "8", "--lr", "0.01", "--no-export"]
 PRUNE = ["prune", *SEARCH, *TRAINING]
+TRAIN = ("train", "faults.subjects:net", "--data", "faults.subjects:data", *TRAINING[:-1], "--device", "cpu", "--run",
+         "trained")  # fmt: skip
 MIMIC = ["prune", *SEARCH, "--no-training", "--mimic", "30", "--no-export"]
 
 

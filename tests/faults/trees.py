@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 # Fields of JSON files that hold times, or where and when a run was made.
-OF_THE_CLOCK = {"started", "seconds", "images_per_second", "limit", "command", "hardware", "versions", "seconds_so_far"}
+OF_THE_CLOCK = {"started", "seconds", "images_per_second", "limit", "command", "hardware", "versions", "low_seconds",
+                "high_seconds", "repeats"}  # fmt: skip
 # Files that hold times all over, or nothing that a result depends on; of these only the presence is compared.
-PRESENCE_ONLY = {"report.html"}
+# search.json is the state of the search before its last batch, and a resumed search makes other batches.
+PRESENCE_ONLY = {"report.html", "search.json"}
 IGNORED = {".lock"}
 LARGE = 1 << 26  # bytes of a file that is not read but recognised by its time
 

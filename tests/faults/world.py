@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from faults.forker import Attempt, Forker
-from faults.subjects import MEASURE, MIMIC, PRUNE, SEARCH, TRAINING
+from faults.subjects import MEASURE, MIMIC, PRUNE, SEARCH, TRAIN
 
 COMMANDS = (
     [*PRUNE, "--run", "done"],
@@ -14,7 +14,7 @@ COMMANDS = (
     [*MIMIC, "--run", "mimicked"],
     [*(word if word != "0.4" else "0.6" for word in PRUNE), "--seed", "1", "--run", "other"],
     [*MEASURE, "--out", "table.json"],
-    ["train", "faults.subjects:net", "--data", "faults.subjects:data", *TRAINING[:-1], "--run", "trained", "--device", "cpu"],
+    TRAIN,
 )  # fmt: skip
 FILES = """
 import numpy as np

@@ -11,10 +11,10 @@ GROUP = "data"
 BAD = "InvalidData|UnknownData|InvalidOption|CorruptImage"
 # The name of the data, and what the answer must name.
 FUNCTIONS = (
-    ("nan_in_train", ("training",)), ("nan_in_holdout", ("hold-out",)), ("nan_in_test", ("test",)),
-    ("infinity_in_test", ("test",)), ("infinity_in_holdout", ("hold-out",)), ("fractional_labels", ("label",)),
-    ("fractional_test_labels", ("label",)), ("labels_out_of_range", ("99",)), ("test_labels_out_of_range", ("99",)),
-    ("negative_labels", ("-2",)), ("wrong_shape", ()), ("wrong_shape_in_test", ()), ("empty_train", ()),
+    ("nan_in_train", ("training|calibration",)), ("nan_in_holdout", ("hold-out|held-out",)), ("nan_in_test", ("test",)),
+    ("infinity_in_test", ("test",)), ("infinity_in_holdout", ("hold-out|held-out",)), ("fractional_labels", ("label",)),
+    ("fractional_test_labels", ("label",)), ("labels_out_of_range", ("label",)), ("test_labels_out_of_range", ("label",)),
+    ("negative_labels", ("label",)), ("wrong_shape", ()), ("wrong_shape_in_test", ()), ("empty_train", ()),
     ("empty_holdout", ()), ("empty_test", ()), ("endless", ()), ("endless_holdout", ()), ("endless_test", ()),
     ("failing", ("example 10 is damaged",)), ("failing_test", ("example 10 is damaged",)),
     ("failing_in_workers", ("example 10 is damaged",)), ("huge_labels", ()),
@@ -38,9 +38,10 @@ BAD_CIFAR = (
 CASES = (
     *(Case(GROUP, f"aacp prune {READ.format(name)} {REST}", BAD, words, adds=("new",)) for name, words in FUNCTIONS),
     *(
-        Case(GROUP, f"aacp train faults.subjects:net --data faults.subjects:{name} --epochs 1 --batch-size 8 --run new",
+        Case(GROUP, f"aacp train faults.subjects:net --data faults.subjects:{name} --epochs 1 --batch-size 8 --device cpu --run new",
              f"{BAD}|Diverged", (), adds=("new",))
         for name, _ in FUNCTIONS
+        if name != "empty_holdout"
     ),
     *(
         Case(GROUP, f"aacp evaluate faults.subjects:net --data faults.subjects:{name}", BAD, words)
@@ -49,7 +50,7 @@ CASES = (
                                                   "failing", "failing_in_workers", "huge_labels")
     ),
     *(
-        Case(GROUP, f"aacp prune {PICTURES} --prune-macs 0.4 --evaluations 4 {REST} --run new", BAD, ("0.png",), {PICTURE: plant},
+        Case(GROUP, f"aacp prune {PICTURES} --prune-macs 0.4 --evaluations 4 --holdout 2 --epochs 1 --batch-size 2 --no-export --run new", BAD, ("0.png",), {PICTURE: plant},
              adds=("new",))
         for plant in BAD_PICTURES
     ),

@@ -56,7 +56,7 @@ IMPORTANCES = (*MISTAKES, "returns_none", "returns_text", "returns_nan", "return
 
 CASES = (
     *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", "UnknownModel|InvalidOption", (name,)) for name in MODELS),
-    *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", MODEL_ERRORS) for name in NETWORKS),
+    *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", f"{MODEL_ERRORS}|InvalidData", adds=("new",)) for name in NETWORKS[1:]),
     *(Case(GROUP, f"aacp trace faults.subjects:{name} --input 1x1x8x8", MODEL_ERRORS) for name in (*MODELS, *NETWORKS)),
     *(
         Case(GROUP, f"aacp prune {SEARCH} {REST} --metric faults.subjects:{name}", "InvalidScore|UnknownData", (name,),

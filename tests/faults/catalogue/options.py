@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from faults.cases import USAGE, Case
 
 GROUP = "option of a command"
@@ -44,7 +46,6 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {TASK} {BOUND} --max-macs 10 --run new", USAGE, ("--max-macs",)),
     (f"search {TASK} --run new", USAGE, ("--prune-macs",)),
     (f"sweep {TASK} --run new", USAGE, ("--prune-macs",)),
-    (f"sweep {TASK} --prune-macs 0.3,0.3 --evaluations 4 --run new", RANGE, ("macs", "0.3")),
     (f"sweep {TASK} --prune-macs 0.3,1.5 --evaluations 4 --run new", RANGE, ("macs", "1.5")),
     # the search
     (f"prune {SEARCH} --evaluations 0", RANGE, ("evaluations", "0")),
@@ -67,10 +68,10 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {SEARCH} --seed ''", RANGE, ("seed",)),
     (f"prune {SEARCH} --method fastest", RANGE, ("fastest",)),
     (f"prune {SEARCH} --method ''", RANGE, ("method",)),
-    (f"prune {SEARCH} --method no.module:Class", f"{RANGE}|UnknownModel|UnknownData", ("no.module",)),
+    (f"prune {SEARCH} --method nomodule:Class", f"{RANGE}|UnknownModel|UnknownData", ("nomodule",)),
     (f"prune {SEARCH} --method faults.subjects:net", RANGE, ("net",)),
     (f"prune {SEARCH} --importance best", RANGE, ("best",)),
-    (f"prune {SEARCH} --importance no.module:f", f"{RANGE}|UnknownModel|UnknownData", ("no.module",)),
+    (f"prune {SEARCH} --importance nomodule:f", f"{RANGE}|UnknownModel|UnknownData", ("nomodule",)),
     (f"prune {SEARCH} --importance faults.subjects:CLASSES", RANGE, ("CLASSES",)),
     (f"prune {SEARCH} --reconstruction magic", RANGE, ("magic",)),
     (f"prune {SEARCH} --reconstruction faults.subjects:nothing", f"{RANGE}|UnknownModel|UnknownData", ("nothing",)),
@@ -97,17 +98,17 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {SEARCH} --holdout {HUGE}", RANGE, ("holdout",)),
     (f"prune {SEARCH} --holdout all", RANGE, ("holdout", "all")),
     (f"prune {SEARCH} --metric accuracy", f"{RANGE}|UnknownData", ("accuracy",)),
-    (f"prune {SEARCH} --metric no.module:f", "UnknownData", ("no.module",)),
+    (f"prune {SEARCH} --metric nomodule:f", "UnknownData", ("nomodule",)),
     (f"prune {SEARCH} --metric faults.subjects:nothing", "UnknownData", ("nothing",)),
     (f"prune {SEARCH} --metric faults.subjects:CLASSES", "UnknownData|InvalidOption", ("CLASSES",)),
     (f"prune {SEARCH} --metric :", f"{RANGE}|UnknownData", (":",)),
-    (f"prune {SEARCH} --loss no.module:f", "UnknownData", ("no.module",)),
+    (f"prune {SEARCH} --loss nomodule:f", "UnknownData", ("nomodule",)),
     (f"prune {SEARCH} --loss mse", f"{RANGE}|UnknownData", ("mse",)),
     (f"prune {SEARCH} --batch 0", RANGE, ("batch", "0")),
     (f"prune {SEARCH} --threads 0", RANGE, ("threads", "0")),
     (f"prune {SEARCH} --threads -2", RANGE, ("threads", "-2")),
     (f"prune {TASK} --max-latency 3ms --runtime tensorrt9 --evaluations 4 --run new", "InvalidOption", ("tensorrt9",)),
-    (f"prune {TASK} --max-latency 3ms --runtime no.module:R --evaluations 4 --run new", "InvalidOption|UnknownModel|UnknownData", ("no.module",)),
+    (f"prune {TASK} --max-latency 3ms --runtime nomodule:R --evaluations 4 --run new", "InvalidOption|UnknownModel|UnknownData", ("nomodule",)),
     (f"prune {TASK} --max-latency 3ms --runs-on fridge --evaluations 4 --run new", "InvalidOption|DeviceMismatch", ("fridge",)),
     (f"prune {TASK} --max-latency 3ms --table nowhere.json --evaluations 4 --run new", "GraphMismatch|InvalidOption|UnreadableFile", ("nowhere.json",)),
     (f"prune {SEARCH} --table table.json", "InvalidOption|Usage", ("table",)),
@@ -130,7 +131,7 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {SEARCH} --recipe none", USAGE, ("recipe", "none")),
     (f"prune {SEARCH} --init best --batch-size 8", USAGE, ("init", "best")),
     (f"prune {SEARCH} --init he --batch-size 8", RANGE, ("init",)),
-    (f"prune {SEARCH} --as '' --batch-size 8", RANGE, ("name",)),
+    (f"prune {SEARCH} --as '' --epochs 1 --batch-size 8 --no-export", RANGE, ("name",)),
     (f"prune {SEARCH} --as ../outside --batch-size 8", RANGE, ("../outside",)),
     (f"prune {SEARCH} --as a/b --batch-size 8", RANGE, ("a/b",)),
     (f"prune {SEARCH} --as . --batch-size 8", RANGE, (".",)),
@@ -158,14 +159,14 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune nonsense --data faults.subjects:data {BOUND} --run new", "UnknownModel", ("nonsense",)),
     (f"prune '' --data faults.subjects:data {BOUND} --run new", "UnknownModel", ()),
     (f"prune : --data faults.subjects:data {BOUND} --run new", "UnknownModel", (":",)),
-    (f"prune no.module:f --data faults.subjects:data {BOUND} --run new", "UnknownModel", ("no.module",)),
+    (f"prune nomodule:f --data faults.subjects:data {BOUND} --run new", "UnknownModel", ("nomodule",)),
     (f"prune faults.subjects:nothing --data faults.subjects:data {BOUND} --run new", "UnknownModel", ("nothing",)),
     (f"prune faults.subjects: --data faults.subjects:data {BOUND} --run new", "UnknownModel", ("faults.subjects:",)),
     (f"prune torchvision:nonsense --data faults.subjects:data {BOUND} --run new", "UnknownModel", ("nonsense",)),
     (f"prune timm:nonsense --data faults.subjects:data {BOUND} --run new", "UnknownModel", ("nonsense",)),
     (f"prune {NET} --data nonsense {BOUND} --run new", "UnknownData", ("nonsense",)),
     (f"prune {NET} --data '' {BOUND} --run new", "UnknownData|Usage", ()),
-    (f"prune {NET} --data no.module:f {BOUND} --run new", "UnknownData", ("no.module",)),
+    (f"prune {NET} --data nomodule:f {BOUND} --run new", "UnknownData", ("nomodule",)),
     (f"prune {NET} --data cifar10: {BOUND} --run new", "InvalidData|UnknownData", ("cifar10",)),
     (f"prune {NET} --data cifar10:nowhere {BOUND} --run new", "InvalidData|UnknownData", ("nowhere",)),
     (f"prune {NET} --data imagefolder:nowhere {BOUND} --run new", "InvalidData|UnknownData", ("nowhere",)),
@@ -181,8 +182,8 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {SEARCH} --cache data.safetensors --batch-size 8", f"{RANGE}|InvalidData", ("data.safetensors",)),
     # other commands
     ("trace nonsense", "UnknownModel", ("nonsense",)),
-    (f"trace {NET} --input 1x3x8x8", "InvalidExample|UntraceableModel", ("1x3x8x8",)),
-    (f"trace {NET} --input 1x1x8", "InvalidExample|UntraceableModel", ("1x1x8",)),
+    (f"trace {NET} --input 1x3x8x8", "InvalidExample|UntraceableModel", ("3, 8, 8",)),
+    (f"trace {NET} --input 1x1x8", "InvalidExample|UntraceableModel", ("1, 1, 8",)),
     (f"trace {NET} --input 1x1x0x8", USAGE, ("1x1x0x8",)),
     (f"trace {NET} --input axb", USAGE, ("axb",)),
     (f"trace {NET} --input ''", USAGE, ("shape",)),
@@ -203,14 +204,12 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"train {TASK} --epochs 2 --batch-size 8 --lr nan --run new", RANGE, ("lr", "nan")),
     (f"train {TASK} --epochs 2 --batch-size 8 --seed -1 --run new", RANGE, ("seed", "-1")),
     (f"train {TASK} --epochs 2 --batch-size 8 --until 0 --run new", USAGE, ("until", "0")),
-    (f"train {TASK} --epochs 2 --batch-size 8 --until 5 --run new", RANGE, ("5", "2")),
     (f"train {TASK} --epochs 2 --batch-size 64 --run new", "InvalidData|InvalidOption", ("64",)),
     (f"train {TASK} --epochs 2 --batch-size 8 --processes 0 --run new", RANGE, ("processes", "0")),
     (f"train {TASK} --epochs 2 --batch-size 8 --processes -1 --run new", RANGE, ("processes", "-1")),
     (f"train {TASK} --epochs 2 --batch-size 8 --weights nowhere --run new", "InvalidWeights", ("nowhere",)),
     (f"train {TASK} --epochs 2 --batch-size 8 --teacher {NET} --run new", USAGE, ("--teacher-weights",)),
     (f"train {TASK} --epochs 2 --batch-size 8 --precision bf8 --run new", USAGE, ("bf8",)),
-    (f"train {TASK} --epochs 2 --batch-size 8 --precision 16-mixed --run new", f"{RANGE}|DeviceMismatch", ("16",)),
     ("evaluate nonsense --data digits", "UnknownModel", ("nonsense",)),
     ("evaluate nowhere/run", "UnknownModel|InvalidOption|RunMismatch", ("nowhere",)),
     (f"evaluate {NET}", "InvalidOption", ("--data",)),
@@ -233,7 +232,6 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("report nowhere", "NothingToReport|InvalidOption", ("nowhere",)),
     ("report images", "NothingToReport", ("images",)),
     ("report data.safetensors", "NothingToReport|InvalidOption", ("data.safetensors",)),
-    ("report done --out images", f"{RANGE}|DiskError|NothingToReport", ("images",)),
     ("report done --out data.safetensors/page.html", f"{RANGE}|DiskError|NothingToReport", ("data.safetensors",)),
     ("report", USAGE, ("RUN",)),
     ("finetune nowhere", f"{USAGE}|RunMismatch|InvalidOption", ("nowhere",)),
@@ -269,4 +267,15 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {SEARCH} --nonsense", USAGE, ("--nonsense",)),
 )  # fmt: skip
 
-CASES = tuple(Case(GROUP, f"aacp {call}", error, words) for call, error, words in TABLE)
+# Errors that need the network: they come after the request was recorded in the new folder.
+LATE = ("InfeasibleBudget", "NothingToPrune", "--frozen", "--tie", "--scope paper", "--from", "--table", "--teacher")
+
+
+def _case(call: str, error: str, words: tuple[str, ...]) -> Case:
+    """A case; a training that is not in question gets options that are right."""
+    is_complete = not call.startswith("prune ") or re.search("--batch-size|--no-training|--recipe|--epochs", call)
+    adds = ("new",) if any(text in f"{call} {error}" for text in LATE) else ()
+    return Case(GROUP, f"aacp {call}" if is_complete else f"aacp {call} --batch-size 8 --epochs 1", error, words, adds=adds)
+
+
+CASES = tuple(_case(*row) for row in TABLE)
