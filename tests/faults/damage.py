@@ -10,7 +10,7 @@ from faults import plants
 from faults.cases import Verdict
 from faults.forker import Attempt, Ending, Forker
 from faults.plants import Plant
-from faults.subjects import MIMIC, PRUNE, SEARCH, TRAIN
+from faults.subjects import MIMIC, PRUNE, TRAIN
 from faults.trees import differences, results, snapshot
 
 DAMAGES = (
@@ -25,7 +25,6 @@ COMMANDS = {
     "done": (*PRUNE, "--run", "done"),
     "half": (*PRUNE, "--run", "half"),
     "mimicked": (*MIMIC, "--run", "mimicked"),
-    "searched": ("search", *SEARCH, "--run", "searched"),
     "trained": TRAIN,
 }
 SAME_RESULT = {"half": "done"}  # the folder that holds the undisturbed result of an unfinished one
@@ -59,10 +58,11 @@ class Damage:
 
 
 def damages(world: Path) -> list[Damage]:
-    """Every damage to every file of the runs in a world."""
+    """Every damage to every file of the runs in a world; of a run without training, to the files of its delivery."""
     found = []
     for run in COMMANDS:
-        for place in sorted((world / run).rglob("*")):
+        below = world / run / "trainings" if run == "mimicked" else world / run
+        for place in sorted(below.rglob("*")):
             if not place.is_file() or place.name in UNIMPORTANT:
                 continue
             file = str(place.relative_to(world / run))
@@ -79,7 +79,7 @@ def copy_world(world: Path, place: Path) -> None:
 
 def readers(run: str) -> list[tuple[str, ...]]:
     """Commands that read a run."""
-    evaluating = [] if run in ("half", "searched", "trained") else [("evaluate", run)]
+    evaluating = [] if run in ("half", "trained") else [("evaluate", run)]
     return [("report", run), *evaluating]
 
 

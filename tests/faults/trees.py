@@ -14,9 +14,10 @@ from typing import Any
 OF_THE_CLOCK = {"started", "seconds", "images_per_second", "limit", "command", "hardware", "versions", "low_seconds",
                 "high_seconds", "repeats"}  # fmt: skip
 # Files that hold times all over, or nothing that a result depends on; of these only the presence is compared.
-# search.json is the state of the search before its last batch, and a resumed search makes other batches.
-PRESENCE_ONLY = {"report.html", "search.json"}
+PRESENCE_ONLY = {"report.html"}
 IGNORED = {".lock"}
+# The state of a search before its last batch is not a result, and a resumed search makes other batches.
+CHECKPOINTS = {"search.json"}
 LARGE = 1 << 26  # bytes of a file that is not read but recognised by its time
 
 
@@ -55,7 +56,7 @@ def results(folder: Path) -> dict[str, str]:
     """What two runs of one request must have in common: every file, without the fields that the clock decides."""
     found = {}
     for place in sorted(folder.rglob("*")):
-        if place.is_dir() or place.name in IGNORED:
+        if not place.is_file() or place.name in IGNORED | CHECKPOINTS:
             continue
         name = str(place.relative_to(folder))
         found[name] = "present" if place.name in PRESENCE_ONLY else _content(place)
@@ -63,6 +64,13 @@ def results(folder: Path) -> dict[str, str]:
 
 
 def _content(place: Path) -> str:
+    try:
+        return _read(place)
+    except (ValueError, RecursionError):
+        return f"damaged: {_digest(place)}"
+
+
+def _read(place: Path) -> str:
     if place.name == "manifest.json":
         return "present"  # it holds checksums of files with times; `aacp check` compares them with the files
     if place.suffix in (".json", ".steps"):
