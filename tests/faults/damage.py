@@ -31,8 +31,7 @@ SAME_RESULT = {"half": "done"}  # the folder that holds the undisturbed result o
 STATES = {
     "done": "finished run",
     "half": "unfinished run",
-    "mimicked": "run without training",
-    "searched": "finished search", "trained": "finished training",
+    "mimicked": "run without training",  "trained": "finished training",
 }
 UNIMPORTANT = {".lock", "report.html"}
 

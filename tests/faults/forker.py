@@ -6,6 +6,7 @@ standard input and answers with one line on its standard output.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -26,7 +27,7 @@ SILENT = 0  # exit code of a piece of library code that raised nothing
 EXPLAINED = 1  # exit code of a piece of library code that ended with an AACPError
 WORKER_KILL = "AACP_FAULTS_WORKER_KILL"  # for faults.subjects, which worker processes import
 NOBODY = 65534  # a user without rights
-LONGEST_OUTPUT = 20_000  # characters that are kept of each stream
+LONGEST_OUTPUT = 40_000  # bytes that are kept of each stream
 
 
 @dataclass(frozen=True)
@@ -128,16 +129,18 @@ def _warm_up() -> None:
 def _attempted(attempt: Attempt) -> Ending:
     with tempfile.TemporaryDirectory(prefix="aacp-fault-") as scratch:
         os.chmod(scratch, 0o777)
+        streams = [os.pipe(), os.pipe()]  # not files: the attempt may be one with a limit on the size of files
         started = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            _child(attempt, Path(scratch))
-        status, timed_out = _wait(pid, attempt.seconds)
+            _child(attempt, Path(scratch), [writing for _, writing in streams])
+        outputs = [_Output(reading, writing) for reading, writing in streams]
+        status, timed_out = _wait(pid, attempt.seconds, outputs)
         seconds = time.monotonic() - started
         return Ending(
             code=os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else None,
-            out=_text(Path(scratch) / "out"),
-            err=_text(Path(scratch) / "err"),
+            out=outputs[0].close(),
+            err=outputs[1].close(),
             seconds=seconds,
             timed_out=timed_out,
             events=_text(Path(scratch) / "events").splitlines(),
@@ -145,36 +148,53 @@ def _attempted(attempt: Attempt) -> Ending:
         )
 
 
-def _wait(pid: int, seconds: float) -> tuple[int, bool]:
+class _Output:
+    """What a process writes to a pipe, read while the process runs."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        os.close(writing)
+        os.set_blocking(reading, False)
+        self._reading = reading
+        self._content = b""
+
+    def read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._reading, 1 << 16):
+                self._content = (self._content + part)[-LONGEST_OUTPUT:]
+
+    def close(self) -> str:
+        """All of it; processes that hold the other end are not waited for."""
+        self.read()
+        os.close(self._reading)
+        return self._content.decode(errors="replace")
+
+
+def _wait(pid: int, seconds: float, outputs: list[_Output]) -> tuple[int, bool]:
     """The status of a process, and whether it had to be killed because its time was over."""
     deadline = time.monotonic() + seconds
-    timed_out = False
     while True:
+        for output in outputs:
+            output.read()
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            break
+            return status, False
         if time.monotonic() > deadline:
-            timed_out = True
             os.killpg(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            break
+            return os.waitpid(pid, 0)[1], True
         time.sleep(0.004)
-    return status, timed_out
 
 
 def _text(path: Path) -> str:
-    if not path.exists():
-        return ""
-    return path.read_text(errors="replace")[-LONGEST_OUTPUT:] if path.name != "events" else path.read_text()
+    return path.read_text() if path.exists() else ""
 
 
-def _child(attempt: Attempt, scratch: Path) -> None:
+def _child(attempt: Attempt, scratch: Path, outputs: list[int]) -> None:
     """The forked process, which never returns."""
     code = UNEXPECTED
     try:
         os.setsid()
-        for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(scratch / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), number)
+        for number, output in enumerate(outputs, 1):
+            os.dup2(output, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(attempt.folder)
         _limit(attempt)

@@ -60,6 +60,7 @@ def main() -> None:
     given = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="aacp-faults-") as scratch:
+        Path(scratch).chmod(0o755)  # some attempts are made by another user
         forkers = [Forker() for _ in range(given.jobs)]
         chosen = [
             trial

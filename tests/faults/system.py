@@ -59,6 +59,26 @@ def full_disk_and_resumed(prepared: Prepared, kilobytes: int, place: Path, forke
         return compared(prepared, prepared.scenario.run(forker, place), place)
 
 
+def forbidden_and_resumed(prepared: Prepared, place: Path, forker: Forker) -> Verdict:
+    """Run a scenario as a user who may not write to its folder, then as one who may."""
+    prepared.copy(place)
+    _set_rights(place, folders=0o555, files=0o444)
+    scenario = prepared.scenario
+    first = forker.run(Attempt(str(place), command=scenario.command, seconds=scenario.seconds, as_nobody=True))
+    _set_rights(place, folders=0o755, files=0o644)
+    wrong = answer_to_error(first)
+    if wrong.word:
+        return wrong
+    if first.code == 0:
+        return Verdict("silent", "a folder without the right to write was accepted")
+    return compared(prepared, scenario.run(forker, place), place)
+
+
+def _set_rights(place: Path, folders: int, files: int) -> None:
+    for each in [place, *place.rglob("*")]:
+        each.chmod(folders if each.is_dir() else files)
+
+
 @contextmanager
 def mounted(place: Path, kilobytes: int) -> Iterator[None]:
     """A disk of this size at a place."""

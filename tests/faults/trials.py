@@ -66,6 +66,10 @@ def of_system(prepared: Prepared, most: int, disks: bool) -> Iterator[Trial]:
             "error of the system", prepared.scenario.name, f"no file above {size} bytes",
             lambda place, forker, size=size: system.too_large_and_resumed(prepared, size, place, forker),  # type: ignore[misc]
         )  # fmt: skip
+    yield Trial(
+        "error of the system", prepared.scenario.name, "no right to write",
+        lambda place, forker: system.forbidden_and_resumed(prepared, place, forker),
+    )  # fmt: skip
     for size in system.DISK_SIZES if disks else ():
         yield Trial(
             "error of the system", prepared.scenario.name, f"a disk of {size} KiB",
