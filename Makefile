@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := src tests benchmarks examples docs
 
-.PHONY: demo test quick timing test-plain check format docs wheel-demo clean
+.PHONY: demo test quick timing faults test-plain check format docs wheel-demo clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -22,6 +22,10 @@ quick: .venv/complete
 # One process: a second one would disturb the clock.
 timing: .venv/complete
 	$(BIN)/pytest -m timing
+
+# Every fault of tests/faults, about half an hour; writes the table of docs/reliability.md and benchmarks/results/faults.json.
+faults: .venv/complete
+	PYTHONPATH=tests $(BIN)/python -m faults.run
 
 # The core must work without the code that only makes it faster.
 test-plain: .venv/complete

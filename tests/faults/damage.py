@@ -31,7 +31,8 @@ SAME_RESULT = {"half": "done"}  # the folder that holds the undisturbed result o
 STATES = {
     "done": "finished run",
     "half": "unfinished run",
-    "mimicked": "run without training",  "trained": "finished training",
+    "mimicked": "run without training",
+    "trained": "finished training",
 }
 UNIMPORTANT = {".lock", "report.html"}
 
@@ -105,10 +106,15 @@ def damaged_and_repeated(damage: Damage, world: Path, place: Path, forker: Forke
             if found
             else Verdict(message="mended")
         )
-    changed = [change for change in differences(before, snapshot(place / damage.run)) if not change.endswith(" added")]
+    changed = [change for change in differences(before, snapshot(place / damage.run)) if not _is_record(change)]
     if changed:
         return Verdict("files touched", f"{'; '.join(changed[:4])}. {ending.err.strip()[-300:]}")
     return Verdict(message="explained")
+
+
+def _is_record(change: str) -> bool:
+    """Whether a change only adds a file, or records in the request of a training that it failed."""
+    return change.endswith((" added", "training.json changed", "manifest.json changed"))
 
 
 def damaged_and_read(damage: Damage, command: tuple[str, ...], world: Path, place: Path, forker: Forker) -> Verdict:

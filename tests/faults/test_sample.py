@@ -31,8 +31,12 @@ def outcomes(trials: Iterable[Trial], new_place: NewPlace, forker: Forker) -> li
 
 
 @pytest.mark.parametrize("group", sorted({case.group for case in ALL}))
-def test_bad_inputs_are_explained_and_change_no_file(group: str, world: Path, new_place: NewPlace, forker: Forker) -> None:
-    quick = [trial for trial in of_catalogue(world) if trial.group == group and not any(text in trial.name for text in SLOW)]
+def test_bad_inputs_are_explained_and_change_no_file(
+    group: str, world: Path, new_place: NewPlace, forker: Forker
+) -> None:
+    quick = [
+        trial for trial in of_catalogue(world) if trial.group == group and not any(text in trial.name for text in SLOW)
+    ]
     sample = [trial for trial in quick[::EVERY] if trial.name not in KNOWN]
     assert len(sample) >= 2
     assert not outcomes(sample, new_place, forker)

@@ -275,7 +275,9 @@ def _case(call: str, error: str, words: tuple[str, ...]) -> Case:
     """A case; a training that is not in question gets options that are right."""
     is_complete = not call.startswith("prune ") or re.search("--batch-size|--no-training|--recipe|--epochs", call)
     adds = ("new",) if any(text in f"{call} {error}" for text in LATE) else ()
-    return Case(GROUP, f"aacp {call}" if is_complete else f"aacp {call} --batch-size 8 --epochs 1", error, words, adds=adds)
+    return Case(
+        GROUP, f"aacp {call}" if is_complete else f"aacp {call} --batch-size 8 --epochs 1", error, words, adds=adds
+    )
 
 
 CASES = tuple(_case(*row) for row in TABLE)
