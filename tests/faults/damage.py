@@ -1,4 +1,4 @@
-"""Damage to the files of finished and unfinished runs: an answer is a mended run with the right result, or a sentence."""
+"""Damage to files of finished and unfinished runs: the answer is a mended run with the right result, or a sentence."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from faults.subjects import MIMIC, PRUNE, TRAIN
 from faults.trees import differences, results, snapshot
 
 DAMAGES = (
-    plants.MISSING, plants.raw(b""), plants.shortened(0.5), plants.shortened(0.95), plants.flipped(0.02), plants.flipped(0.4),
-    plants.flipped(0.8), plants.flipped(0.995), plants.raw(b"\xff\xfe\x9f"), plants.text("{}"), plants.text("[]\n"),
+    plants.MISSING, plants.raw(b""), plants.shortened(0.5), plants.shortened(0.95), plants.flipped(0.02),
+    plants.flipped(0.4), plants.flipped(0.8), plants.flipped(0.995), plants.raw(b"\xff\xfe\x9f"), plants.text("{}"), plants.text("[]\n"),
     plants.NESTED, plants.FOLDER, plants.FIFO,
 )  # fmt: skip
 OTHER = "other"  # the folder of a run with another seed and another limit, whose files are swapped in

@@ -19,7 +19,8 @@ FUTURE = (
     "run.json", "graph.json", "search.json", "history.jsonl", "structure.json", "manifest.json", ".lock", "report.html",
     "trainings", f"{TRAINING}/training.json", f"{TRAINING}/pruned.safetensors", f"{TRAINING}/evaluation.json", TRAINING,
     f"{TRAINING}/manifest.json", f"{TRAINING}/training", f"{TRAINING}/training/log.jsonl", f"{TRAINING}/training/.lock",
-    f"{TRAINING}/training/training.safetensors", f"{TRAINING}/training/weights.safetensors", f"{TRAINING}/training/run.json",
+    f"{TRAINING}/training/training.safetensors", f"{TRAINING}/training/weights.safetensors",
+    f"{TRAINING}/training/run.json",
 )  # fmt: skip
 
 

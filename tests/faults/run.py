@@ -74,9 +74,8 @@ def main() -> None:
     print(table(outcomes))
     failures = [outcome for outcome in outcomes if outcome.verdict.word]
     for outcome in failures:
-        print(
-            f"{outcome.trial.kind}, {outcome.trial.group}: {outcome.trial.name}\n    {outcome.word}: {outcome.verdict.detail}"
-        )
+        print(f"{outcome.trial.kind}, {outcome.trial.group}: {outcome.trial.name}")
+        print(f"    {outcome.word}: {outcome.verdict.detail}")
     print(f"{len(outcomes)} faults in {seconds:.0f} s, {len(failures)} not as promised")
     if not given.only and not given.matching:
         record(outcomes, seconds)

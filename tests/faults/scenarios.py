@@ -45,7 +45,7 @@ class Scenario:
                 at=at,
                 lasting=lasting,
                 below=str(folder),
-            )  # fmt: skip
+            )
         )
 
 

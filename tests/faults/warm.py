@@ -1,4 +1,4 @@
-"""Imports everything that runs import late, by two small runs. Only the warm process of `faults.forker` imports this."""
+"""Two small runs, which import everything that runs import late. Only the process of `faults.forker` imports this."""
 
 from __future__ import annotations
 
