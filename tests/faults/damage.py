@@ -29,11 +29,8 @@ COMMANDS = {
 }
 SAME_RESULT = {"half": "done"}  # the folder that holds the undisturbed result of an unfinished one
 STATES = {
-    "done": "finished run",
-    "half": "unfinished run",
-    "mimicked": "run without training",
-    "trained": "finished training",
-}
+    "done": "finished run", "half": "unfinished run", "mimicked": "run without training", "trained": "finished training",
+}  # fmt: skip
 UNIMPORTANT = {".lock", "report.html"}
 
 

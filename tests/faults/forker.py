@@ -100,8 +100,10 @@ class Forker:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(30)
+        self._process.stdout.close()
 
 
 # -- the warm process -------------------------------------------------------------------------------------------------

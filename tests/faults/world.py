@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from faults.forker import Attempt, Forker
+from faults.forker import Attempt, Ending, Forker
 from faults.subjects import MEASURE, MIMIC, PRUNE, SEARCH, TRAIN
 
 COMMANDS = (
-    [*PRUNE, "--run", "done"],
     ["search", *SEARCH, "--run", "searched"],
     [*MIMIC, "--run", "mimicked"],
     [*(word if word != "0.4" else "0.6" for word in PRUNE), "--seed", "1", "--run", "other"],
@@ -35,29 +33,20 @@ for part in ("train", "val"):
 def build_world(folder: Path, forker: Forker) -> None:
     """Fill a folder with everything that the cases of the catalogue damage."""
     folder.mkdir(parents=True, exist_ok=True)
+    done = _require(forker, Attempt(str(folder), command=(*PRUNE, "--run", "done"), below=str(folder)))
     for command in COMMANDS:
         _require(forker, Attempt(str(folder), command=tuple(command)))
     _require(forker, Attempt(str(folder), code=FILES))
-    # Killed while it appended to the history.
-    killed = Attempt(
-        str(folder), command=(*PRUNE, "--run", "half"), fault="kill", at=_half_time(folder, forker), below=str(folder)
-    )
-    assert forker.run(killed).code is None
+    # Killed while it appended the third line of its history.
+    appended = [number for number, event in enumerate(done.events, 1) if event == "fsync done/history.jsonl"]
+    half = Attempt(str(folder), command=(*PRUNE, "--run", "half"), fault="kill", at=appended[2], below=str(folder))
+    assert forker.run(half).code is None
     for page in folder.rglob("report.html"):
         page.unlink()  # nearly 5 MB each; every report is written anew
 
 
-def _half_time(folder: Path, forker: Forker) -> int:
-    """The number of the call that appends the third line of a history."""
-    counted = forker.run(Attempt(str(folder), command=(*PRUNE, "--run", "counted"), below=str(folder)))
-    shutil.rmtree(folder / "counted")
-    places = [
-        number for number, event in enumerate(counted.events, 1) if event.startswith("fsync counted/history.jsonl")
-    ]
-    return places[2]
-
-
-def _require(forker: Forker, attempt: Attempt) -> None:
+def _require(forker: Forker, attempt: Attempt) -> Ending:
     ending = forker.run(attempt)
     if ending.code != 0:
         raise AssertionError(f"{attempt.command or attempt.code}: {ending.code}\n{ending.out}\n{ending.err}")
+    return ending
