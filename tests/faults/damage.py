@@ -15,8 +15,8 @@ from faults.trees import differences, results, snapshot
 
 DAMAGES = (
     plants.MISSING, plants.raw(b""), plants.shortened(0.5), plants.shortened(0.95), plants.flipped(0.02),
-    plants.flipped(0.4), plants.flipped(0.8), plants.flipped(0.995), plants.raw(b"\xff\xfe\x9f"), plants.text("{}"), plants.text("[]\n"),
-    plants.NESTED, plants.FOLDER, plants.FIFO,
+    plants.flipped(0.4), plants.flipped(0.8), plants.flipped(0.995), plants.raw(b"\xff\xfe\x9f"), plants.text("{}"),
+    plants.text("[]\n"), plants.NESTED, plants.FOLDER, plants.FIFO,
 )  # fmt: skip
 OTHER = "other"  # the folder of a run with another seed and another limit, whose files are swapped in
 SWAPPED = Plant("file of another run", lambda place: None)
@@ -29,7 +29,8 @@ COMMANDS = {
 }
 SAME_RESULT = {"half": "done"}  # the folder that holds the undisturbed result of an unfinished one
 STATES = {
-    "done": "finished run", "half": "unfinished run", "mimicked": "run without training", "trained": "finished training",
+    "done": "finished run", "half": "unfinished run", "mimicked": "run without training",
+    "trained": "finished training",
 }  # fmt: skip
 UNIMPORTANT = {".lock", "report.html"}
 
