@@ -82,6 +82,8 @@ def judged(case: Case, ending: Ending, changes: list[str]) -> Verdict:
         return Verdict("crash", f"a signal ended the process: {ending.err[-300:]}")
     if "Traceback (most recent call last)" in ending.err:
         return Verdict("traceback", ending.err.strip().splitlines()[-1])
+    if ending.code == 3 or "InternalError: " in ending.err:
+        return Verdict("internal error", ending.err.strip().splitlines()[-1][:300])
     if ending.code == 0:
         return Verdict("silent", f"exit code 0: {(ending.out or ending.err)[-300:]!r}")
     name, message = _answer(case, ending)

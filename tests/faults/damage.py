@@ -141,6 +141,8 @@ def answer(ending: Ending) -> Verdict:
         return Verdict("crash", ending.err[-300:])
     if "Traceback (most recent call last)" in ending.err:
         return Verdict("traceback", ending.err.strip().splitlines()[-1])
+    if ending.code not in (0, 1, 2):
+        return Verdict("internal error", ending.err.strip().splitlines()[-1][:300])
     last = ending.err.strip().splitlines()[-1] if ending.err.strip() else ""
     if ending.code and ". " not in last:
         return Verdict("unclear", f"exit code {ending.code}: {last[-300:]}")

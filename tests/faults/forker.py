@@ -197,6 +197,8 @@ def _child(attempt: Attempt, scratch: Path, outputs: list[int]) -> None:
         os.setsid()
         for number, output in enumerate(outputs, 1):
             os.dup2(output, number)
+        sys.stdout = os.fdopen(os.dup(1), "w")
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(attempt.folder)
         _limit(attempt)

@@ -8,7 +8,7 @@ from faults.catalogue.functions import READ, REST
 from faults.catalogue.options import TASK
 
 GROUP = "data"
-BAD = "InvalidData|UnknownData|InvalidOption|CorruptImage"
+BAD = "InvalidData|UnknownData|InvalidOption|CorruptImage|UserCodeFailed|InvalidExample"
 # The name of the data, and what the answer must name.
 FUNCTIONS = (
     ("nan_in_train", ("training|calibration",)), ("nan_in_holdout", ("hold-out|held-out",)), ("nan_in_test", ("test",)),

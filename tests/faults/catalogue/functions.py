@@ -9,7 +9,8 @@ GROUP = "function of the user"
 BUILT = SEARCH.replace("faults.subjects:net", "faults.subjects:{}")
 READ = SEARCH.replace("faults.subjects:data", "faults.subjects:{}")
 REST = "--epochs 1 --batch-size 8 --no-export"
-MODEL_ERRORS = "UnknownModel|UntraceableModel|InvalidExample|InvalidOption|NothingToPrune"
+OURS = "UserCodeFailed"  # the class for mistakes that nothing more special is known about
+MODEL_ERRORS = f"{OURS}|UnknownModel|UntraceableModel|InvalidExample|InvalidOption|NothingToPrune"
 # In a function of any kind.
 MISTAKES = (
     "exits",
@@ -49,37 +50,36 @@ DATA = (
     "returns_text",
     "returns_class",
     "returns_dictionary",
-    "single_part",
     "three_loose_parts",
 )
 IMPORTANCES = (*MISTAKES, "returns_none", "returns_text", "returns_nan", "returns_dictionary", "takes_nothing")
 
 CASES = (
-    *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", "UnknownModel|InvalidOption", (name,)) for name in MODELS),
+    *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", f"UnknownModel|InvalidOption|{OURS}", (name,)) for name in MODELS),
     *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", f"{MODEL_ERRORS}|InvalidData", adds=("new",)) for name in NETWORKS[1:]),
     *(Case(GROUP, f"aacp trace faults.subjects:{name} --input 1x1x8x8", MODEL_ERRORS) for name in (*MODELS, *NETWORKS)),
     *(
-        Case(GROUP, f"aacp prune {SEARCH} {REST} --metric faults.subjects:{name}", "InvalidScore|UnknownData", (name,),
+        Case(GROUP, f"aacp prune {SEARCH} {REST} --metric faults.subjects:{name}", f"InvalidScore|UnknownData|{OURS}", (f"{name}|score",),
              adds=("new",))
         for name in SCORES
     ),
     *(
         Case(GROUP, f"aacp prune {SEARCH} {REST} --loss faults.subjects:{name}",
-             "InvalidData|InvalidOption|InvalidScore|UnknownData|Diverged|InvalidLoss", (name,), adds=("new",))
+             f"InvalidData|InvalidOption|InvalidScore|UnknownData|Diverged|{OURS}", (f"{name}|loss",), adds=("new",))
         for name in LOSSES
     ),
     *(
-        Case(GROUP, f"aacp prune {READ.format(name)} {REST}", "UnknownData|InvalidData|InvalidOption", (name,))
+        Case(GROUP, f"aacp prune {READ.format(name)} {REST}", f"UnknownData|InvalidData|InvalidOption|{OURS}", (name,))
         for name in DATA
     ),
     *(
         Case(GROUP, f"aacp prune {SEARCH} {REST} --importance faults.subjects:{name}",
-             f"InvalidOption|GraphMismatch|InvalidScore|{USAGE}", (name,), adds=("new",))
+             f"InvalidOption|GraphMismatch|{OURS}|{USAGE}", (f"{name}|importance",), adds=("new",))
         for name in IMPORTANCES
     ),
     *(
         Case(GROUP, f"aacp prune {SEARCH} {REST} --reconstruction faults.subjects:{name}",
-             f"InvalidOption|GraphMismatch|InvalidScore|{USAGE}", (name,), adds=("new",))
+             f"InvalidOption|GraphMismatch|{OURS}|{USAGE}", (f"{name}|reconstruction",), adds=("new",))
         for name in MISTAKES
     ),
     *(
@@ -88,7 +88,7 @@ CASES = (
         for name in ("deletes_folder", "begins_anew")
     ),
     *(
-        Case(GROUP, f"aacp evaluate done --metric faults.subjects:{name}", "InvalidScore|UnknownData", (name,))
+        Case(GROUP, f"aacp evaluate done --metric faults.subjects:{name}", f"InvalidScore|UnknownData|{OURS}", (f"{name}|score",))
         for name in SCORES[:-2]
     ),
 )  # fmt: skip
