@@ -29,6 +29,7 @@ COMMANDS = {
     "trained": TRAIN,
 }
 SAME_RESULT = {"half": "done"}  # the folder that holds the undisturbed result of an unfinished one
+NAMED = ("--model", "faults.subjects:net", "--data", "faults.subjects:data")  # what the command line names is trusted
 STATES = {
     "done": "finished run", "half": "unfinished run", "mimicked": "run without training",
     "trained": "finished training",
@@ -78,7 +79,7 @@ def copy_world(world: Path, place: Path) -> None:
 
 def readers(run: str) -> list[tuple[str, ...]]:
     """Commands that read a run."""
-    evaluating = [] if run in ("half", "trained") else [("evaluate", run)]
+    evaluating = [] if run in ("half", "trained") else [("evaluate", run, *NAMED)]
     return [("report", run), *evaluating]
 
 

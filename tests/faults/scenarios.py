@@ -12,6 +12,7 @@ from faults.trees import results
 
 NET = "faults.subjects:net"
 DATA = ["--data", "faults.subjects:data"]
+NAMED = ["--model", NET, *DATA]  # what the command line names is trusted
 SWEEP = [*["0.2,0.4" if word == "0.4" else word for word in SEARCH]]
 DROP = [word for word in SEARCH if word not in ("--prune-macs", "0.4")]
 
@@ -64,13 +65,13 @@ SCENARIOS = (
     Scenario("train", ("train", NET, *DATA, *TRAINING[:-1], "--device", "cpu", "--run", "new"), kills=30),
     Scenario(
         "fine-tune after a search",
-        ("finetune", "new", *TRAINING, "--device", "cpu"),
+        ("finetune", "new", *NAMED, *TRAINING, "--device", "cpu"),
         (("search", *SEARCH, "--run", "new"),),
         kills=30,
     ),
     Scenario(
         "train from scratch after a search",
-        ("scratch", "new", *TRAINING, "--device", "cpu"),
+        ("scratch", "new", *NAMED, *TRAINING, "--device", "cpu"),
         (("search", *SEARCH, "--run", "new"),),
         kills=30,
     ),

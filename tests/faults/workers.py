@@ -9,12 +9,12 @@ from pathlib import Path
 from faults.cases import Verdict
 from faults.forker import Attempt, Forker
 from faults.kills import compared
-from faults.scenarios import Prepared, Scenario
+from faults.scenarios import NAMED, Prepared, Scenario
 from faults.subjects import SEARCH, TRAINING
 
 TWO = Scenario(
     "two processes",
-    ("finetune", "new", *TRAINING, "--device", "cpu", "--processes", "2"),
+    ("finetune", "new", *NAMED, *TRAINING, "--device", "cpu", "--processes", "2"),
     (("search", *SEARCH, "--run", "new"),),
     seconds=240,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faults import plants
 from faults.cases import Case
-from faults.catalogue.options import SEARCH, TASK
+from faults.catalogue.options import NAMED, SEARCH, TASK
 
 GROUP = "damaged file"
 READ = "DamagedFile|UnreadableFile"
@@ -46,9 +46,9 @@ READERS = (
     ("aacp.LatencyTable.load('table.json')", "table.json", "GraphMismatch", (*ANY, *JSON)),
     (f"aacp search {TASK} --max-latency 1ms --evaluations 4 --calibration 16 --runtime faults.subjects:EXACT --runs-on npu "
      "--batch 1 --threads 2 --table table.json --run new", "table.json", "GraphMismatch", (*ANY[:5], *JSON[:8])),
-    ("aacp evaluate done", "done/run.json", "RunMismatch", (*ANY, *JSON)),
-    ("aacp finetune searched --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY, *JSON)),
-    ("aacp scratch searched --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY[:5], *JSON[:3])),
+    (f"aacp evaluate done{NAMED}", "done/run.json", "RunMismatch", (*ANY, *JSON)),
+    (f"aacp finetune searched{NAMED} --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY, *JSON)),
+    (f"aacp scratch searched{NAMED} --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY[:5], *JSON[:3])),
 )  # fmt: skip
 
 # Fields of run.json with values that no run writes.
@@ -79,7 +79,7 @@ CASES = (
         for damage in damages
     ),
     *(
-        Case(GROUP, "aacp finetune searched --epochs 1 --batch-size 8 --no-export", f"{NAMED_BY_FIELDS}|{READ}", (),
+        Case(GROUP, f"aacp finetune searched{NAMED} --epochs 1 --batch-size 8 --no-export", f"{NAMED_BY_FIELDS}|{READ}", (),
              {"searched/run.json": plants.edited(name, value=value)})
         for name, value in FIELDS
     ),

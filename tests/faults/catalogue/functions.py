@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faults.cases import USAGE, Case
-from faults.catalogue.options import SEARCH
+from faults.catalogue.options import NAMED, SEARCH
 
 GROUP = "function of the user"
 BUILT = SEARCH.replace("faults.subjects:net", "faults.subjects:{}")
@@ -88,7 +88,7 @@ CASES = (
         for name in ("deletes_folder", "begins_anew")
     ),
     *(
-        Case(GROUP, f"aacp evaluate done --metric faults.subjects:{name}", f"InvalidScore|UnknownData|{OURS}", (f"{name}|score",))
+        Case(GROUP, f"aacp evaluate done{NAMED} --metric faults.subjects:{name}", f"InvalidScore|UnknownData|{OURS}", (f"{name}|score",))
         for name in SCORES[:-2]
     ),
 )  # fmt: skip
