@@ -47,10 +47,10 @@ class Injection:
         """Begin to count; there is no end but that of the process."""
         self._descriptor = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         sys.addaudithook(self._audit)
-        self._wrap("fsync", self._before_sync)
-        self._wrap("write", None)
+        self._wrap("fsync", is_sync=True)
+        self._wrap("write", is_sync=False)
 
-    def _wrap(self, name: str, before: Callable[[int], None] | None) -> None:
+    def _wrap(self, name: str, is_sync: bool) -> None:
         original: Callable[..., Any] = getattr(os, name)
 
         def replaced(descriptor: Any, *arguments: Any) -> Any:
@@ -58,18 +58,22 @@ class Injection:
             path = self._path_of(number)
             if path is None:
                 return original(descriptor, *arguments)
-            self._tick(f"{name} {path}", number if before else None)
+            if not is_sync:
+                self._remember_size(number, only_first=True)
+            self._tick(f"{name} {path}", number if is_sync else None)
             found = original(descriptor, *arguments)
-            if before:
-                before(number)
+            if is_sync:
+                self._remember_size(number)
                 self._tick(f"after {name} {path}")
             return found
 
         setattr(os, name, replaced)
 
-    def _before_sync(self, descriptor: int) -> None:
+    def _remember_size(self, descriptor: int, only_first: bool = False) -> None:
+        """Record how much of a file is on disk; `only_first` keeps what is recorded already."""
         found = os.fstat(descriptor)
-        self.synced[found.st_dev, found.st_ino] = found.st_size
+        if not only_first or (found.st_dev, found.st_ino) not in self.synced:
+            self.synced[found.st_dev, found.st_ino] = found.st_size
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._is_busy:
