@@ -34,6 +34,16 @@ STATES = {
     "done": "finished run", "half": "unfinished run", "mimicked": "run without training",
     "trained": "finished training",
 }  # fmt: skip
+# Fields of run.json with values that its run did not write.
+FIELDS = (
+    ("limits", []), ("limits", None), ("limits", [{"cost": "macs", "pruning_rate": 7.0}]), ("limits", [1]),
+    ("pruning_step", "wide"), ("pruning_step", -1), ("pruning_step", 1e999), ("method", "nonsense"), ("method", 5),
+    ("evaluations", -4), ("evaluations", 1e999), ("evaluations", "4"), ("seed", -1), ("seed", 0.5), ("seed", "x"),
+    ("calibration_images", 0), ("scope", "outer"), ("tie", [["nothing"]]), ("frozen", "conv1"), ("holdout", -1),
+    ("data_source", "nonsense"), ("model", "nonsense"), ("model", 5), ("weights_file", "nowhere"),
+    ("metric_source", "no.module:f"), ("loss_source", "no.module:f"), ("deployment", {"runtime": "abacus"}),
+    ("importance", "nonsense"), ("max_drop", -1.0), ("known_from", ["nowhere"]), ("versions", 1), ("threads", -1),
+)  # fmt: skip
 UNIMPORTANT = {".lock", "report.html"}
 
 
@@ -69,6 +79,7 @@ def damages(world: Path) -> list[Damage]:
             found += [Damage(run, file, plant) for plant in DAMAGES]
             if _of_other_run(world, run, file).is_file():
                 found.append(Damage(run, file, SWAPPED))
+    found += [Damage("done", "run.json", plants.edited(name, value=value)) for name, value in FIELDS]
     return found
 
 

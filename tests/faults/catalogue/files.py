@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faults import plants
 from faults.cases import Case
-from faults.catalogue.options import NAMED, SEARCH, TASK
+from faults.catalogue.options import SEARCH, TASK
 
 GROUP = "damaged file"
 READ = "DamagedFile|UnreadableFile"
@@ -46,24 +46,7 @@ READERS = (
     ("aacp.LatencyTable.load('table.json')", "table.json", "GraphMismatch", (*ANY, *JSON)),
     (f"aacp search {TASK} --max-latency 1ms --evaluations 4 --calibration 16 --runtime faults.subjects:EXACT --runs-on npu "
      "--batch 1 --threads 2 --table table.json --run new", "table.json", "GraphMismatch", (*ANY[:5], *JSON[:8])),
-    (f"aacp evaluate done{NAMED}", "done/run.json", "RunMismatch", (*ANY, *JSON)),
-    (f"aacp finetune searched{NAMED} --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY, *JSON)),
-    (f"aacp scratch searched{NAMED} --epochs 1 --batch-size 8 --no-export", "searched/run.json", "RunMismatch", (*ANY[:5], *JSON[:3])),
 )  # fmt: skip
-
-# Fields of run.json with values that no run writes.
-FIELDS = (
-    ("limits", []), ("limits", None), ("limits", [{"cost": "macs", "pruning_rate": 7.0}]), ("limits", [1]),
-    ("pruning_step", "wide"), ("pruning_step", -1), ("pruning_step", 1e999), ("method", "nonsense"), ("method", 5),
-    ("evaluations", -4), ("evaluations", 1e999), ("evaluations", "4"), ("seed", -1), ("seed", 0.5), ("seed", "x"),
-    ("calibration_images", 0), ("scope", "outer"), ("tie", [["nothing"]]), ("frozen", "conv1"), ("holdout", -1),
-    ("data_source", "nonsense"), ("model", "nonsense"), ("model", 5), ("weights_file", "nowhere"),
-    ("metric_source", "no.module:f"), ("loss_source", "no.module:f"), ("deployment", {"runtime": "abacus"}),
-    ("importance", "nonsense"), ("max_drop", -1.0), ("known_from", ["nowhere"]), ("versions", 1), ("threads", -1),
-)  # fmt: skip
-NAMED_BY_FIELDS = (
-    "RunMismatch|InvalidOption|UnknownModel|UnknownData|InvalidWeights|GraphMismatch|UntraceableModel|DeviceMismatch"
-)
 
 
 def _planted(place: str, damage: plants.Plant) -> dict[str, plants.Plant]:
@@ -77,10 +60,5 @@ CASES = (
         Case(GROUP, call, f"{classes}|{READ}", (), _planted(place, damage), adds=("new",) if "--max-latency" in call else ())
         for call, place, classes, damages in READERS
         for damage in damages
-    ),
-    *(
-        Case(GROUP, f"aacp finetune searched{NAMED} --epochs 1 --batch-size 8 --no-export", f"{NAMED_BY_FIELDS}|{READ}", (),
-             {"searched/run.json": plants.edited(name, value=value)})
-        for name, value in FIELDS
     ),
 )  # fmt: skip
