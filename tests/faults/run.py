@@ -55,6 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=KINDS, action="append", help="a kind of fault; repeatable")
     parser.add_argument("--matching", default="", help="only trials whose name or row contains this text")
+    parser.add_argument("--every", type=int, default=1, help="one of this number of trials")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--log", default="", help="a file for one line per trial")
     given = parser.parse_args()
@@ -67,7 +68,7 @@ def main() -> None:
             for trial in all_trials(Path(scratch), forkers[0], given.only or KINDS)
             if given.matching in trial.name or given.matching in trial.group
         ]
-        outcomes = carried_out(chosen, Path(scratch), forkers, given.log)
+        outcomes = carried_out(chosen[:: given.every], Path(scratch), forkers, given.log)
         for forker in forkers:
             forker.close()
     seconds = time.monotonic() - started
@@ -78,7 +79,7 @@ def main() -> None:
         print(f"    {outcome.word}: {outcome.verdict.detail}")
     print(f"{len(outcomes)} faults in {seconds:.0f} s, {len(failures)} not as promised")
     if not given.only and not given.matching:
-        record(outcomes, seconds)
+        record(outcomes, seconds, given.every)
     sys.exit(1 if failures else 0)
 
 
@@ -153,10 +154,16 @@ def table(outcomes: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def record(outcomes: list[Outcome], seconds: float) -> None:
-    """Write the raw outcomes, and the table into the page."""
+def record(outcomes: list[Outcome], seconds: float, every: int) -> None:
+    """Write the raw outcomes, and the table into the page.
+
+    Args:
+        outcomes: of all trials.
+        seconds: the time that they took.
+        every: of how many trials one was made.
+    """
     raw = {
-        "command": "make faults",
+        "command": "make faults" if every == 1 else f"make faults EVERY={every}",
         "aacp": __version__,
         "python": platform.python_version(),
         "seconds": round(seconds),
@@ -181,7 +188,8 @@ def record(outcomes: list[Outcome], seconds: float) -> None:
         if outcome.verdict.word
     )
     failures = f"Not as promised:\n\n{listed}" if listed else "Every outcome is as promised."
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(outcomes)}\n\n{failures}\n\n{END}{after}")
+    part = "" if every == 1 else f"One of {every} faults was tried (`make faults EVERY={every}`).\n\n"
+    PAGE.write_text(f"{before}{BEGIN}\n\n{part}{table(outcomes)}\n\n{failures}\n\n{END}{after}")
 
 
 if __name__ == "__main__":

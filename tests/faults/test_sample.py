@@ -9,7 +9,6 @@ import pytest
 
 from faults.catalogue import ALL
 from faults.forker import Forker
-from faults.known import KNOWN
 from faults.scenarios import SCENARIOS, Prepared
 from faults.trials import Trial, of_catalogue, of_damage, of_kills, of_links, of_system
 
@@ -37,7 +36,7 @@ def test_bad_inputs_are_explained_and_change_no_file(
     quick = [
         trial for trial in of_catalogue(world) if trial.group == group and not any(text in trial.name for text in SLOW)
     ]
-    sample = [trial for trial in quick[::EVERY] if trial.name not in KNOWN]
+    sample = quick[::EVERY]
     assert len(sample) >= 2
     assert not outcomes(sample, new_place, forker)
 
@@ -55,7 +54,7 @@ def test_errors_of_the_system_are_explained_and_cost_nothing(new_place: NewPlace
 
 
 def test_damaged_run_folders_are_mended_or_explained(world: Path, new_place: NewPlace, forker: Forker) -> None:
-    trials = [trial for trial in of_damage(world) if "a pipe" not in trial.name and trial.name not in KNOWN]
+    trials = [trial for trial in of_damage(world) if "a pipe" not in trial.name]
     assert not outcomes(trials[5::97], new_place, forker)
 
 

@@ -65,7 +65,7 @@ CASES = (
     ),
     *(
         Case(GROUP, f"aacp prune {SEARCH} {REST} --loss faults.subjects:{name}",
-             f"InvalidData|InvalidOption|InvalidScore|UnknownData|Diverged|{OURS}", (f"{name}|loss",), adds=("new",))
+             f"InvalidData|InvalidOption|InvalidScore|UnknownData|Diverged|InvalidLoss|{OURS}", (f"{name}|loss",), adds=("new",))
         for name in LOSSES
     ),
     *(

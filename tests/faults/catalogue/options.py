@@ -180,7 +180,7 @@ TABLE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (f"prune {NET} {BOUND} --run new", USAGE, ("--data",)),
     (f"prune {SEARCH} --weights nowhere.safetensors --batch-size 8", "InvalidWeights", ("nowhere.safetensors",)),
     (f"prune {SEARCH} --weights images --batch-size 8", "InvalidWeights", ("images",)),
-    (f"prune {SEARCH} --weights '' --batch-size 8", "InvalidWeights|Usage", ()),
+    (f"prune {SEARCH} --weights '' --batch-size 8", "InvalidWeights|InvalidOption|Usage", ()),
     (f"prune {SEARCH} --cache data.safetensors --batch-size 8", f"{RANGE}|InvalidData", ("data.safetensors",)),
     # other commands
     ("trace nonsense", "UnknownModel", ("nonsense",)),

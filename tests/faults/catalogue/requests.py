@@ -68,7 +68,7 @@ PLACES = (
 CASES = (
     *(Case(GROUP, f"aacp {call}", f"RunMismatch|{USAGE}", words) for call, words in OTHER_REQUESTS),
     *(
-        Case(GROUP, f"aacp {call}", "RunMismatch", ("done",), {"done/run.json": plants.MISSING})
+        Case(GROUP, f"aacp {call}", "RunMismatch", ("done",), {"done/run.json": plants.MISSING}, adds=("done/run.json",))
         for call in WITHOUT_RECORD
     ),
     *(
