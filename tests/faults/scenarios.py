@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +107,12 @@ class Prepared:
         shutil.copytree(self.template, place, symlinks=True)
         return place
 
+    def event(self, number: int) -> str:
+        """A call by its number, from 1, without the random part of temporary names."""
+        return re.sub(r"\.(\S+)\.[0-9a-f]{16}\.part", r"\1 (temporary)", self.events[number - 1])
+
     def calls(self, most: int) -> list[int]:
-        """The numbers of at most so many calls, evenly spread, the first and the last among them."""
+        """The numbers of at most this many calls, evenly spread, the first and the last among them."""
         count = len(self.events)
         if count <= most:
             return list(range(1, count + 1))

@@ -46,7 +46,7 @@ def _in_copy(case: Case, world: Path, place: Path, forker: Forker) -> Verdict:
 def of_kills(prepared: Prepared, most: int) -> Iterator[Trial]:
     """A trial for at most this number of calls of a scenario."""
     for at in prepared.calls(most):
-        name = f"call {at} of {len(prepared.events)}: {prepared.events[at - 1]}"
+        name = f"call {at} of {len(prepared.events)}: {prepared.event(at)}"
         yield Trial(KILL, prepared.scenario.name, name, partial(killed_and_resumed, prepared, at))
 
 
@@ -63,7 +63,7 @@ def of_system(prepared: Prepared, most: int, disks: bool) -> Iterator[Trial]:
     for number, at in enumerate(calls):
         error, lasting = system.ERRORS[number % len(system.ERRORS)]
         act = partial(system.failed_and_resumed, prepared, error, lasting, at)
-        yield Trial(SYSTEM, name, f"{error} at call {at}: {prepared.events[at - 1]}", act)
+        yield Trial(SYSTEM, name, f"{error} at call {at}: {prepared.event(at)}", act)
     for size in system.FILE_SIZES:
         yield Trial(SYSTEM, name, f"no file above {size} bytes", partial(system.too_large_and_resumed, prepared, size))
     yield Trial(SYSTEM, name, "no right to write", partial(system.forbidden_and_resumed, prepared))
