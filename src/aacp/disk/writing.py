@@ -293,6 +293,6 @@ def _entered(name: str, parent: int) -> int:
             _sync_folder(parent)
     except NotADirectoryError:
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, f"{name} is a link") from None
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
     return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
