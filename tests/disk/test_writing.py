@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
+from aacp.disk.folders import create_folder
 from aacp.disk.locking import locked
 from aacp.disk.writing import (
     TEMPORARY,
     append_line,
-    create_folder,
     move_file,
     remove_file,
     remove_folder,
     remove_leftovers,
     replace_file,
     replacing,
+    require_place,
     temporary_folder,
 )
 from aacp.errors import DiskError, RunMismatch
@@ -135,6 +136,17 @@ def test_a_name_that_the_system_does_not_accept_is_a_disk_error(tmp_path: Path, 
     for writing in (append_line, replace_file):
         with pytest.raises(DiskError, match="Choose "):
             writing(tmp_path / name, b"x")
+
+
+def test_a_path_that_cannot_be_replaced_is_rejected_before_the_work(tmp_path: Path) -> None:
+    require_place(tmp_path / "new" / "table.json")
+    replace_file(tmp_path / "file", b"x")
+    require_place(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"x"
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind in {"new": "a folder", "pipe": "a pipe"}.items():
+        with pytest.raises(DiskError, match=f"{name} is {kind}, not a file"):
+            require_place(tmp_path / name)
 
 
 # -- errors of the system --------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ this process has locked.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -20,15 +19,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aacp.disk.failures import absolute, writing_errors
-from aacp.disk.locking import locks_above
+from aacp.disk.folders import DIRECTORY, open_folder, sync_folder
 from aacp.disk.reading import CHUNK, AnyPath, kind_of
 from aacp.errors import DiskError
 
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.part")
 MAX_SHOWN_NAME = 40  # characters of a file's name in the name of its temporary file
+MAX_DEPTH = 4  # levels of folders inside a run folder that aacp writes to
 CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _cleaned: set[Path] = set()  # folders in which this process has looked for leftovers
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -44,7 +43,7 @@ def replace_file(path: AnyPath, content: bytes) -> None:
 def replacing(path: AnyPath) -> Iterator[BinaryIO]:
     """A temporary file to write to. It gets the name `path` if the block succeeds, and is removed if it fails."""
     target = absolute(path)
-    with writing_errors(path), _folder_of(target) as folder:
+    with writing_errors(path), open_folder(target.parent) as folder:
         _remove_leftovers_once(target.parent)
         name = _temporary_name(target.name)
         descriptor = os.open(name, CREATE | os.O_RDWR, 0o666, dir_fd=folder)
@@ -59,7 +58,16 @@ def replacing(path: AnyPath) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 os.unlink(name, dir_fd=folder)
             raise
-        _sync_folder(folder)
+        sync_folder(folder)
+
+
+def require_place(path: AnyPath) -> None:
+    """Reject the path of a file that could not be replaced, before long work on its content begins."""
+    target = absolute(path)
+    with writing_errors(path), open_folder(target.parent):
+        mode = os.lstat(target).st_mode if os.path.lexists(target) else stat.S_IFREG
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise DiskError(f"{path} is {kind_of(mode)}, not a file. Give the path of a file.")
 
 
 def append_line(path: AnyPath, line: bytes) -> None:
@@ -68,7 +76,7 @@ def append_line(path: AnyPath, line: bytes) -> None:
     An incomplete last line, left by a crash, is cut off first. If the line cannot be written, the log is as before.
     """
     target = absolute(path)
-    with writing_errors(path), _folder_of(target) as folder, _log(target, folder) as log:
+    with writing_errors(path), open_folder(target.parent) as folder, _log(target, folder) as log:
         length = _length_of_whole_lines(log)
         os.ftruncate(log, length)
         try:
@@ -79,7 +87,7 @@ def append_line(path: AnyPath, line: bytes) -> None:
                 os.ftruncate(log, length)
             raise
         if length == 0:
-            _sync_folder(folder)
+            sync_folder(folder)
 
 
 def remove_file(path: AnyPath) -> None:
@@ -87,9 +95,9 @@ def remove_file(path: AnyPath) -> None:
     target = absolute(path)
     with writing_errors(path):
         if os.path.lexists(target):
-            with _folder_of(target) as folder:
+            with open_folder(target.parent) as folder:
                 os.unlink(target.name, dir_fd=folder)
-                _sync_folder(folder)
+                sync_folder(folder)
 
 
 def _temporary_name(name: str) -> str:
@@ -148,20 +156,14 @@ def _length_of_whole_lines(descriptor: int) -> int:
 # -- folders ----------------------------------------------------------------------------------------------------------
 
 
-def create_folder(path: AnyPath) -> None:
-    """Create a folder and those above it, unless they are there."""
-    with writing_errors(path), _folder(absolute(path)):
-        pass
-
-
 def remove_folder(path: AnyPath) -> None:
     """Remove a folder with all it holds, if it is there. Links inside it are removed, not followed."""
     target = absolute(path)
     with writing_errors(path):
         if os.path.lexists(target):
-            with _folder_of(target) as folder:
+            with open_folder(target.parent) as folder:
                 shutil.rmtree(target)
-                _sync_folder(folder)
+                sync_folder(folder)
 
 
 @contextmanager
@@ -169,7 +171,7 @@ def temporary_folder(path: AnyPath) -> Iterator[Path]:
     """A folder beside `path` for files that `move_file` then moves into place. It is removed when the block ends."""
     target = absolute(path)
     place = target.parent / _temporary_name(target.name)
-    with writing_errors(path), _folder_of(target) as parent:
+    with writing_errors(path), open_folder(target.parent) as parent:
         os.mkdir(place.name, 0o700, dir_fd=parent)
         descriptor = os.open(place.name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:
@@ -183,26 +185,28 @@ def temporary_folder(path: AnyPath) -> Iterator[Path]:
 def move_file(source: AnyPath, path: AnyPath) -> None:
     """Give a complete file another name in the same file system, in the place of the file that has it."""
     target = absolute(path)
-    with writing_errors(path), _folder_of(target) as folder:
+    with writing_errors(path), open_folder(target.parent) as folder:
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.rename(source, target.name, dst_dir_fd=folder)
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def remove_leftovers(folder: AnyPath) -> None:
-    """Remove the temporary files and folders of writers that were killed, here and in all folders inside.
+    """Remove the temporary files and folders of writers that were killed, here and in the folders inside.
 
     Those of living writers are locked, and stay.
     """
-    for place, folders, files in os.walk(folder):
+    top = Path(folder)
+    for place, folders, files in os.walk(top):
         for name in [*folders, *files]:
             if TEMPORARY.fullmatch(name):
                 _remove_if_abandoned(Path(place) / name)
-        folders[:] = [name for name in folders if not TEMPORARY.fullmatch(name)]
+        is_deep = len(Path(place).relative_to(top).parts) >= MAX_DEPTH
+        folders[:] = [] if is_deep else [name for name in folders if not TEMPORARY.fullmatch(name)]
 
 
 def _remove_leftovers_once(folder: Path) -> None:
@@ -212,15 +216,6 @@ def _remove_leftovers_once(folder: Path) -> None:
         for name in os.listdir(folder):
             if TEMPORARY.fullmatch(name):
                 _remove_if_abandoned(folder / name)
-
-
-def _sync_folder(descriptor: int) -> None:
-    """Bring the names in a folder to the disk."""
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do that for folders
-            raise
 
 
 def _mark_alive(descriptor: int) -> None:
@@ -240,59 +235,3 @@ def _remove_if_abandoned(path: Path) -> None:
                 path.unlink()
         finally:
             os.close(descriptor)
-
-
-@contextmanager
-def _folder_of(path: Path) -> Iterator[int]:
-    with _folder(path.parent) as descriptor:
-        yield descriptor
-
-
-@contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    """The descriptor of a folder, which is created if it is not there.
-
-    Below a folder that this process has locked, no link is followed, and the locked folder must still be the same.
-    """
-    locks = locks_above(path)
-    for lock in locks:
-        lock.check()
-    base = locks[0].folder if locks else path
-    descriptor = os.open(base, DIRECTORY) if locks else _created(path)
-    try:
-        for name in path.relative_to(base).parts:
-            inner = _entered(name, descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _created(path: Path) -> int:
-    """The descriptor of a folder, created with all missing folders above it."""
-    try:
-        return os.open(path, DIRECTORY)
-    except FileNotFoundError:
-        if path == path.parent:
-            raise
-    parent = _created(path.parent)
-    try:
-        return _entered(path.name, parent)
-    finally:
-        os.close(parent)
-
-
-def _entered(name: str, parent: int) -> int:
-    """The descriptor of a folder inside another, which is created if it is not there; a link is rejected."""
-    try:
-        return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
-            _sync_folder(parent)
-    except NotADirectoryError:
-        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
-        raise
-    return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)

@@ -19,6 +19,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.data.scores import Score
 from aacp.data.splits import Source
+from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, WorkerFailed
 from aacp.modules import copy_module
@@ -84,6 +85,7 @@ class _Parts:
 
     def train_together(self, processes: int, device: torch.device) -> nn.Module:
         """Train in several processes, and return the network with the weights that they wrote to the folder."""
+        create_folder(self.folder)  # by the process that has locked the run folder, so that no link is followed
         precision = self.recipe.precision
         run_in_processes(
             _train_share, self, processes=processes, precision=precision, device=device, folder=self.folder

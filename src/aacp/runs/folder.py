@@ -14,7 +14,7 @@ from typing import Any
 
 from aacp.disk.locking import locked
 from aacp.disk.reading import read_json, read_json_lines
-from aacp.disk.writing import append_line, create_folder, remove_file, remove_leftovers, replace_file
+from aacp.disk.writing import append_line, remove_file, remove_leftovers, replace_file
 from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
 
 
@@ -44,12 +44,11 @@ class RunFolder:
         """Keep other processes from writing here; the system releases the lock even if this process is killed.
 
         The lock is re-entrant: a pipeline locks its folder, and the search that it runs locks it again. What killed
-        writers left behind is removed.
+        writers left behind is removed. A folder that is created and stays empty is removed.
         """
         if self._is_locked:
             yield
             return
-        create_folder(self.path)
         with locked(self.path):
             remove_leftovers(self.path)
             self._is_locked = True

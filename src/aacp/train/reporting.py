@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aacp.disk.writing import create_folder
+from aacp.disk.folders import create_folder
 from aacp.errors import InvalidOption
 from aacp.runs.files import Epoch
 from aacp.runs.folder import RunFolder
