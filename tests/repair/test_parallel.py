@@ -123,3 +123,43 @@ def test_the_head_that_reads_a_constant_channel_is_still_solved() -> None:
     repair, graph = parallel(model)
     units = graph.kept_units({graph.free[0].name: [0, 4, 5, 6, 7]})
     assert all(torch.isfinite(tensor).all() for tensor in repair.weights(units).values())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("columns", [2304, 20])
+def test_one_factorisation_serves_every_width(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of an order of removal are those that are solved for the kept units alone."""
+    monkeypatch.setattr(grams_module, "MAX_COLUMNS", columns)
+    model = build(name)
+    with torch.no_grad():
+        for parameter in model.parameters():  # no channel depends on others any more
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    solved, graph = parallel(model)
+    order = aacp.Inheritance(model, graph, IMAGES, importance="random").order
+    nested = ParallelRepair(solved.grams, order.ranks)
+    for share in (0.3, 0.5, 0.7):
+        units = order.units([max(1, round(share * group.width)) for group in graph.free])
+        expected = solved.weights(units)
+        found = nested.weights(units)
+        assert expected
+        assert found.keys() >= expected.keys()
+        present = torch.from_numpy(np.append(units, True))
+        for weight, gram in solved.grams.grams.items():
+            if weight in expected:
+                kept = present[gram.product.column_units][:, None]
+                one, other = (gram.product.matrix(weights[weight]) * kept for weights in (found, expected))
+                assert torch.allclose(one, other, atol=1e-4 * float(other.abs().max()))
+                if gram.product.bias is not None:
+                    assert torch.allclose(found[gram.product.bias], expected[gram.product.bias], atol=1e-4)
+
+
+def test_a_structure_in_the_order_of_removal_needs_no_solve() -> None:
+    model = build("dense")
+    repair, graph = parallel(model)
+    order = aacp.Inheritance(model, graph, IMAGES).order
+    nested = ParallelRepair(repair.grams, order.ranks)
+    nested.weights(order.units([5, 4]))
+    assert nested.solved == 0
+    other = graph.kept_units({group.name: np.flatnonzero(order.ranks[: group.width] >= 2) for group in graph.free[:1]})
+    assert torch.equal(nested.weights(other)["reader.weight"], repair.weights(other)["reader.weight"])
+    assert nested.solved == repair.solved > 0

@@ -2,44 +2,62 @@
 
 Each product whose inputs are cut gets the weights that come closest to its original output, in the mean over images,
 if its remaining inputs are as in the original: W_S + W_P C_PS (C_SS + r I)^-1, for kept columns S and removed columns
-P. Statistics of batch norms are not those of the repaired network: recalibration must follow.
+P. Statistics of batch norms are not those of the repaired network: recalibration must follow. One factorisation serves
+all widths of a product that reads one group (`nested.py`); products that read several groups are solved for each set.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aacp.repairs.factors import ridge_factor
 from aacp.repairs.grams import Gram, Grams
+from aacp.repairs.nested import NestedProducts, are_nested, nested_products
 
-RIDGE = 1e-3  # added to the diagonal of a covariance, relative to its mean; refinement removes most of its bias
-REFINEMENTS = 2  # solves with the same factors that follow the first one
+RIDGE = 1e-6  # added to the diagonal of a covariance, relative to its mean, so that dependent columns can be solved
 MEMO_BYTES = 1 << 30  # of repaired weights that are kept for further structures
 Repaired = dict[str, torch.Tensor]  # weights and biases in full size, by name
 
 
 class ParallelRepair:
-    """Repaired weights of any structure of one network; each is solved once for each set of kept inputs.
+    """Repaired weights of any structure of one network.
 
-    Output channels do not matter, since they are only sliced, and a group has few widths in a search: most structures
-    find the weights of most products in the memo.
+    A structure that keeps the units of the lowest ranks of each group needs no solve, except for products that read
+    several groups. These, and all products of other sets of units, are solved once for each set of kept inputs: output
+    channels do not matter, since they are only sliced, and a group has few widths in a search.
 
     Args:
         grams: the Gram matrices of the original network.
+        ranks: the rank of each unit within its group, 0 for the one that is removed last; None: there is no order.
         ridge: added to the diagonal of a covariance, relative to its mean.
-        memo_bytes: the size of the memo; the least recently used weights leave it first.
+        memo_bytes: the size of the memo of solved weights; the least recently used weights leave it first.
     """
 
-    def __init__(self, grams: Grams, ridge: float = RIDGE, memo_bytes: int = MEMO_BYTES) -> None:
+    def __init__(
+        self,
+        grams: Grams,
+        ranks: NDArray[np.int64] | None = None,
+        *,
+        ridge: float = RIDGE,
+        memo_bytes: int = MEMO_BYTES,
+    ) -> None:
         self.grams = grams
         self.solved = 0  # the number of products solved so far
+        self._ranks = ranks
         self._ridge = ridge
         self._room = memo_bytes
         self._memo: OrderedDict[tuple[str, bytes], Repaired] = OrderedDict()
+
+    @cached_property
+    def _nested(self) -> tuple[NestedProducts, ...]:
+        assert self._ranks is not None
+        return nested_products(self.grams, self.grams.graph, self._ranks, self._ridge)
 
     def weights(self, units: NDArray[np.bool_]) -> Repaired:
         """The repaired weights and biases, in full size; what belongs to removed units in them is meaningless.
@@ -48,7 +66,16 @@ class ParallelRepair:
             units: for each unit of the graph whether it is kept.
         """
         present = torch.from_numpy(np.append(units, True))
-        kept = {name: present[gram.units] for name, gram in self.grams.grams.items()}  # -1: the last entry
+        found: Repaired = {}
+        if self._ranks is not None and are_nested(self.grams.graph, self._ranks, units):
+            for products in self._nested:
+                for gram, matrix in products.matrices(present.to(products.units.device)):
+                    found |= self._tensors(gram, matrix)
+        return found | self._solved_weights(present, [gram for gram in self.grams if gram.product.weight not in found])
+
+    def _solved_weights(self, present: torch.Tensor, grams: Sequence[Gram]) -> Repaired:
+        """The repaired weights of products that are solved for the inputs that they keep, if they lose any."""
+        kept = {gram.product.weight: present[gram.units] for gram in grams}  # -1: the last entry
         keys = {name: np.packbits(mask.numpy()).tobytes() for name, mask in kept.items() if not bool(mask.all())}
         alike: dict[tuple[torch.Size, bytes], list[Gram]] = {}
         for name, key in keys.items():
@@ -75,7 +102,7 @@ class ParallelRepair:
         for name in self.names:
             tensors[name].copy_(repaired.get(name, self.grams.weights[name]))
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """The names of all tensors that repair may change."""
         products = [gram.product for gram in self.grams]
@@ -105,21 +132,22 @@ class ParallelRepair:
                 lost = original[members][:, :, gone]
                 matrix[members[:, None], :, stay] += (lost @ share).permute(0, 2, 1)
         key = np.packbits(kept.numpy()).tobytes()
-        for gram, original, matrix in zip(grams, originals, matrices, strict=True):
-            repaired = self._tensors(gram, original, matrix)
+        for gram, matrix in zip(grams, matrices, strict=True):
+            repaired = self._tensors(gram, matrix)
             self._memo[gram.product.weight, key] = repaired
             self._room -= _bytes(repaired)
             self.solved += 1
 
-    def _tensors(self, gram: Gram, original: torch.Tensor, matrix: torch.Tensor) -> Repaired:
+    def _tensors(self, gram: Gram, matrix: torch.Tensor) -> Repaired:
         """A folded matrix as the weight and the bias of its product."""
         product = gram.product
+        columns = gram.unfolded(matrix)
         weight = self.grams.weights[product.weight]
-        found = {product.weight: product.tensor(gram.unfolded(matrix)).to(weight)}
+        found = {product.weight: product.tensor(columns).to(weight)}
         if product.bias is not None:
-            constant = (gram.unfolded(original - matrix) @ gram.mean[:, :, None]).flatten()
             bias = self.grams.weights[product.bias]
-            found[product.bias] = (bias.double() + constant).to(bias)
+            constant = (product.matrix(weight).double() - columns) @ gram.mean[:, :, None]
+            found[product.bias] = (bias.double() + constant.flatten()).to(bias)
         return found
 
 
@@ -134,28 +162,14 @@ def _patterns(kept: torch.Tensor, device: torch.device) -> list[tuple[torch.Tens
 def regression(covariance: torch.Tensor, stay: torch.Tensor, gone: torch.Tensor, ridge: float) -> torch.Tensor:
     """How removed columns follow from kept ones: C_PS C_SS^-1, of shape (groups, removed, kept).
 
-    A ridge keeps dependent columns solvable. Refinement with the same factors then reduces its bias to the cube.
-
     Args:
         covariance: (groups, columns, columns).
         stay: indices of the kept columns.
         gone: indices of the removed columns.
         ridge: added to the diagonal, relative to its mean.
     """
-    kept = covariance[:, stay[:, None], stay]
-    cross = covariance[:, stay[:, None], gone]
-    factors = torch.linalg.cholesky(with_ridge(kept, ridge))
-    solution = torch.cholesky_solve(cross, factors)
-    for _ in range(REFINEMENTS):
-        solution += torch.cholesky_solve(cross - kept @ solution, factors)
-    return solution.mT
-
-
-def with_ridge(covariance: torch.Tensor, ridge: float) -> torch.Tensor:
-    """Covariances plus a share of the mean of their diagonals, so that they can be inverted."""
-    diagonal = covariance.diagonal(dim1=-2, dim2=-1)
-    added = (ridge * diagonal.mean(dim=-1)).clamp(min=torch.finfo(torch.float32).tiny)
-    return covariance + torch.diag_embed(added[..., None].expand_as(diagonal))
+    factor = ridge_factor(covariance[:, stay[:, None], stay], ridge)
+    return torch.cholesky_solve(covariance[:, stay[:, None], gone], factor).mT
 
 
 def _bytes(repaired: Repaired) -> int:
