@@ -20,11 +20,12 @@ from typing import BinaryIO
 
 from aacp.disk.failures import absolute, writing_errors
 from aacp.disk.folders import DIRECTORY, open_folder, sync_folder
-from aacp.disk.reading import CHUNK, AnyPath, kind_of
+from aacp.disk.reading import AnyPath, kind_of
 from aacp.errors import DiskError
 
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.part")
 MAX_SHOWN_NAME = 40  # characters of a file's name in the name of its temporary file
+BLOCK = 1 << 14  # bytes of a log that are read at a time, backwards from its end
 MAX_DEPTH = 4  # levels of folders inside a run folder that aacp writes to
 CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _cleaned: set[Path] = set()  # folders in which this process has looked for leftovers
@@ -145,7 +146,7 @@ def _length_of_whole_lines(descriptor: int) -> int:
     """The length of a log without an incomplete last line, found by reading backwards from its end."""
     end = os.fstat(descriptor).st_size
     while end > 0:
-        begin = max(0, end - CHUNK)
+        begin = max(0, end - BLOCK)
         newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
         if newline >= 0:
             return begin + newline + 1
