@@ -22,10 +22,9 @@ from aacp.estimate.inheritance import REPAIR
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
 from aacp.pipeline.functions import recorded_name, restored
-from aacp.pipeline.latency_stage import TABLE
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import GRAPH, RUN, TRAININGS, Request, TrainingRequest
+from aacp.runs.files import GRAPH, RUN, TABLE, TRAININGS, Request, TrainingRequest
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import processor
 from aacp.runs.sources import is_importable, short_name, source_of

@@ -31,9 +31,8 @@ from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training_request import record_failure
-from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, TRAINING, ChosenStructure, Evaluation, OnnxRecord
+from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, TRAINING, WEIGHTS, ChosenStructure, Evaluation, OnnxRecord
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import WEIGHTS
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe

@@ -16,10 +16,9 @@ from aacp.pipeline.new_weights import chosen_init
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import circumstances, differences, recorded_loss
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ARTEFACT, EVALUATION, TRAINING, TRAINING_REQUEST, TrainingRequest
+from aacp.runs.files import ARTEFACT, EVALUATION, STATE, TRAINING, TRAINING_REQUEST, TrainingRequest
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, remove_training, run_of, training_folder
-from aacp.train.checkpoint import STATE
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 

@@ -29,6 +29,13 @@ TRAININGS = "trainings"  # the folder inside the run folder that holds a folder 
 TRAINING_REQUEST = "training.json"  # the request of a training, inside its folder
 TRAINING = "training"  # the log and the checkpoints of a training, inside its folder
 LOG = "log.jsonl"  # the log of a training, inside that folder
+STATE = "training.safetensors"  # the state of a training between two epochs, inside that folder
+WEIGHTS = "weights.safetensors"  # the trained weights, inside that folder
+HISTORY = "history.jsonl"  # every evaluation of a search
+CHECKPOINT = "search.json"  # the state of a search
+TABLE = "latency.json"  # the latency table that a search uses
+STEPS = "steps.json"  # the pruning steps that were found by timing
+CHECKS = "checks.jsonl"  # the candidates that were measured end to end
 
 
 # -- run.json ---------------------------------------------------------------------------------------------------------

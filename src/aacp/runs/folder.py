@@ -8,12 +8,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from aacp.errors import InvalidOption, RunLocked, RunMismatch
+from aacp.runs.manifest import Listing
+from aacp.runs.sealing import is_intact, sealed, unsealed
 
 
 class RunFolder:
@@ -30,6 +32,7 @@ class RunFolder:
                 "Name a folder that exists or can be created."
             ) from None
         self._is_locked = False
+        self.listing = Listing(self.path, self._replace)
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -69,6 +72,20 @@ class RunFolder:
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
+        """Replace a file, and list it in the manifest if the folder has one."""
+        self.listing.expect(name, content)
+        self._replace(name, content)
+
+    def write_log(self, name: str, records: Iterable[Any]) -> None:
+        """Replace a log by the lines of some records."""
+        self.write_bytes(name, b"".join(map(self._line, records)))
+
+    def _line(self, record: Any) -> bytes:
+        """The line of a record in a log; in a folder with a manifest it is sealed."""
+        line = json.dumps(record).encode()
+        return (sealed(line) if self.listing.is_kept else line) + b"\n"
+
+    def _replace(self, name: str, content: bytes) -> None:
         temporary = self.path / f".{name}.{os.getpid()}"
         with temporary.open("wb") as file:
             file.write(content)
@@ -84,7 +101,10 @@ class RunFolder:
         try:
             return json.loads(path.read_text())
         except json.JSONDecodeError as error:
-            raise RunMismatch(f"{path} is not JSON: {error}. Remove it, or choose another folder.") from None
+            raise RunMismatch(
+                f"{path} is not JSON: {error}. Put it back from a copy, or choose another folder; aacp check says what "
+                "is whole."
+            ) from None
 
     def append(self, name: str, record: Any) -> None:
         """Add a record to a log, one line of JSON."""
@@ -92,9 +112,11 @@ class RunFolder:
             # An incomplete line, left by a crash, would merge with the one that follows it.
             if file.tell() and not _ends_line(file.fileno()):
                 file.truncate(_length_of_whole_lines((self.path / name).read_bytes()))
-            file.write(json.dumps(record).encode() + b"\n")
+            line = self._line(record)
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
+        self.listing.appended(name, line)
 
     def read_log(self, name: str) -> list[Any]:
         """The records of a log; an incomplete last line, left by a crash, is skipped."""
@@ -103,10 +125,13 @@ class RunFolder:
             return []
         content = path.read_bytes()
         lines = content[: _length_of_whole_lines(content)].splitlines()
-        try:
-            return [json.loads(line) for line in lines]
-        except json.JSONDecodeError as error:
-            raise RunMismatch(f"{path} has a line that is not JSON: {error}. Repair or remove it.") from None
+        for number, line in enumerate(lines, 1):
+            if not is_intact(line):
+                raise RunMismatch(
+                    f"Line {number} of {path} is damaged. The same command as before leaves it out and does again what "
+                    "it recorded; aacp check says what is whole."
+                )
+        return [unsealed(json.loads(line)) for line in lines]
 
 
 def _ends_line(descriptor: int) -> bool:

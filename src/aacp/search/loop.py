@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aacp.errors import InvalidOption
+from aacp.runs.files import CHECKPOINT, HISTORY
 from aacp.runs.folder import RunFolder
+from aacp.runs.mending import announce, mend
 from aacp.search.history import Candidate, History
+from aacp.search.replay import replay
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
 
@@ -21,8 +24,6 @@ Estimate = Callable[[Structure], float]
 Map = Callable[[Estimate, list[Structure]], Iterable[float]]
 Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupted"]
 
-
-HISTORY, CHECKPOINT = "history.jsonl", "search.json"
 WARMUP_EVALUATIONS = 3  # fewer than this many say nothing about the time left
 MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
@@ -162,7 +163,11 @@ def search_steps(
         return (yield from _steps(method, estimate, bounds, None, map))
     place = RunFolder.of(folder)
     with place.lock():
-        _resume(method, place)
+        mend(place)
+        try:
+            _resume(method, place, estimate, bounds, map)
+        except KeyboardInterrupt:
+            return "interrupted"
         return (yield from _steps(method, estimate, bounds, place, map))
 
 
@@ -203,14 +208,34 @@ def recorded(folder: str | os.PathLike[str]) -> History:
     return History.merged(History(map(Candidate.from_json, RunFolder(each).read_log(HISTORY))) for each in found)
 
 
-def _resume(method: Searcher[Any], folder: RunFolder) -> None:
-    """Resume from the checkpoint, then report the scores that were written after it."""
+def _resume(method: Searcher[Any], folder: RunFolder, estimate: Estimate, bounds: Bounds, map: Map) -> None:
+    """Resume from the checkpoint, then report the scores that were written after it.
+
+    Without a checkpoint that fits the history, the search is repeated with the scores of the history.
+    """
     state = folder.read_json(CHECKPOINT)
-    if state is None:
-        return
-    method.resume(state)
     scored = [Candidate.from_json(record) for record in folder.read_log(HISTORY)]
-    method.tell([(known.structure, known.score) for known in scored if method.history.find(known.structure) is None])
+    beginning = method.state()
+    if state is not None:
+        method.resume(state)
+        new = [(known.structure, known.score) for known in scored if method.history.find(known.structure) is None]
+        if all(method.is_awaiting(structure) for structure, _ in new):
+            method.tell(new)
+            _restore_history(method, scored, folder)
+            return
+        method.resume(beginning)
+
+    def ask() -> list[Structure]:
+        return [] if bounds.met(method, 0.0) else bounds.cut(method.ask(), method)
+
+    replay(method, scored, folder, ask, lambda missing: map(estimate, missing))
+
+
+def _restore_history(method: Searcher[Any], scored: list[Candidate], folder: RunFolder) -> None:
+    """Write the evaluations that only the checkpoint has into the history."""
+    if len(scored) < len(method.history):
+        announce(folder.path, f"{HISTORY} lacks evaluations, which are restored from {CHECKPOINT}.")
+        folder.write_log(HISTORY, [candidate.to_json() for candidate in method.history])
 
 
 def _progress(method: Searcher[Any], elapsed: float, left: float | None) -> Progress:

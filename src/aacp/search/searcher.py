@@ -213,6 +213,10 @@ class Searcher(ABC, Generic[Settings]):
         self._finish_generation()
         return candidates
 
+    def is_awaiting(self, structure: Structure) -> bool:
+        """Whether `ask` returned the structure, and its score was not reported yet."""
+        return structure in self._pending
+
     def _checked(self, genes: Genes) -> Genes:
         """Reject rows that are not legal or not within the budget, so that a mistake in a method shows at once."""
         name, groups = type(self).__name__, len(self.space)

@@ -13,16 +13,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from aacp.errors import RunMismatch
+from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 from aacp.train.trained_as import State, TrainedAs
 
-RUN = "run.json"
-LOG = "log.jsonl"
-STATE = "training.safetensors"
-WEIGHTS = "weights.safetensors"
 
 
 def weights_after(epochs: int, recipe: Recipe) -> str:

@@ -15,9 +15,9 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.modules import device_of_model
-from aacp.runs.files import Epoch
+from aacp.runs.files import RUN, WEIGHTS, Epoch
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_request, training_request, weights_after
+from aacp.train.checkpoint import Checkpoint, check_same_request, training_request, weights_after
 from aacp.train.fabric import chosen_fabric, collective_errors
 from aacp.train.mixing import check_mixing
 from aacp.train.new_weights import draw_weights

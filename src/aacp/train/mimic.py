@@ -19,8 +19,8 @@ from aacp.data.batches import Batches
 from aacp.data.examples import call, tensors_in
 from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch
 from aacp.modules import copy_module, detach_hooks, evaluating
+from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import RUN, STATE, WEIGHTS
 from aacp.train.seeding import generator, global_seed
 
 # The highest learning rate. ResNet56 with 0.7 of every width and 1,000 images goes in 60 steps from 59.2 % to 71.0,

@@ -1,0 +1,171 @@
+"""Mending: what a folder does with files that are not what its manifest lists, before its stages are believed.
+
+A small file is restored from the copy in the manifest. Any other is renamed to NAME.damaged and left out of the
+manifest, so that the stage that writes it is carried out again. Nothing is deleted that could not be made again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from aacp.errors import RunMismatch
+from aacp.runs.files import (
+    ARTEFACT,
+    CHECKPOINT,
+    CHECKS,
+    EVALUATION,
+    EXPORT,
+    GRAPH,
+    HISTORY,
+    LOG,
+    RECOVERY,
+    RUN,
+    STATE,
+    STEPS,
+    STRUCTURE,
+    TABLE,
+    TRAINING_REQUEST,
+    WEIGHTS,
+)
+from aacp.runs.folder import RunFolder
+from aacp.runs.manifest import (
+    EXPORTED,
+    FIRST_FILES,
+    LOGS,
+    MANIFEST,
+    FileState,
+    Manifest,
+    intact_lines,
+    read_manifest,
+    stage_of,
+    verified,
+)
+
+DAMAGED = ".damaged"  # added to the name of a file that is set aside
+# What the next call does if a file is not what the manifest lists and there is no copy of it.
+REMEDIES = {
+    RUN: "cannot be made again; put it back from a copy",
+    TRAINING_REQUEST: "is written again with the request of the next training",
+    GRAPH: "the network is traced again",
+    TABLE: "the latency table is made again",
+    STEPS: "the pruning steps are found again",
+    CHECKS: "the measurements that are lost are repeated",
+    CHECKPOINT: "the search is repeated with the recorded scores",
+    HISTORY: "the evaluations that are lost are repeated",
+    STRUCTURE: "the search is repeated with the recorded scores",
+    LOG: "the lines that are lost stay lost",
+    STATE: f"the training is repeated, unless {ARTEFACT} is whole",
+    WEIGHTS: "the weights are written again from the state of the training",
+    ARTEFACT: "the network is written again from the trained weights",
+    EVALUATION: "the network is evaluated again",
+    RECOVERY: "the network is recovered and evaluated again",
+    EXPORT: "both networks are exported again",
+}
+# Files that are made again together with one that is lost.
+DEPENDENTS = {HISTORY: (CHECKPOINT,), RECOVERY: (ARTEFACT, EVALUATION)}
+RESTORED = f"it is restored from the copy in {MANIFEST}"
+
+
+def remedy_of(name: str) -> str:
+    """What the next call does if a file without a copy is lost."""
+    if stage_of(name) == EXPORTED:
+        return REMEDIES[EXPORT]
+    return REMEDIES.get(name, "the training that wrote it has to be repeated in another folder")
+
+
+def mend(folder: RunFolder) -> frozenset[str]:
+    """Make a folder agree with its manifest; returns the names of the files that have to be made again.
+
+    A folder of an older version, which has no manifest, gets one that lists its files as they are.
+    """
+    if not folder.path.is_dir():
+        return frozenset()
+    manifest = _manifest(folder)
+    if manifest is None:
+        return frozenset()
+    lost = [
+        name
+        for name, state in verified(folder.path).items()
+        if state != "whole" and not _restore(folder, manifest, name, state)
+    ]
+    exported = [name for name in manifest.entries if stage_of(name) == EXPORTED]
+    for name in lost:
+        together = exported if name in exported else DEPENDENTS.get(name, ())
+        discard(folder, *(each for each in together if each not in lost))
+    return frozenset(lost)
+
+
+def discard(folder: RunFolder, *names: str) -> None:
+    """Remove files that are made again, and take them out of the manifest."""
+    for name in names:
+        (folder.path / name).unlink(missing_ok=True)
+    folder.listing.forget(*names)
+
+
+def set_aside(folder: RunFolder, name: str, reason: str) -> None:
+    """Rename a file that cannot be believed, so that it is made again, and say so."""
+    path = folder.path / name
+    if path.exists() or path.is_symlink():
+        path.replace(path.with_name(f"{name}{DAMAGED}"))
+        reason = f"{reason}; it is kept as {name}{DAMAGED}"
+    folder.listing.forget(name)
+    announce(folder.path, f"{name} {reason}. What follows: {remedy_of(name)}.")
+
+
+def announce(place: Path, sentence: str) -> None:
+    """Tell the user what was found in a folder; also a silent call says it, since a result may change."""
+    sys.stderr.write(f"{place}: {sentence}\n")
+
+
+def _manifest(folder: RunFolder) -> Manifest | None:
+    """The manifest of a folder; one that lists all files as they are if there is none or it is damaged."""
+    try:
+        found = read_manifest(folder.path)
+    except RunMismatch as error:
+        announce(folder.path, f"{MANIFEST} is damaged, so the files are taken as they are. ({error})")
+        found = None
+    if found is None and any((folder.path / name).is_file() for name in FIRST_FILES):
+        folder.listing.begin()
+        found = read_manifest(folder.path)
+    return found
+
+
+def _restore(folder: RunFolder, manifest: Manifest, name: str, state: FileState) -> bool:
+    """Restore a file, or set it aside; True if it is as good as it was."""
+    path = folder.path / name
+    if state == "not listed":
+        if stage_of(name) == EXPORTED:  # an export that was interrupted before its record: it is repeated
+            return True
+        set_aside(folder, name, f"is not listed in {MANIFEST}")
+        return False
+    reason = "is missing" if state == "missing" else f"is damaged: its checksum is not the one in {MANIFEST}"
+    entry = manifest.entries.get(name)
+    copy = None if entry is None else entry.copy
+    if copy is not None:
+        _write_copy(folder, name, copy)
+        announce(folder.path, f"{name} {reason}; {RESTORED}.")
+        return True
+    if name in LOGS:
+        return _keep_intact_lines(folder, name, reason)
+    if path.is_dir() or state == "damaged":
+        set_aside(folder, name, reason)
+    else:
+        folder.listing.forget(name)
+        announce(folder.path, f"{name} {reason}. What follows: {remedy_of(name)}.")
+    return False
+
+
+def _write_copy(folder: RunFolder, name: str, copy: str) -> None:
+    path = folder.path / name
+    if path.exists() or path.is_symlink():
+        path.replace(path.with_name(f"{name}{DAMAGED}"))
+    folder.listing.forget(name)
+    folder.write_text(name, copy)
+
+
+def _keep_intact_lines(folder: RunFolder, name: str, reason: str) -> bool:
+    lines = intact_lines(folder.path / name)
+    set_aside(folder, name, f"{reason}; {len(lines)} of its lines are intact")
+    folder.write_bytes(name, b"".join(line + b"\n" for line in lines))
+    return False
