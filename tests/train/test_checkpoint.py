@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.errors import Diverged, RunLocked, RunMismatch
-from aacp.runs.folder import RunFolder
 from aacp.runs.files import LOG, RUN, STATE, WEIGHTS
+from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import Checkpoint
 from aacp.train.loop import Trained, fit
 from aacp.train.recipe import Recipe

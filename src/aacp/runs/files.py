@@ -81,6 +81,7 @@ class Request(Record):
     metric_source: str = ""  # package.module:function of the score
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
     loss_source: str = ""  # package.module:function of the loss
+    threads: int = 0  # how many threads torch used; 0 in files of older versions
 
 
 # -- trainings/NAME/training.json -------------------------------------------------------------------------------------
@@ -104,6 +105,7 @@ class TrainingRequest(Record):
     mimic: int = 0  # the steps of learning from the original without labels, if there is no recipe
     export: bool = True  # whether the latest call requested ONNX files
     failure: str = ""  # the error that ended the training, if one did
+    threads: int = 0  # how many threads torch used; 0 in files of older versions
 
     @property
     def kind(self) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aacp.errors import InvalidOption, RunLocked, RunMismatch
-from aacp.runs.manifest import Listing
+from aacp.runs.manifest import Listing, copy_of
 from aacp.runs.sealing import is_intact, sealed, unsealed
 
 
@@ -94,12 +94,16 @@ class RunFolder:
         temporary.replace(self.path / name)
 
     def read_json(self, name: str) -> Any | None:
-        """The content of a file, or None if there is no such file."""
+        """The content of a file, or None if there is no such file.
+
+        If the file is not what the manifest lists, and the manifest has a copy, it is the content of the copy.
+        """
         path = self.path / name
-        if not path.exists():
+        copy = copy_of(path)
+        if copy is None and not path.exists():
             return None
         try:
-            return json.loads(path.read_text())
+            return json.loads(path.read_text() if copy is None else copy)
         except json.JSONDecodeError as error:
             raise RunMismatch(
                 f"{path} is not JSON: {error}. Put it back from a copy, or choose another folder; aacp check says what "

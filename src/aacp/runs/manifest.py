@@ -196,6 +196,8 @@ def is_whole(path: Path) -> bool:
 
 def copy_of(path: Path) -> str | None:
     """The copy of a file that the manifest beside it holds, if the file itself is not what is listed."""
+    if path.name not in COPIED:
+        return None
     manifest = usable_manifest(path.parent)
     entry = None if manifest is None else manifest.entries.get(path.name)
     if entry is None or entry.copy is None or state_of(path, entry) == "whole":
@@ -222,7 +224,7 @@ def _is_whole_log(path: Path, entry: Entry) -> bool:
 
 def file_digest(path: Path, length: int | None = None) -> str:
     """The checksum of a file, or of its first bytes."""
-    return _hash_of(path, length).hexdigest()
+    return str(_hash_of(path, length).hexdigest())
 
 
 def _hash_of(path: Path, length: int | None = None) -> Any:

@@ -19,9 +19,7 @@ Ask = Callable[[], list[Structure]]
 Evaluate = Callable[[list[Structure]], Iterable[float]]
 
 
-def replay(
-    method: Searcher[Any], scored: Sequence[Candidate], folder: RunFolder, ask: Ask, evaluate: Evaluate
-) -> None:
+def replay(method: Searcher[Any], scored: Sequence[Candidate], folder: RunFolder, ask: Ask, evaluate: Evaluate) -> None:
     """Bring a new search to where the recorded one was, and write the history that results.
 
     Until then the folder keeps the recorded history, and every new score is added to it: if this is interrupted, the

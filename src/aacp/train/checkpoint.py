@@ -18,8 +18,8 @@ from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
+from aacp.train.threads import THREADS
 from aacp.train.trained_as import State, TrainedAs
-
 
 
 def weights_after(epochs: int, recipe: Recipe) -> str:
@@ -73,7 +73,8 @@ class Checkpoint:
             self._load(tensors)
         except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
-                f"{path} is not the state of this training run: {error}. Remove it, or choose another folder."
+                f"{path} is not the state of this training run: {error}. Put it back from a copy, or train in another "
+                "folder."
             ) from error
         return epochs
 
@@ -132,6 +133,7 @@ def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
     recorded = folder.read_json(RUN)
     if recorded is None:
         return
+    recorded.pop(THREADS, None)  # `same_threads` has set it
     recorded["recipe"] = Recipe.completed(recorded["recipe"])
     before = _flat(recorded)
     now = _flat(json.loads(json.dumps(request)))
