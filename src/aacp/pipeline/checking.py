@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,8 @@ from typing import Any
 from aacp.artefact.header import Artefact
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
-from aacp.errors import RunMismatch
+from aacp.disk.reading import read_bytes, read_json
+from aacp.errors import DamagedRun, RunMismatch, UnreadableFile
 from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
 from aacp.pipeline.exported_files import missing_export
 from aacp.runs.files import (
@@ -104,7 +104,7 @@ def _listed(place: Path, top: Path) -> Iterator[CheckedFile]:
     try:
         manifest = read_manifest(place)
         states = verified(place)
-    except RunMismatch:
+    except DamagedRun:
         yield CheckedFile(str(inside / MANIFEST), "damaged", "manifest", AS_THEY_ARE)
         return
     if manifest is None:
@@ -139,8 +139,8 @@ def _records_threads(place: Path) -> bool:
     """Whether the request in a folder was written by a version that keeps manifests."""
     for name in (RUN, TRAINING_REQUEST):
         try:
-            known = json.loads((place / name).read_text())
-        except (OSError, ValueError, RecursionError):
+            known = read_json(place / name)
+        except UnreadableFile:
             continue
         if isinstance(known, Mapping) and known.get("threads"):
             return True
@@ -152,13 +152,12 @@ def _is_readable(path: Path) -> bool:
     if not path.is_file():
         return False
     if path.name in LOGS:
-        content = path.read_bytes()
-        return len(intact_lines(path)) == content.count(b"\n")
+        return len(intact_lines(path)) == read_bytes(path).count(b"\n")
     if path.suffix != ".json":
         return True
     try:
-        json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        read_json(path)
+    except UnreadableFile:
         return False
     return True
 
@@ -175,7 +174,7 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
             found[name] = CheckedFile(name, state, stage_of(file.name) or "", remedy_of(file.name))
 
     try:
-        graph = ChannelGraph.from_json(RunFolder(place).read_json(GRAPH))
+        graph = ChannelGraph.from_json(RunFolder(place).read_json(GRAPH) or {})
         request = Request.from_json(RunFolder(place).read_json(RUN))
     except UNREADABLE:  # their own files are reported, and nothing can be compared with them
         return

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from aacp.errors import RunMismatch
+from aacp.disk.parsing import parse_json
+from aacp.disk.reading import CHUNK, MAX_TEXT, open_file, read_bytes
+from aacp.disk.writing import replace_file
+from aacp.errors import DamagedFile, DamagedRun, MissingFile, RunMismatch, UnreadableFile
 from aacp.runs.files import (
     ARTEFACT,
     CHECKPOINT,
@@ -64,7 +67,6 @@ FIRST_FILES = (RUN, TRAINING_REQUEST, GRAPH, CHECKPOINT)
 # Small files that no stage can make again with certainty: the manifest holds a copy of each.
 COPIED = (RUN, TRAINING_REQUEST, STRUCTURE, STEPS, LOG)
 MAX_COPY = 1 << 20  # bytes of a copy; a larger file has none
-CHUNK = 1 << 20  # bytes that are read at a time
 
 FileState = Literal["whole", "damaged", "missing", "not listed"]
 
@@ -74,7 +76,7 @@ def stage_of(name: str) -> str | None:
     if name in STAGES:
         return STAGES[name]
     stem, _, suffix = name.partition(".")
-    if suffix and stem in ("original", "pruned") and not name.endswith(".damaged"):
+    if suffix and stem in ("original", "pruned") and ".damaged" not in name:
         return EXPORTED
     return "training" if stem.startswith("weights-") and suffix == "safetensors" else None
 
@@ -111,9 +113,9 @@ class Manifest:
 
     @classmethod
     def parsed(cls, text: bytes, path: Path) -> Manifest:
-        """The manifest of a file's content; RunMismatch if the content was changed."""
+        """The manifest of a file's content; DamagedRun if the content was changed."""
         try:
-            content = json.loads(text)
+            content = parse_json(text)
             check = content.pop("check")
             if check != _digest(json.dumps(content).encode()):
                 raise ValueError("its checksum differs")
@@ -122,8 +124,8 @@ class Manifest:
             entries = {name: Entry.from_json(entry) for name, entry in content["files"].items()}
             counts = content["counts"]
             return cls(entries, None if counts is None else tuple(counts))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, RunMismatch) as error:
-            raise RunMismatch(
+        except (ValueError, LookupError, TypeError, AttributeError, RunMismatch) as error:
+            raise DamagedRun(
                 f"{path} is damaged: {error}. The same command as before lists the files of the folder again."
             ) from None
 
@@ -136,18 +138,21 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder, or None if it has none; RunMismatch if it is damaged."""
+    """The manifest of a folder, or None if it has none; DamagedRun if it is damaged."""
     path = folder / MANIFEST
-    if not path.is_file():
+    try:
+        return Manifest.parsed(read_bytes(path, limit=MAX_TEXT), path)
+    except MissingFile:
         return None
-    return Manifest.parsed(path.read_bytes(), path)
+    except DamagedFile as error:
+        raise DamagedRun(str(error)) from None
 
 
 def usable_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder, or None if it has none that can be used."""
     try:
         return read_manifest(folder)
-    except RunMismatch:
+    except UnreadableFile:
         return None
 
 
@@ -209,7 +214,7 @@ def intact_lines(path: Path) -> list[bytes]:
     """The complete lines of a log that were not changed since they were written."""
     if not path.is_file():
         return []
-    content = path.read_bytes()
+    content = read_bytes(path)
     return [line for line in content[: content.rfind(b"\n") + 1].splitlines() if is_intact(line)]
 
 
@@ -217,7 +222,7 @@ def _is_whole_log(path: Path, entry: Entry) -> bool:
     """Whether a log begins with what is listed, and every line after that is intact; the last may be incomplete."""
     if path.stat().st_size < entry.bytes or file_digest(path, entry.bytes) != entry.sha256:
         return False
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(entry.bytes)
         return all(is_intact(line.rstrip(b"\n")) for line in file if line.endswith(b"\n"))
 
@@ -229,17 +234,12 @@ def file_digest(path: Path, length: int | None = None) -> str:
 
 def _hash_of(path: Path, length: int | None = None) -> Any:
     found = hashlib.sha256()
-    for part in _parts(path, path.stat().st_size if length is None else length):
-        found.update(part)
-    return found
-
-
-def _parts(path: Path, length: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        left = length
+    left = path.stat().st_size if length is None else length
+    with open_file(path) as file:
         while left > 0 and (part := file.read(min(CHUNK, left))):
             left -= len(part)
-            yield part
+            found.update(part)
+    return found
 
 
 def _digest(content: bytes) -> str:
@@ -259,12 +259,10 @@ class Listing:
 
     Args:
         folder: the folder.
-        write: replaces a file of the folder: its name and its content.
     """
 
-    def __init__(self, folder: Path, write: Callable[[str, bytes], None]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._write = write
         self._current: dict[str, str] = {}  # the checksums of the files that were written here
         self._logs: dict[str, tuple[Any, int]] = {}  # the running checksum and the length of each log
 
@@ -333,7 +331,7 @@ class Listing:
             known = manifest.entries.get(name)
             stage = stage_of(name)
             if stage is not None and (known is None or known.bytes != length):
-                content = (self.folder / name).read_bytes() if name in COPIED else b""
+                content = read_bytes(self.folder / name) if name in COPIED else b""
                 found[name] = Entry(running.hexdigest(), length, stage, copy=_copy(name, content))
         return found
 
@@ -345,7 +343,7 @@ class Listing:
         return self._current.get(name) or file_digest(path)
 
     def _save(self, manifest: Manifest) -> None:
-        self._write(MANIFEST, manifest.text().encode())
+        replace_file(self.folder / MANIFEST, manifest.text().encode())
 
 
 def entry_of(path: Path) -> Entry | None:
@@ -354,7 +352,7 @@ def entry_of(path: Path) -> Entry | None:
     if stage is None or not path.is_file():
         return None
     length = path.stat().st_size
-    content = path.read_bytes() if path.name in COPIED and length <= MAX_COPY else b""
+    content = read_bytes(path) if path.name in COPIED and length <= MAX_COPY else b""
     return Entry(file_digest(path), length, stage, copy=_copy(path.name, content) if content else None)
 
 

@@ -6,10 +6,12 @@ manifest, so that the stage that writes it is carried out again. Nothing is dele
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from aacp.errors import RunMismatch
+from aacp.disk.writing import rename
+from aacp.errors import DamagedRun
 from aacp.runs.files import (
     ARTEFACT,
     CHECKPOINT,
@@ -99,17 +101,14 @@ def mend(folder: RunFolder) -> frozenset[str]:
 def discard(folder: RunFolder, *names: str) -> None:
     """Remove files that are made again, and take them out of the manifest."""
     for name in names:
-        (folder.path / name).unlink(missing_ok=True)
-    folder.listing.forget(*names)
+        folder.remove(name)
 
 
 def set_aside(folder: RunFolder, name: str, reason: str) -> None:
     """Rename a file that cannot be believed, so that it is made again, and say so."""
-    path = folder.path / name
-    if path.exists() or path.is_symlink():
-        path.replace(path.with_name(f"{name}{DAMAGED}"))
-        reason = f"{reason}; it is kept as {name}{DAMAGED}"
-    folder.listing.forget(name)
+    kept = _move_away(folder, name)
+    if kept:
+        reason = f"{reason}; it is kept as {kept}"
     announce(folder.path, f"{name} {reason}. What follows: {remedy_of(name)}.")
 
 
@@ -122,8 +121,8 @@ def _manifest(folder: RunFolder) -> Manifest | None:
     """The manifest of a folder; one that lists all files as they are if there is none or it is damaged."""
     try:
         found = read_manifest(folder.path)
-    except RunMismatch as error:
-        announce(folder.path, f"{MANIFEST} is damaged, so the files are taken as they are. ({error})")
+    except DamagedRun:
+        announce(folder.path, f"{MANIFEST} is damaged, so the files are taken as they are and listed again.")
         found = None
     if found is None and any((folder.path / name).is_file() for name in FIRST_FILES):
         folder.listing.begin()
@@ -133,7 +132,6 @@ def _manifest(folder: RunFolder) -> Manifest | None:
 
 def _restore(folder: RunFolder, manifest: Manifest, name: str, state: FileState) -> bool:
     """Restore a file, or set it aside; True if it is as good as it was."""
-    path = folder.path / name
     if state == "not listed":
         if stage_of(name) == EXPORTED:  # an export that was interrupted before its record: it is repeated
             return True
@@ -148,20 +146,27 @@ def _restore(folder: RunFolder, manifest: Manifest, name: str, state: FileState)
         return True
     if name in LOGS:
         return _keep_intact_lines(folder, name, reason)
-    if path.is_dir() or state == "damaged":
-        set_aside(folder, name, reason)
-    else:
-        folder.listing.forget(name)
-        announce(folder.path, f"{name} {reason}. What follows: {remedy_of(name)}.")
+    set_aside(folder, name, reason)
     return False
 
 
 def _write_copy(folder: RunFolder, name: str, copy: str) -> None:
-    path = folder.path / name
-    if path.exists() or path.is_symlink():
-        path.replace(path.with_name(f"{name}{DAMAGED}"))
-    folder.listing.forget(name)
+    _move_away(folder, name)
     folder.write_text(name, copy)
+
+
+def _move_away(folder: RunFolder, name: str) -> str:
+    """Give a file a name that no stage reads, and return it; empty if there is no such file."""
+    free = f"{name}{DAMAGED}"
+    number = 1
+    while os.path.lexists(folder.path / free):
+        number += 1
+        free = f"{name}{DAMAGED}-{number}"
+    is_there = os.path.lexists(folder.path / name)
+    if is_there:
+        rename(folder.path / name, free)
+    folder.listing.forget(name)
+    return free if is_there else ""
 
 
 def _keep_intact_lines(folder: RunFolder, name: str, reason: str) -> bool:

@@ -5,13 +5,14 @@ A manifest lists how a log begins, but not the lines that were appended since. T
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from typing import Any
 
+from aacp.disk.parsing import parse_json
+
 SEAL = "crc32"  # the field of a line that holds its checksum
-_SEALED = re.compile(rb'^(\{.*), "crc32": "([0-9a-f]{8})"\}$')
+SEALED = re.compile(rb'(\{.*), "crc32": "([0-9a-f]{8})"\}\n?')
 
 
 def sealed(line: bytes) -> bytes:
@@ -21,20 +22,20 @@ def sealed(line: bytes) -> bytes:
     return line[:-1] + b', "%s": "%08x"}' % (SEAL.encode(), zlib.crc32(line))
 
 
+def opened(line: bytes) -> Any:
+    """The value of a line, without its checksum; ValueError if the line was changed since it was sealed."""
+    value = parse_json(line)
+    if isinstance(value, dict) and value.pop(SEAL, None) is not None:
+        found = SEALED.fullmatch(line)
+        if found is None or zlib.crc32(found[1] + b"}") != int(found[2], 16):
+            raise ValueError("its checksum is not the one that it was written with")
+    return value
+
+
 def is_intact(line: bytes) -> bool:
     """Whether a line is JSON and, if it is sealed, has the content that it was sealed with."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        opened(line)
+    except ValueError:
         return False
-    found = _SEALED.match(line)
-    if found is None:
-        return not isinstance(record, dict) or SEAL not in record
-    return zlib.crc32(found[1] + b"}") == int(found[2], 16)
-
-
-def unsealed(record: Any) -> Any:
-    """The record of a line without its checksum."""
-    if isinstance(record, dict):
-        record.pop(SEAL, None)
-    return record
+    return True

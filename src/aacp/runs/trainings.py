@@ -81,8 +81,7 @@ def remove_training(folder: Path) -> None:
         return
     shutil.rmtree(folder / TRAINING, ignore_errors=True)
     for name in RESULTS:
-        (folder / name).unlink(missing_ok=True)
-    RunFolder(folder).listing.forget(*RESULTS)
+        RunFolder(folder).remove(name)
 
 
 def is_begun(place: Path) -> bool:
