@@ -24,8 +24,9 @@ from aacp.runs.files import ChosenStructure, LimitResult, Request
 from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
-from aacp.search.loop import SearchResult, recorded, run_search
+from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
+from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
