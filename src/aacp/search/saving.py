@@ -32,6 +32,7 @@ class SearchFiles:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self._ahead: dict[Structure, Candidate] = {}  # recorded candidates that the method was not told, by number
+        self._highest = -1  # the highest number in the log
         self._is_out_of_order = False  # whether a candidate was recorded behind one with a higher number
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -44,12 +45,13 @@ class SearchFiles:
     def record(self, method: Searcher[Any], candidate: Candidate) -> None:
         """Write the score of a candidate that the method has been told."""
         self.folder.append(HISTORY, candidate.to_json())
-        self._is_out_of_order |= bool(self._ahead)
+        self._is_out_of_order |= candidate.number < self._highest
+        self._highest = max(self._highest, candidate.number)
         self._sort(method)
 
     def _sort(self, method: Searcher[Any]) -> None:
-        """Once the method knows all lines, sort them, so that the file is that of an uninterrupted search."""
-        if self._is_out_of_order and not self._ahead:
+        """Sort the log once no number is missing any more, so that it is that of an uninterrupted search."""
+        if self._is_out_of_order and len(method.history) == self._highest + 1:
             self._write_history(method.history)
             self._is_out_of_order = False
 
@@ -66,14 +68,18 @@ class SearchFiles:
         if saved is not None:
             method.require_same(saved)
             self._restore_lost(saved, logged)
-        if saved is None or not self._continue(method, saved, logged):
+        is_repeated = saved is None or not self._continue(method, saved, logged)
+        if is_repeated:
             method.resume(initial)
+        self._highest = max((known.number for known in logged), default=-1)
         self._ahead = {known.structure: known for known in logged if method.history.find(known.structure) is None}
         is_new = any(logged.find(known.structure) is None for known in method.history)  # evaluated without a folder
         while self._ahead and self.tell_recorded(method):
             pass
         if is_new:
             self._write_history(History([*method.history, *self._ahead.values()]))
+        if is_repeated and len(logged):
+            self.save(method)
 
     def tell_recorded(self, method: Searcher[Any]) -> bool:
         """Report the recorded scores of the structures that the method proposes; False if there are none."""
