@@ -34,9 +34,20 @@ UNREADABLE = (AACPError, ValueError, LookupError, TypeError, AttributeError, Ass
 
 def mend_search(folder: RunFolder) -> bool:
     """Mend a run folder and the searches inside it; True if evaluations of any of them are lost."""
-    inside = [RunFolder(path) for pattern in SEARCHES for path in sorted(folder.path.glob(pattern)) if path.is_dir()]
-    lost = [mend(place) for place in (folder, *inside)]
+    lost = [mend(place) for place in _searches(folder)]
     return any({HISTORY, CHECKPOINT} & names for names in lost)
+
+
+def list_histories(folder: RunFolder) -> None:
+    """List the histories of a run as they are, after lost evaluations were repeated."""
+    for place in _searches(folder):
+        place.listing.add(HISTORY)
+
+
+def _searches(folder: RunFolder) -> list[RunFolder]:
+    """A run folder, and the folders of further searches inside it."""
+    inside = [path for pattern in SEARCHES for path in sorted(folder.path.glob(pattern)) if path.is_dir()]
+    return [folder, *map(RunFolder, inside)]
 
 
 def believed_graph(folder: RunFolder) -> ChannelGraph | None:

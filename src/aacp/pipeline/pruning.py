@@ -23,7 +23,7 @@ from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption, MissingPackage
 from aacp.graph.tracing import trace
-from aacp.pipeline.believing import believed_choice, believed_graph, mend_search
+from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan
@@ -207,6 +207,7 @@ class PruningRun:
                 return graph, self.search(graph, request)
             if self._lacks_history:
                 self._searched(graph, request)  # for the evaluations that are lost; the choice stands
+                list_histories(self.folder)
                 self._lacks_history = False
             if self._training is not None and not self._training.is_trained:
                 check_training_step(self.task, self.plan, graph, self.means.teacher)

@@ -48,11 +48,6 @@ CIRCUMSTANCES = (
     "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
     "loss_source",
 )  # fmt: skip
-# Fields that estimated scores depend on; the seed draws the hold-out and the calibration images.
-ESTIMATE_FIELDS = (
-    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
-    "seed",
-)  # fmt: skip
 # Fields of a plan that may hold a function or a class, with what it is called with.
 FUNCTIONS = {
     "method": "(space, budget, seed, settings, start, known)",

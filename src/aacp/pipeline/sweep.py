@@ -30,7 +30,7 @@ from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, ChosenStructure, Evalu
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import is_begun, trainings_in
 from aacp.search.history import Candidate, History
-from aacp.search.loop import recorded
+from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 from aacp.train.teaching import Loss
 

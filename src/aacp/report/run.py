@@ -39,7 +39,7 @@ from aacp.runs.files import (
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
-from aacp.search.loop import recorded
+from aacp.search.saving import recorded
 from aacp.structure import Structure
 
 Anything = TypeVar("Anything")

@@ -36,6 +36,11 @@ CHECKPOINT = "search.json"  # the state of a search
 TABLE = "latency.json"  # the latency table that a search uses
 STEPS = "steps.json"  # the pruning steps that were found by timing
 CHECKS = "checks.jsonl"  # the candidates that were measured end to end
+# Fields of run.json that estimated scores depend on; the seed draws the hold-out and the calibration images.
+ESTIMATE_FIELDS = (
+    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
+    "seed",
+)  # fmt: skip
 
 
 # -- run.json ---------------------------------------------------------------------------------------------------------

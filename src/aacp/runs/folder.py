@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from aacp.disk.parsing import parse_json
 from aacp.disk.reading import read_json, read_json_lines
 from aacp.disk.writing import append_line, create_folder, remove_file, remove_leftovers, replace_file
 from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
-from aacp.runs.manifest import Listing, copy_of
-from aacp.runs.sealing import opened, sealed
+from aacp.runs.manifest import Listing, copy_of, seal_key
+from aacp.runs.sealing import opened
 
 
 class RunFolder:
@@ -105,7 +106,8 @@ class RunFolder:
     def read_log(self, name: str) -> list[Any]:
         """The records of a log; an incomplete last line, left by a crash, is skipped."""
         try:
-            return list(read_json_lines(self.path / name, self._remedy, opened))
+            parse = partial(opened, key=seal_key(self.path, name))
+            return list(read_json_lines(self.path / name, self._remedy, parse))
         except MissingFile:
             return []
         except DamagedFile as error:
@@ -116,9 +118,8 @@ class RunFolder:
         return f"Restore it from a copy, or look at what `aacp check {self.path}` says will be done again."
 
     def _line(self, name: str, record: Any) -> bytes:
-        """The line of a record in a log; in a folder with a manifest it is sealed."""
-        line = self._json(name, record).encode()
-        return sealed(line) if self.listing.is_kept else line
+        """The line of a record in a log."""
+        return self.listing.seal(name, self._json(name, record).encode())
 
     def _json(self, name: str, data: Any) -> str:
         try:

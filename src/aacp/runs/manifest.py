@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from aacp.disk.parsing import parse_json
-from aacp.disk.reading import CHUNK, MAX_TEXT, open_file, read_bytes
+from aacp.disk.reading import CHUNK, MAX_TEXT, open_file, read_bytes, read_json
 from aacp.disk.writing import replace_file
 from aacp.errors import DamagedFile, DamagedRun, MissingFile, RunMismatch, UnreadableFile
 from aacp.runs.files import (
     ARTEFACT,
     CHECKPOINT,
     CHECKS,
+    ESTIMATE_FIELDS,
     EVALUATION,
     EXPORT,
     GRAPH,
@@ -35,7 +37,7 @@ from aacp.runs.files import (
     TRAINING_REQUEST,
     WEIGHTS,
 )
-from aacp.runs.sealing import is_intact
+from aacp.runs.sealing import is_intact, sealed
 from aacp.runs.serialisation import Record
 
 MANIFEST = "manifest.json"
@@ -214,8 +216,31 @@ def intact_lines(path: Path) -> list[bytes]:
     """The complete lines of a log that were not changed since they were written."""
     if not path.is_file():
         return []
+    key = seal_key(path.parent, path.name)
+    return [line for line in complete_lines(path) if is_intact(line, key)]
+
+
+def complete_lines(path: Path) -> list[bytes]:
+    """The lines of a log without their ends; the last is left out if it is incomplete."""
     content = read_bytes(path)
-    return [line for line in content[: content.rfind(b"\n") + 1].splitlines() if is_intact(line)]
+    return content[: content.rfind(b"\n") + 1].splitlines()
+
+
+def seal_key(folder: Path, name: str) -> int:
+    """What the lines of a log are sealed with: in a history, a number for the settings that scores depend on.
+
+    So the history of another run is noticed. Searches inside a run folder have the key of the run.
+    """
+    places = (folder, folder.parent, folder.parent.parent) if name == HISTORY else ()
+    for place in places:
+        copy = copy_of(place / RUN)
+        try:
+            request = read_json(place / RUN) if copy is None else parse_json(copy.encode())
+        except (UnreadableFile, ValueError):
+            continue
+        if isinstance(request, Mapping):
+            return zlib.crc32(json.dumps([request.get(each) for each in ESTIMATE_FIELDS]).encode())
+    return 0
 
 
 def _is_whole_log(path: Path, entry: Entry) -> bool:
@@ -224,7 +249,8 @@ def _is_whole_log(path: Path, entry: Entry) -> bool:
         return False
     with open_file(path) as file:
         file.seek(entry.bytes)
-        return all(is_intact(line.rstrip(b"\n")) for line in file if line.endswith(b"\n"))
+        key = seal_key(path.parent, path.name)
+        return all(is_intact(line, key) for line in file if line.endswith(b"\n"))
 
 
 def file_digest(path: Path, length: int | None = None) -> str:
@@ -264,12 +290,21 @@ class Listing:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._current: dict[str, str] = {}  # the checksums of the files that were written here
+        self._keys: dict[str, int] = {}  # what the lines of each log are sealed with
         self._logs: dict[str, tuple[Any, int]] = {}  # the running checksum and the length of each log
 
     @property
     def is_kept(self) -> bool:
         """Whether the folder has a manifest."""
         return (self.folder / MANIFEST).exists()
+
+    def seal(self, name: str, line: bytes) -> bytes:
+        """A line of a log as it is written. Logs other than a history are sealed if the folder has a manifest."""
+        if name != HISTORY and not self.is_kept:
+            return line
+        if name not in self._keys:
+            self._keys[name] = seal_key(self.folder, name)
+        return sealed(line, self._keys[name])
 
     def expect(self, name: str, content: bytes) -> None:
         """List the content of a file that is replaced next."""

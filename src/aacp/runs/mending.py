@@ -38,6 +38,7 @@ from aacp.runs.manifest import (
     MANIFEST,
     FileState,
     Manifest,
+    complete_lines,
     intact_lines,
     read_manifest,
     stage_of,
@@ -65,7 +66,7 @@ REMEDIES = {
     EXPORT: "both networks are exported again",
 }
 # Files that are made again together with one that is lost.
-DEPENDENTS = {HISTORY: (CHECKPOINT,), RECOVERY: (ARTEFACT, EVALUATION)}
+DEPENDENTS = {RECOVERY: (ARTEFACT, EVALUATION)}
 RESTORED = f"it is restored from the copy in {MANIFEST}"
 
 
@@ -170,7 +171,12 @@ def _move_away(folder: RunFolder, name: str) -> str:
 
 
 def _keep_intact_lines(folder: RunFolder, name: str, reason: str) -> bool:
-    lines = intact_lines(folder.path / name)
+    """Keep the lines of a log that are intact; if all are, others may be lost, which whoever reads the log notices."""
+    path = folder.path / name
+    lines = intact_lines(path)
+    if path.is_file() and len(lines) == len(complete_lines(path)):
+        announce(folder.path, f"{name} {reason}. What follows: {remedy_of(name)}.")
+        return False
     set_aside(folder, name, f"{reason}; {len(lines)} of its lines are intact")
     folder.write_bytes(name, b"".join(line + b"\n" for line in lines))
     return False
