@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from aacp.artefact.header import Artefact
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.disk.reading import read_bytes, read_json
-from aacp.errors import DamagedRun, RunMismatch, UnreadableFile
+from aacp.errors import RunMismatch, UnreadableFile
 from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
 from aacp.pipeline.exported_files import missing_export
 from aacp.runs.files import (
@@ -23,7 +23,6 @@ from aacp.runs.files import (
     GRAPH,
     RUN,
     STRUCTURE,
-    TRAINING_REQUEST,
     ChosenStructure,
     Evaluation,
     OnnxRecord,
@@ -31,7 +30,7 @@ from aacp.runs.files import (
 )
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import EXPORTED, LOGS, MANIFEST, Manifest, intact_lines, read_manifest, stage_of, verified
-from aacp.runs.mending import RESTORED, remedy_of
+from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign, remedy_of
 from aacp.runs.serialisation import Record
 from aacp.runs.trainings import trainings_in
 
@@ -104,7 +103,10 @@ def _listed(place: Path, top: Path) -> Iterator[CheckedFile]:
     try:
         manifest = read_manifest(place)
         states = verified(place)
-    except DamagedRun:
+        is_damaged = manifest is not None and is_foreign(place)
+    except UnreadableFile:
+        is_damaged = True
+    if is_damaged:
         yield CheckedFile(str(inside / MANIFEST), "damaged", "manifest", AS_THEY_ARE)
         return
     if manifest is None:
@@ -125,7 +127,7 @@ def _remedy(manifest: Manifest, name: str, state: str) -> str:
 def _without_manifest(place: Path, inside: Path) -> Iterator[CheckedFile]:
     """The files of a folder that has no manifest: an older version wrote it, or the manifest is lost."""
     names = sorted(path.name for path in place.iterdir() if stage_of(path.name) is not None)
-    if names and _records_threads(place):
+    if names and has_lost_manifest(place):
         yield CheckedFile(str(inside / MANIFEST), "missing", "manifest", AS_THEY_ARE)
     for name in names:
         stage = stage_of(name) or ""
@@ -133,18 +135,6 @@ def _without_manifest(place: Path, inside: Path) -> Iterator[CheckedFile]:
             yield CheckedFile(str(inside / name), "not listed", stage, OLDER_VERSION)
         else:
             yield CheckedFile(str(inside / name), "damaged", stage, remedy_of(name))
-
-
-def _records_threads(place: Path) -> bool:
-    """Whether the request in a folder was written by a version that keeps manifests."""
-    for name in (RUN, TRAINING_REQUEST):
-        try:
-            known = read_json(place / name)
-        except UnreadableFile:
-            continue
-        if isinstance(known, Mapping) and known.get("threads"):
-            return True
-    return False
 
 
 def _is_readable(path: Path) -> bool:

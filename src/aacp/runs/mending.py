@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from aacp.disk.reading import read_json
 from aacp.disk.writing import rename
-from aacp.errors import DamagedRun
+from aacp.errors import UnreadableFile
 from aacp.runs.files import (
     ARTEFACT,
     CHECKPOINT,
@@ -67,7 +69,26 @@ REMEDIES = {
 }
 # Files that are made again together with one that is lost.
 DEPENDENTS = {RECOVERY: (ARTEFACT, EVALUATION)}
+TAKEN = "They are taken as they are and listed again"
 RESTORED = f"it is restored from the copy in {MANIFEST}"
+
+
+def has_lost_manifest(folder: Path) -> bool:
+    """Whether a folder without a manifest once had one: the versions that write manifests record threads, too."""
+    for name in (RUN, TRAINING_REQUEST):
+        try:
+            known = read_json(folder / name)
+        except UnreadableFile:
+            continue
+        if isinstance(known, Mapping) and known.get("threads"):
+            return True
+    return False
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a manifest is that of another folder: more of the files that it lists differ than agree."""
+    states = list(verified(folder).values())
+    return states.count("damaged") > states.count("whole")
 
 
 def remedy_of(name: str) -> str:
@@ -122,13 +143,22 @@ def _manifest(folder: RunFolder) -> Manifest | None:
     """The manifest of a folder; one that lists all files as they are if there is none or it is damaged."""
     try:
         found = read_manifest(folder.path)
-    except DamagedRun:
-        announce(folder.path, f"{MANIFEST} is damaged, so the files are taken as they are and listed again.")
+        reason = "is missing" if found is None and has_lost_manifest(folder.path) else ""
+    except UnreadableFile:
         found = None
-    if found is None and any((folder.path / name).is_file() for name in FIRST_FILES):
-        folder.listing.begin()
-        found = read_manifest(folder.path)
-    return found
+        reason = "is damaged"
+    if found is not None and is_foreign(folder.path):
+        found = None
+        reason = "lists other files than those in the folder"
+    if found is not None:
+        return found
+    if reason:
+        _move_away(folder, MANIFEST)
+        announce(folder.path, f"{MANIFEST} {reason}, so the files cannot be verified. {TAKEN}.")
+    if not any((folder.path / name).is_file() for name in FIRST_FILES):
+        return None
+    folder.listing.begin()
+    return read_manifest(folder.path)
 
 
 def _restore(folder: RunFolder, manifest: Manifest, name: str, state: FileState) -> bool:
