@@ -31,7 +31,7 @@ from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.pipeline.training_request import record_failure
+from aacp.pipeline.training_request import is_finished, record_failure
 from aacp.runs.files import (
     ARTEFACT,
     EVALUATION,
@@ -177,9 +177,9 @@ class TrainingRun:
 
     @property
     def _threads(self) -> int:
-        """The number of threads that the training began with."""
+        """The number of threads that the training began with; 0 if nothing is left to compute."""
         request = read_training(self.place.path)
-        return 0 if request is None else request.threads
+        return 0 if request is None or is_finished(self.place.path) else request.threads
 
     def _require_structure(self, choice: ChosenStructure) -> None:
         """Reject files of another structure, and discard results of a network that is not there any more."""
