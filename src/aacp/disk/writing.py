@@ -206,6 +206,14 @@ def move_file(source: AnyPath, path: AnyPath) -> None:
         sync_folder(folder)
 
 
+def rename(path: AnyPath, name: str) -> None:
+    """Give whatever has this path another name in the same folder; nothing is opened, and no link is followed."""
+    target = absolute(path)
+    with writing_errors(path), open_folder(target.parent) as folder:
+        os.rename(target.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+        sync_folder(folder)
+
+
 def remove_leftovers(folder: AnyPath) -> None:
     """Remove the temporary files and folders of writers that were killed, here and in the folders inside.
 

@@ -11,9 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aacp.disk.writing import remove_file, remove_folder
+from aacp.disk.writing import remove_folder
 from aacp.errors import InvalidOption, RunMismatch
-from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, RUN, TRAINING, TRAINING_REQUEST, TRAININGS, TrainingRequest
+from aacp.runs.files import (
+    ARTEFACT,
+    EVALUATION,
+    EXPORT,
+    RUN,
+    STATE,
+    TRAINING,
+    TRAINING_REQUEST,
+    TRAININGS,
+    TrainingRequest,
+)
 from aacp.runs.folder import RunFolder
 
 FINETUNED = "finetuned"
@@ -71,7 +81,12 @@ def remove_training(folder: Path) -> None:
         return
     remove_folder(folder / TRAINING)
     for name in RESULTS:
-        remove_file(folder / name)
+        RunFolder(folder).remove(name)
+
+
+def is_begun(place: Path) -> bool:
+    """Whether a training left an epoch or a network."""
+    return (place / TRAINING / STATE).exists() or (place / ARTEFACT).exists()
 
 
 def run_of(folder: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from aacp.disk.folders import create_folder
 from aacp.errors import InvalidOption
-from aacp.runs.files import Epoch
+from aacp.runs.files import LOG, Epoch
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import LOG
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class Report:
         epochs = [Epoch.from_json(record) for record in records]
         kept = [epoch for epoch in epochs if epoch.epoch <= done]
         if self.is_first and len(kept) < len(records):
-            self.folder.write_text(LOG, "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in kept))
+            self.folder.write_log(LOG, [epoch.to_json() for epoch in kept])
         return kept
 
 
