@@ -21,7 +21,7 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.search import loop as search_loop
 from aacp.train import loop
-from pipeline.tiny_run import PLAN, UNTRAINED, pruned
+from pipeline.tiny_run import PLAN, UNTRAINED, network, pruned
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +92,13 @@ def test_one_flipped_bit_is_noticed_and_mended(
     assert check_folder(run).is_whole
     pruned(run)
     assert capsys.readouterr().err == ""
+
+
+def test_a_network_with_a_flipped_bit_is_not_loaded(run: Path) -> None:
+    flip(run / PLACE / "pruned.safetensors")
+    for path in (run, run / PLACE, run / PLACE / "pruned.safetensors"):
+        with pytest.raises(aacp.BrokenArtefact, match=r"its checksum is not the one in manifest\.json\. Repeat"):
+            aacp.load(path, into=network())
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in ("graph.json", "search.json")])
