@@ -24,7 +24,7 @@ def parse_json(content: bytes) -> Any:
     if not _is_evidently_within_limits(content):
         _require_limits(_without_strings(content))
     try:
-        value = json.loads(content.decode("utf-8"), parse_float=_finite, parse_constant=_reject_constant)
+        value = DECODER.decode(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -80,6 +80,9 @@ def _finite(text: str) -> float:
 
 def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"it holds {text}, which is not a number")
+
+
+DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_reject_constant)  # made once: a log has many lines
 
 
 def _require_printable(content: bytes, value: Any) -> None:
