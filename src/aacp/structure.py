@@ -25,6 +25,9 @@ class Structure:
         if isinstance(counts, str) or not isinstance(counts, Iterable):
             raise InvalidStructure(f"{counts!r} is not a structure. Give a list of counts, one per free group.")
         values = tuple(counts)
+        if set(map(type, values)) == {int} and min(values) >= 1:  # the usual case, by far the fastest
+            object.__setattr__(self, "counts", values)
+            return
         for value in values:
             if not _is_count(value):
                 raise InvalidStructure(

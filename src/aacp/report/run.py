@@ -19,6 +19,7 @@ from aacp.runs.files import (
     EVALUATION,
     EXPORT,
     GRAPH,
+    HISTORY,
     LOG,
     RECOVERY,
     RUN,
@@ -38,7 +39,7 @@ from aacp.runs.files import (
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
-from aacp.search.loop import HISTORY, recorded
+from aacp.search.saving import recorded
 from aacp.structure import Structure
 
 Anything = TypeVar("Anything")

@@ -1,0 +1,202 @@
+"""SearchFiles: a search in its folder. Every score is a line of history.jsonl, the state of the method is search.json.
+
+A line is appended for each evaluation, and the state does not hold the history: both take the same time however long
+the search is. A search is determined by its seed and its scores. So if the state or some lines are lost, the search is
+repeated with the scores that are left, and only the structures without a score are evaluated again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aacp.errors import RunMismatch
+from aacp.runs.files import CHECKPOINT, HISTORY
+from aacp.runs.folder import RunFolder
+from aacp.search.history import Candidate, History
+from aacp.search.searcher import Searcher
+from aacp.search.state import SearchState, fingerprint_of
+from aacp.structure import Structure
+
+
+class SearchFiles:
+    """The files of one search, written by the process that holds the lock of the folder."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._ahead: dict[Structure, Candidate] = {}  # recorded candidates that the method was not told, by number
+        self._highest = -1  # the highest number in the log
+        self._is_out_of_order = False  # whether a candidate was recorded behind one with a higher number
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def save(self, method: Searcher[Any]) -> None:
+        """Write the state of the method, before a batch is evaluated."""
+        state = method.checkpoint()
+        self.folder.write_json(CHECKPOINT, {"checksum": _checksum(state), **state})
+
+    def record(self, method: Searcher[Any], candidate: Candidate) -> None:
+        """Write the score of a candidate that the method has been told."""
+        self.folder.append(HISTORY, candidate.to_json())
+        self._is_out_of_order |= candidate.number < self._highest
+        self._highest = max(self._highest, candidate.number)
+        self._sort(method)
+
+    def _sort(self, method: Searcher[Any]) -> None:
+        """Sort the log once no number is missing any more, so that it is that of an uninterrupted search."""
+        if self._is_out_of_order and len(method.history) == self._highest + 1:
+            self._write_history(method.history)
+            self._is_out_of_order = False
+
+    def _write_history(self, history: History) -> None:
+        self.folder.write_log(HISTORY, [candidate.to_json() for candidate in history])
+
+    # -- resuming -----------------------------------------------------------------------------------------------------
+
+    def resume(self, method: Searcher[Any]) -> None:
+        """Bring the method to where the folder's search was interrupted."""
+        logged = read_history(self.folder)
+        saved = self._read_state(logged)
+        initial = method.state()
+        if saved is not None:
+            method.require_same(saved)
+            self._restore_lost(saved, logged)
+        is_repeated = saved is None or not self._continue(method, saved, logged)
+        if is_repeated:
+            method.resume(initial)
+        self._highest = max((known.number for known in logged), default=-1)
+        self._ahead = {known.structure: known for known in logged if method.history.find(known.structure) is None}
+        is_new = any(logged.find(known.structure) is None for known in method.history)  # evaluated without a folder
+        while self._ahead and self.tell_recorded(method):
+            pass
+        if is_new:
+            self._write_history(History([*method.history, *self._ahead.values()]))
+        if is_repeated and len(logged):
+            self.save(method)
+
+    def tell_recorded(self, method: Searcher[Any]) -> bool:
+        """Report the recorded scores of the structures that the method proposes; False if there are none."""
+        if not self._ahead:
+            return False
+        batch = method.ask()
+        known = [self._ahead.pop(structure) for structure in batch if structure in self._ahead]
+        if not known:
+            first = next(iter(self._ahead.values()))
+            if not batch or first.number < method.proposed:
+                raise self._foreign(first)
+            return False
+        told = method.tell([(candidate.structure, candidate.score) for candidate in known])
+        for mine, theirs in zip(told, known, strict=True):
+            if mine != theirs:
+                raise self._foreign(theirs)
+        self._sort(method)
+        return True
+
+    def _continue(self, method: Searcher[Any], saved: SearchState, logged: History) -> bool:
+        """Resume from the checkpoint; False if it is damaged, or if candidates that it counts are lost."""
+        try:
+            counted = _counted(saved, logged)
+            if saved.evaluated is not None and len(counted) < saved.evaluated:
+                lost = saved.evaluated - len(counted)
+                self._say(f"{HISTORY} has lost {lost} of {saved.evaluated} candidates. They are evaluated again.")
+                return False
+            is_changed = saved.evaluated is not None and f"{fingerprint_of(counted):032x}" != saved.fingerprint
+            if not is_changed:
+                method.resume(saved, counted)
+                return True
+        except RunMismatch as error:
+            self._say(f"{CHECKPOINT} is damaged: the search is repeated with the scores of {HISTORY}. {error}")
+            return False
+        raise RunMismatch(
+            f"{self.folder.path / HISTORY} was changed after the search had written it: it holds other candidates than "
+            f"the {saved.evaluated} that {CHECKPOINT} counts. Restore it, or search in another folder."
+        )
+
+    def _read_state(self, logged: History) -> SearchState | None:
+        """The saved state; None if there is none, or if it cannot be used."""
+        try:
+            state = self.folder.read_json(CHECKPOINT)
+            if state is None:
+                reason = "is missing"
+            elif isinstance(state, dict) and "checksum" in state and state.pop("checksum") != _checksum(state):
+                reason = "is damaged (its checksum is another)"
+            else:
+                saved = SearchState.from_json(state)
+                if saved.candidates is not None or saved.evaluated is not None:
+                    return saved
+                reason = "is damaged (it neither holds nor counts candidates)"
+        except RunMismatch as error:
+            reason = f"is damaged ({error})"
+        if len(logged):
+            self._say(f"{CHECKPOINT} {reason}: the search is repeated with the {len(logged)} scores of {HISTORY}.")
+        return None
+
+    def _restore_lost(self, saved: SearchState, logged: History) -> None:
+        """Add the candidates that only the state holds, which older versions wrote, to the log."""
+        before = len(logged)
+        for candidate in saved.candidates or ():
+            known = logged.find(candidate.structure)
+            if known is None:
+                logged.add(candidate)
+            elif known != candidate:
+                raise RunMismatch(
+                    f"{self.folder.path / HISTORY} has candidate number {known.number} with score {known.score}, but "
+                    f"{CHECKPOINT} has it as number {candidate.number} with {candidate.score}. Restore the files, or "
+                    "search in another folder."
+                )
+        if len(logged) > before:
+            self._say(f"{HISTORY} had lost {len(logged) - before} candidates. They are restored from {CHECKPOINT}.")
+            self._write_history(logged)
+
+    def _foreign(self, candidate: Candidate) -> RunMismatch:
+        return RunMismatch(
+            f"{self.folder.path / HISTORY} holds candidate number {candidate.number}, which this search does not "
+            "propose: it belongs to a search with other arguments or data. Restore the files, or search in another "
+            "folder and reuse the scores (known_from, --from)."
+        )
+
+    def _say(self, sentence: str) -> None:
+        sys.stderr.write(f"{self.folder.path}: {sentence}\n")
+
+
+def read_history(folder: RunFolder) -> History:
+    """The candidates of history.jsonl; a line that occurs twice counts once."""
+    found = History()
+    for number, record in enumerate(folder.read_log(HISTORY), start=1):
+        try:
+            candidate = Candidate.from_json(record)
+        except RunMismatch as error:
+            raise RunMismatch(f"{folder.path / HISTORY}, line {number}: {error}") from None
+        known = found.find(candidate.structure)
+        if known is None:
+            found.add(candidate)
+        elif known != candidate:
+            raise RunMismatch(
+                f"{folder.path / HISTORY}, line {number} has a structure with score {candidate.score}, which an "
+                f"earlier line has with score {known.score}. Restore the file, or search in another folder."
+            )
+    return found
+
+
+def recorded(folder: str | os.PathLike[str]) -> History:
+    """Every candidate that a run has evaluated, in its own search and in searches in folders inside its folder."""
+    path = Path(folder)
+    found = [path, *sorted({log.parent for log in path.rglob(HISTORY)} - {path})]
+    return History.merged(read_history(RunFolder(each)) for each in found)
+
+
+def _counted(saved: SearchState, logged: History) -> Sequence[Candidate]:
+    """The candidates that a state counts; those that have got their scores since then are left out."""
+    if saved.candidates is not None:
+        return saved.candidates
+    pending = saved.pending_numbers
+    return [known for known in logged if known.number < saved.asked and known.structure not in pending]
+
+
+def _checksum(state: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(state).encode(), digest_size=16).hexdigest()
