@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import AnyCost
-from aacp.errors import InvalidOption, RunMismatch
+from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.pareto import unbeaten
 from aacp.structure import Structure
 
 PART = 4096  # candidates whose counts are made an array at a time
+MAX_COUNT = 2**53  # the largest count of a structure that is read from a file
 TOP_KEPT = 512  # this many of the best candidates are kept sorted, more than any method models
 
 
@@ -48,7 +49,8 @@ class Candidate:
             structure = Structure(data["counts"])
         except (KeyError, TypeError, IndexError, ValueError):
             raise _not_a_candidate(data) from None
-        if type(number) is not int or type(generation) is not int or type(score) not in (int, float):
+        are_whole = type(number) is int and type(generation) is int and max(structure.counts, default=0) <= MAX_COUNT
+        if not are_whole or min(number, generation) < 0 or type(score) not in (int, float):
             raise _not_a_candidate(data)
         return cls(number, generation, structure, float(score))
 
@@ -97,6 +99,11 @@ class History:
         counts = candidate.structure.counts
         if counts in self._by_counts:
             raise InvalidOption(f"{candidate.structure} is in this history already. Add every structure once.")
+        if self._candidates and len(counts) != len(self._candidates[0].structure):
+            raise InvalidStructure(
+                f"{candidate.structure} has {len(counts)} counts, but the structures of this history have "
+                f"{len(self._candidates[0].structure)}. Keep the candidates of one network in one history."
+            )
         # Sorted by number, not by arrival: the speed of workers must not change the result.
         if not self._candidates or candidate.number > self._candidates[-1].number:
             self._candidates.append(candidate)

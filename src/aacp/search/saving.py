@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aacp.errors import RunMismatch
+from aacp.errors import InvalidStructure, RunMismatch
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.searcher import Searcher
@@ -172,12 +172,12 @@ def read_history(folder: RunFolder) -> History:
     for number, record in enumerate(folder.read_log(HISTORY), start=1):
         try:
             candidate = Candidate.from_json(record)
-        except RunMismatch as error:
+            known = found.find(candidate.structure)
+            if known is None:
+                found.add(candidate)
+        except (RunMismatch, InvalidStructure) as error:
             raise RunMismatch(f"{folder.path / HISTORY}, line {number}: {error}") from None
-        known = found.find(candidate.structure)
-        if known is None:
-            found.add(candidate)
-        elif known != candidate:
+        if known is not None and known != candidate:
             raise RunMismatch(
                 f"{folder.path / HISTORY}, line {number} has a structure with score {candidate.score}, which an "
                 f"earlier line has with score {known.score}. Restore the file, or search in another folder."
