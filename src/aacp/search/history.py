@@ -136,7 +136,7 @@ class History:
 
     def find(self, counts: Iterable[int]) -> Candidate | None:
         """The candidate with these channel counts, if it was evaluated."""
-        return self._by_counts.get(tuple(counts))
+        return self._by_counts.get(counts.counts if isinstance(counts, Structure) else tuple(counts))
 
     def top(self, count: int) -> list[Candidate]:
         """The `count` best candidates, best first."""
