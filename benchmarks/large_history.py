@@ -42,13 +42,13 @@ from aacp.cost.analytic import Cost, macs, params
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import computed_costs
 from aacp.report.page import write_report
-from aacp.runs.files import GRAPH, RUN, Request
+from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import Provenance
 from aacp.search.baselines import RandomSearch, RandomSearchSettings
 from aacp.search.history import Candidate, History
 from aacp.search.pareto import unbeaten
-from aacp.search.saving import CHECKPOINT, HISTORY, SearchFiles, recorded
+from aacp.search.saving import SearchFiles, recorded
 from aacp.search.transfer import closest
 from aacp.space import SearchSpace
 
@@ -104,8 +104,7 @@ def written(subject: Subject, folder: Path, candidates: int) -> tuple[RandomSear
     method.ask()
     files.save(method)
     found += subject.evaluate(method, candidates)
-    lines = "".join(f"{json.dumps(candidate.to_json())}\n" for candidate in found)
-    files.folder.write_text(HISTORY, lines)
+    files.folder.write_log(HISTORY, (candidate.to_json() for candidate in found))
     files.folder.write_json(GRAPH, subject.graph.to_json())
     return method, early
 
@@ -242,7 +241,7 @@ def sweep_of(subject: Subject, folder: Path, parts: Sequence[History]) -> Path:
     for number, part in enumerate(parts):
         run = RunFolder(whole / f"{number}")
         history = History.merged([part])
-        run.write_text(HISTORY, "".join(f"{json.dumps(each.to_json())}\n" for each in history))
+        run.write_log(HISTORY, (each.to_json() for each in history))
         run.write_json(GRAPH, subject.graph.to_json())
         run.write_json(RUN, request(subject, 0.2 + number / 20).to_json())
     return whole

@@ -11,11 +11,11 @@ import pytest
 from aacp.bench.problems import Problem
 from aacp.bench.rivals import COMPARED, compared_method
 from aacp.errors import RunMismatch
+from aacp.runs.files import CHECKPOINT, HISTORY
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
-from aacp.search.saving import CHECKPOINT, HISTORY
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
 
@@ -167,16 +167,16 @@ def test_no_flipped_bit_of_a_checkpoint_changes_the_search(problem: Problem, tmp
 # -- foreign and changed files ----------------------------------------------------------------------------------------
 
 
-def test_a_score_that_was_changed_is_noticed(problem: Problem, tmp_path: Path) -> None:
-    folder = interrupted(problem, tmp_path)
+def test_a_score_that_was_changed_is_evaluated_again(problem: Problem, tmp_path: Path) -> None:
+    expected = whole_log(problem, tmp_path / "whole")
+    folder = interrupted(problem, tmp_path / "cut")
     lines = (folder / HISTORY).read_text().splitlines()
     record = json.loads(lines[4])
     lines[4] = json.dumps({**record, "score": record["score"] + 1e-9})
     (folder / HISTORY).write_text("\n".join(lines) + "\n")
-    before = files_of(folder)
-    with pytest.raises(RunMismatch, match=r"history\.jsonl was changed .* Restore it"):
-        resumed(problem, folder)
-    assert files_of(folder) == before
+    assert resumed(problem, folder)[1] == LENGTH - 25 + 1
+    assert (folder / HISTORY).read_bytes() == expected
+    assert (folder / f"{HISTORY}.damaged").read_text().splitlines()[4] == lines[4]
 
 
 def test_the_history_of_another_search_is_rejected(problem: Problem, tmp_path: Path) -> None:
@@ -229,7 +229,9 @@ def test_a_search_of_an_older_version_is_resumed_and_its_lost_lines_are_restored
     assert "history" in json.loads((folder / CHECKPOINT).read_text())
     without_lines(folder / HISTORY, lambda place: place < lost)
     assert resumed(problem, folder)[1] == LENGTH - 25  # the checkpoint holds the first 20
-    assert (folder / HISTORY).read_bytes() == expected
+    log = [json.loads(line) for line in (folder / HISTORY).read_bytes().splitlines()]
+    sealed = [json.loads(line) for line in expected.splitlines()]
+    assert [{**line, "crc32": right["crc32"]} for line, right in zip(log, sealed, strict=True)] == sealed
     assert (f"had lost {lost} candidates" in capsys.readouterr().err) == (lost > 0)
     assert "history" not in json.loads((folder / CHECKPOINT).read_text())
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from aacp.cli import main
 from aacp.errors import InvalidOption
+from aacp.runs.files import LOG
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import LOG
 from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
 from estimate.ranks import free_port

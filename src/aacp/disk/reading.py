@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -72,17 +72,22 @@ def read_json(path: AnyPath, remedy: str = RESTORE, limit: int = MAX_TEXT) -> An
         raise DamagedFile(f"{path} is damaged: {error or 'it does not fit into memory'}. {remedy}") from None
 
 
-def read_json_lines(path: AnyPath, remedy: str = RESTORE) -> Iterator[Any]:
+def read_json_lines(path: AnyPath, remedy: str = RESTORE, parse: Callable[[bytes], Any] = parse_json) -> Iterator[Any]:
     """The values of a log, one line of JSON each, read one at a time.
 
     An incomplete last line, left by a crash, is skipped.
+
+    Args:
+        path: the log.
+        remedy: the second sentence of an error.
+        parse: the value of a line; it raises ValueError with a reason for a damaged line.
     """
     with open_file(path, remedy) as file:
         number = 0
         while (line := file.readline(MAX_LINE + 1)).endswith(b"\n"):
             number += 1
             try:
-                yield parse_json(line)
+                yield parse(line)
             except ValueError as error:
                 raise DamagedFile(f"Line {number} of {path} is damaged: {error}. {remedy}") from None
         if len(line) > MAX_LINE:

@@ -191,6 +191,14 @@ def move_file(source: AnyPath, path: AnyPath) -> None:
         _sync_folder(folder)
 
 
+def rename(path: AnyPath, name: str) -> None:
+    """Give whatever has this path another name in the same folder; nothing is opened, and no link is followed."""
+    target = absolute(path)
+    with writing_errors(path), _folder_of(target) as folder:
+        os.rename(target.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+        _sync_folder(folder)
+
+
 def remove_leftovers(folder: AnyPath) -> None:
     """Remove the temporary files and folders of writers that were killed, here and in all folders inside.
 

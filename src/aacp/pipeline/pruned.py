@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.data.likeness import LIKENESS
-from aacp.pipeline.delivery import PRUNED_ONNX
+from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
@@ -87,7 +86,8 @@ class Pruned:
 
     def _places(self) -> list[str]:
         """The files of the result."""
-        onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
+        exported = self.training.path / PRUNED_ONNX
+        onnx = [f"ONNX: {exported}"] if self.exported and exported.exists() else []
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
-        report = [f"report: {self.report}"] if find_spec("plotly") else []
+        report = [f"report: {self.report}"] if self.report.exists() else []
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]

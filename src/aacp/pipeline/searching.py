@@ -14,11 +14,11 @@ from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
-from aacp.pipeline.latency_stage import TABLE, LatencyStage, is_met_when_measured, measured_seconds
+from aacp.pipeline.latency_stage import LatencyStage, is_met_when_measured, measured_seconds
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.request import ESTIMATE_FIELDS, read_request, require_same
+from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ChosenStructure, LimitResult, Request
+from aacp.runs.files import ESTIMATE_FIELDS, TABLE, ChosenStructure, LimitResult, Request
 from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History

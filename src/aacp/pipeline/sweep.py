@@ -25,11 +25,10 @@ from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
-from aacp.pipeline.training_request import is_begun
 from aacp.report.page import FILE, write_report
 from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, ChosenStructure, Evaluation
 from aacp.runs.folder import RunFolder
-from aacp.runs.trainings import trainings_in
+from aacp.runs.trainings import is_begun, trainings_in
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
 from aacp.space import SearchSpace

@@ -21,6 +21,7 @@ from aacp.runs.files import (
     EVALUATION,
     EXPORT,
     GRAPH,
+    HISTORY,
     LOG,
     RECOVERY,
     RUN,
@@ -40,7 +41,7 @@ from aacp.runs.files import (
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
-from aacp.search.saving import HISTORY, recorded
+from aacp.search.saving import recorded
 from aacp.structure import Structure
 
 Anything = TypeVar("Anything")

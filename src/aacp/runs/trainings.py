@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from aacp.errors import InvalidOption, RunMismatch
-from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, RUN, TRAINING, TRAINING_REQUEST, TRAININGS, TrainingRequest
+from aacp.runs.files import (
+    ARTEFACT,
+    EVALUATION,
+    EXPORT,
+    RUN,
+    STATE,
+    TRAINING,
+    TRAINING_REQUEST,
+    TRAININGS,
+    TrainingRequest,
+)
 from aacp.runs.folder import RunFolder
 
 FINETUNED = "finetuned"
@@ -71,7 +81,12 @@ def remove_training(folder: Path) -> None:
         return
     shutil.rmtree(folder / TRAINING, ignore_errors=True)
     for name in RESULTS:
-        (folder / name).unlink(missing_ok=True)
+        RunFolder(folder).remove(name)
+
+
+def is_begun(place: Path) -> bool:
+    """Whether a training left an epoch or a network."""
+    return (place / TRAINING / STATE).exists() or (place / ARTEFACT).exists()
 
 
 def run_of(folder: Path) -> Path:

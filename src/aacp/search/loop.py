@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from aacp.errors import InvalidOption
 from aacp.runs.folder import RunFolder
+from aacp.runs.mending import mend
 from aacp.search.history import Candidate, History
 from aacp.search.saving import SearchFiles
 from aacp.search.searcher import Searcher
@@ -161,6 +162,7 @@ def search_steps(
         return (yield from _steps(method, estimate, bounds, None, map))
     place = RunFolder.of(folder)
     with place.lock():
+        mend(place)
         files = SearchFiles(place)
         files.resume(method)
         return (yield from _steps(method, estimate, bounds, files, map))

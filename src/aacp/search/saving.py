@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from aacp.errors import DamagedRun, RunMismatch
+from aacp.runs.files import CHECKPOINT, HISTORY
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.searcher import Searcher
 from aacp.search.state import SearchState
 from aacp.structure import Structure
-
-HISTORY = "history.jsonl"
-CHECKPOINT = "search.json"
 
 Recorded = dict[Structure, Candidate]  # candidates of a log, by number
 
@@ -58,7 +56,7 @@ class SearchFiles:
             self._is_out_of_order = False
 
     def _write_history(self, candidates: Iterable[Candidate]) -> None:
-        self.folder.write_text(HISTORY, "".join(f"{json.dumps(candidate.to_json())}\n" for candidate in candidates))
+        self.folder.write_log(HISTORY, (candidate.to_json() for candidate in candidates))
 
     # -- resuming -----------------------------------------------------------------------------------------------------
 

@@ -13,16 +13,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from aacp.errors import RunMismatch
+from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
+from aacp.train.threads import THREADS
 from aacp.train.trained_as import State, TrainedAs
-
-RUN = "run.json"
-LOG = "log.jsonl"
-STATE = "training.safetensors"
-WEIGHTS = "weights.safetensors"
 
 
 def weights_after(epochs: int, recipe: Recipe) -> str:
@@ -76,7 +73,8 @@ class Checkpoint:
             self._load(tensors)
         except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
-                f"{path} is not the state of this training run: {error}. Remove it, or choose another folder."
+                f"{path} is not the state of this training run: {error}. Put it back from a copy, or train in another "
+                "folder."
             ) from error
         return epochs
 
@@ -135,6 +133,7 @@ def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
     recorded = folder.read_json(RUN)
     if recorded is None:
         return
+    recorded.pop(THREADS, None)  # `same_threads` has set it
     recorded["recipe"] = Recipe.completed(recorded["recipe"])
     before = _flat(recorded)
     now = _flat(json.loads(json.dumps(request)))

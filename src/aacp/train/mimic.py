@@ -19,8 +19,9 @@ from aacp.data.batches import Batches
 from aacp.data.examples import call, tensors_in
 from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch
 from aacp.modules import copy_module, detach_hooks, evaluating
+from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import RUN, STATE, WEIGHTS
+from aacp.runs.mending import mend
 from aacp.train.seeding import generator, global_seed
 
 # The highest learning rate. ResNet56 with 0.7 of every width and 1,000 images goes in 60 steps from 59.2 % to 71.0,
@@ -88,6 +89,8 @@ def mimic(
     session = _Session(pupil, teacher, Batches.of(images, batch_size=BATCH_SIZE, device=place), steps, lr, seed)
     home = None if folder is None else RunFolder(folder)
     with evaluating(network), nullcontext() if home is None else home.lock():
+        if home is not None:
+            mend(home)
         done = 0 if home is None else session.restore(home)
         with _progress(steps, verbose and done < steps) as advance:
             session.run(done, home, advance)
@@ -234,7 +237,7 @@ class _Session:
                 return int(file.metadata()["steps"])
         except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
-                f"{path} is not the state of this mimicry: {error}. Remove it, or choose another folder."
+                f"{path} is not the state of this mimicry: {error}. Put it back from a copy, or choose another folder."
             ) from error
 
     @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aacp.errors import InvalidOption
-from aacp.runs.files import Epoch
+from aacp.runs.files import LOG, Epoch
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import LOG
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ class Report:
         records = self.folder.read_log(LOG)
         kept = [Epoch(**record) for record in records if record["epoch"] <= done]
         if self.is_first and len(kept) < len(records):
-            self.folder.write_text(LOG, "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in kept))
+            self.folder.write_log(LOG, [epoch.to_json() for epoch in kept])
         return kept
 
 
