@@ -28,7 +28,7 @@ def parse_json(content: bytes) -> Any:
     if bare.count(b",") > MAX_VALUES:
         raise ValueError(f"it holds more than {MAX_VALUES:,} values")
     try:
-        value = json.loads(content.decode("utf-8"), parse_float=_finite, parse_constant=_reject_constant)
+        value = DECODER.decode(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -82,3 +82,6 @@ def _require_printable(content: bytes, value: Any) -> None:
         raise ValueError("it holds half of a surrogate pair, which is not a character") from None
     if "\\u0000" in text.replace("\\\\", ""):
         raise ValueError("it holds a NUL character")
+
+
+DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_reject_constant)  # made once: logs have many lines

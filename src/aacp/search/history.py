@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import struct
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from aacp.search.pareto import unbeaten
 from aacp.structure import Structure
 
 PART = 4096  # candidates whose counts are made an array at a time
-MAX_COUNT = 2**53  # the largest count of a structure that is read from a file
+LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
 TOP_KEPT = 512  # this many of the best candidates are kept sorted, more than any method models
 
 
@@ -49,8 +50,10 @@ class Candidate:
             structure = Structure(data["counts"])
         except (KeyError, TypeError, IndexError, ValueError):
             raise _not_a_candidate(data) from None
-        are_whole = type(number) is int and type(generation) is int and max(structure.counts, default=0) <= MAX_COUNT
-        if not are_whole or min(number, generation) < 0 or type(score) not in (int, float):
+        are_whole = type(number) is int and type(generation) is int
+        if not are_whole or type(score) not in (int, float) or min(number, generation) < 0:
+            raise _not_a_candidate(data)
+        if max(number, generation, *structure.counts) > LARGEST:
             raise _not_a_candidate(data)
         return cls(number, generation, structure, float(score))
 
@@ -62,8 +65,9 @@ class Candidate:
     @property
     def fingerprint(self) -> int:
         """A number of 128 bits that differs if any part of the candidate differs."""
-        content = repr((self.number, self.generation, self.structure.counts, self.score))
-        return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=16).digest(), "big")
+        counts = self.structure.counts
+        content = struct.pack(f"<{2 + len(counts)}qd", self.number, self.generation, *counts, self.score)
+        return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
 
 
 def _not_a_candidate(data: Any) -> RunMismatch:

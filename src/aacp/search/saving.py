@@ -21,9 +21,8 @@ from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.searcher import Searcher
 from aacp.search.state import SearchState
-from aacp.structure import Structure
 
-Recorded = dict[Structure, Candidate]  # candidates of a log, by number
+Recorded = dict[tuple[int, ...], Candidate]  # candidates by their counts, in the order of their numbers
 
 
 class SearchFiles:
@@ -31,7 +30,7 @@ class SearchFiles:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self._ahead: dict[Structure, Candidate] = {}  # recorded candidates that the method was not told, by number
+        self._ahead: Recorded = {}  # candidates of the log that the method was not told
         self._highest = -1  # the highest number in the log
         self._is_out_of_order = False  # whether a candidate was recorded behind one with a higher number
 
@@ -87,7 +86,7 @@ class SearchFiles:
         if not self._ahead:
             return False
         batch = method.ask()
-        known = [self._ahead.pop(structure) for structure in batch if structure in self._ahead]
+        known = [self._ahead.pop(each.counts) for each in batch if each.counts in self._ahead]
         if not known:
             first = next(iter(self._ahead.values()))
             if not batch or first.number < method.proposed:
@@ -142,7 +141,7 @@ class SearchFiles:
         """The recorded candidates with those that only the state holds, as older versions wrote it."""
         found = dict(logged)
         for candidate in saved.candidates or ():
-            known = found.setdefault(candidate.structure, candidate)
+            known = found.setdefault(candidate.structure.counts, candidate)
             if known != candidate:
                 raise RunMismatch(
                     f"{self.folder.path / HISTORY} has candidate number {known.number} with score {known.score}, but "
@@ -171,19 +170,20 @@ def read_candidates(folder: RunFolder) -> Recorded:
     """The candidates of history.jsonl by number; a line that occurs twice counts once."""
     found: Recorded = {}
     length = None
-    for number, record in enumerate(folder.read_log(HISTORY), start=1):
+    for number, record in enumerate(folder.iterate_log(HISTORY), start=1):
         try:
             candidate = Candidate.from_json(record)
         except RunMismatch as error:
             raise RunMismatch(f"{folder.path / HISTORY}, line {number}: {error}") from None
-        length = length or len(candidate.structure)
-        known = found.setdefault(candidate.structure, candidate)
-        if len(candidate.structure) != length:
+        counts = candidate.structure.counts
+        length = length or len(counts)
+        known = found.setdefault(counts, candidate)
+        if len(counts) != length:
             raise RunMismatch(
-                f"{folder.path / HISTORY}, line {number} has a structure of {len(candidate.structure)} counts, but the "
+                f"{folder.path / HISTORY}, line {number} has a structure of {len(counts)} counts, but the "
                 f"first line has one of {length}. Restore the file, or search in another folder."
             )
-        if known != candidate:
+        if known is not candidate and known != candidate:
             raise RunMismatch(
                 f"{folder.path / HISTORY}, line {number} has a structure with score {candidate.score}, which an "
                 f"earlier line has with score {known.score}. Restore the file, or search in another folder."
@@ -192,7 +192,7 @@ def read_candidates(folder: RunFolder) -> Recorded:
 
 
 def _by_number(candidates: Iterable[Candidate]) -> Recorded:
-    return {known.structure: known for known in sorted(candidates, key=lambda known: known.number)}
+    return {known.structure.counts: known for known in sorted(candidates, key=lambda known: known.number)}
 
 
 def recorded(folder: str | os.PathLike[str]) -> History:
@@ -206,8 +206,8 @@ def _counted(saved: SearchState, logged: Recorded) -> Sequence[Candidate]:
     """The candidates that a state counts; those that have got their scores since then are left out."""
     if saved.candidates is not None:
         return saved.candidates
-    pending = saved.pending_numbers
-    return [known for known in logged.values() if known.number < saved.asked and known.structure not in pending]
+    pending = set(saved.pending_numbers.values())
+    return [known for known in logged.values() if known.number < saved.asked and known.number not in pending]
 
 
 def _checksum(state: dict[str, Any]) -> str:
