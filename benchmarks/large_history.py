@@ -219,8 +219,7 @@ def shows(page: Path, known: History, costs: Sequence[Cost]) -> bool:
     drawn = {name: {trace["name"]: trace for trace in json.loads(text)["data"]} for name, text in figures}
     assert known.best is not None
     for cost in costs:
-        name = next(name for name in drawn if name in (f"run0-cost-{cost.name}", f"all-front-{cost.name}"))
-        lines = drawn[f"all-front-{cost.name}" if f"all-front-{cost.name}" in drawn else name]
+        lines = drawn.get(f"all-front-{cost.name}") or drawn[f"run0-cost-{cost.name}"]
         front = lines["Pareto front"]
         rows = losses(list(known), [cost])
         expected = rows[unbeaten(rows)]
@@ -240,10 +239,9 @@ def sweep_of(subject: Subject, folder: Path, parts: Sequence[History]) -> Path:
     whole = folder.parent / "sweep"
     for number, part in enumerate(parts):
         run = RunFolder(whole / f"{number}")
-        history = History.merged([part])
-        run.write_log(HISTORY, (each.to_json() for each in history))
-        run.write_json(GRAPH, subject.graph.to_json())
         run.write_json(RUN, request(subject, 0.2 + number / 20).to_json())
+        run.write_json(GRAPH, subject.graph.to_json())
+        run.write_log(HISTORY, (each.to_json() for each in History.merged([part])))
     return whole
 
 
