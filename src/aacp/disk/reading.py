@@ -47,8 +47,10 @@ def read_bytes(path: AnyPath, remedy: str = RESTORE, limit: int = MAX_BYTES) -> 
         if size > limit:
             raise DamagedFile(f"{path} has {size:,} bytes, but at most {limit:,} are read. {remedy}")
         try:
-            content = file.read(limit + 1)  # a file of /proc has a size of 0, and a log may have grown
-        except (MemoryError, OverflowError):
+            content = file.read(size)  # no more, since memory is reserved for all that is requested
+            while len(content) <= limit and (piece := file.read(CHUNK)):  # a file of /proc, or a log that has grown
+                content += piece
+        except MemoryError:
             raise DamagedFile(f"{path} has {size:,} bytes, which do not fit into memory. {remedy}") from None
         if len(content) > limit:
             raise DamagedFile(f"{path} has more than {limit:,} bytes. {remedy}")
