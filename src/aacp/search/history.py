@@ -53,7 +53,7 @@ class Candidate:
         are_whole = type(number) is int and type(generation) is int
         if not are_whole or type(score) not in (int, float) or min(number, generation) < 0:
             raise _not_a_candidate(data)
-        if max(number, generation, *structure.counts) > LARGEST:
+        if not structure.counts or max(number, generation, *structure.counts) > LARGEST:
             raise _not_a_candidate(data)
         return cls(number, generation, structure, float(score))
 
