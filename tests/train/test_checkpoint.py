@@ -222,13 +222,18 @@ def test_a_training_continues_with_the_threads_that_it_began_with(
     used = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    train(tmp_path)
+    with monkeypatch.context() as patched:
+        killed_at_step(patched, 2 * STEPS)
+        with pytest.raises(Killed):
+            train(tmp_path)
     assert json.loads((tmp_path / RUN).read_text())["threads"] == 3
     assert used == []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     train(tmp_path)
     assert used == [3, 5]
     assert "began with 3 threads and continues with 3, not 5" in capsys.readouterr().err
+    train(tmp_path)  # nothing is left to compute
+    assert used == [3, 5]
 
 
 def test_a_run_that_diverges_keeps_the_state_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

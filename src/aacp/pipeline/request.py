@@ -27,7 +27,6 @@ from aacp.pipeline.task import PruningTask
 from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, TRAININGS, Request, TrainingRequest
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
-from aacp.runs.mending import discard
 from aacp.runs.provenance import processor
 from aacp.runs.sources import is_importable, short_name, source_of
 from aacp.runs.trainings import is_begun
@@ -63,7 +62,7 @@ def register_request(
     """Record the request of a search, or check that it is the same as the recorded one."""
     request = request_of(task, budget, plan, known_from)
     if _holds_only_reusable_files(folder):
-        discard(folder, GRAPH)  # it may have been traced with other options
+        folder.remove(GRAPH)  # it may have been traced with other options
         folder.write_json(RUN, request.to_json())
         return request
     before = _completed(read_request(folder), request)

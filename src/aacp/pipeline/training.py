@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from aacp.artefact.storage import load
@@ -20,6 +19,8 @@ from aacp.channels import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.data.scores import Score
 from aacp.data.splits import Source
+from aacp.disk.folders import create_folder
+from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
 from aacp.modules import copy_module
 from aacp.pipeline.believing import believed_evaluation
@@ -31,7 +32,7 @@ from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.pipeline.training_request import record_failure
+from aacp.pipeline.training_request import is_finished, record_failure
 from aacp.runs.files import (
     ARTEFACT,
     EVALUATION,
@@ -99,11 +100,12 @@ class _Parts:
 
     def train_together(self, processes: int, device: torch.device) -> nn.Module:
         """Train in several processes, and return the network with the weights that they wrote to the folder."""
+        create_folder(self.folder)  # by the process that has locked the run folder, so that no link is followed
         precision = self.recipe.precision
         run_in_processes(
             _train_share, self, processes=processes, precision=precision, device=device, folder=self.folder
         )
-        self.network.load_state_dict(load_file(self.folder / WEIGHTS))
+        self.network.load_state_dict(tensors_in(self.folder / WEIGHTS))
         return self.network
 
 
@@ -177,9 +179,9 @@ class TrainingRun:
 
     @property
     def _threads(self) -> int:
-        """The number of threads that the training began with."""
+        """The number of threads that the training began with; 0 if nothing is left to compute."""
         request = read_training(self.place.path)
-        return 0 if request is None else request.threads
+        return 0 if request is None or is_finished(self.place.path) else request.threads
 
     def _require_structure(self, choice: ChosenStructure) -> None:
         """Reject files of another structure, and discard results of a network that is not there any more."""

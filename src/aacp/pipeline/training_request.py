@@ -71,7 +71,8 @@ def register_training(
             known = None
     folder = RunFolder(place)
     if place != run.path:  # a training of an older version is resumed where it is, with the request in run.json
-        kept = request if known is None else replace(known, export=request.export, failure="")
+        threads = known.threads if known is not None and is_begun(place) else request.threads
+        kept = request if known is None else replace(known, export=request.export, failure="", threads=threads)
         folder.write_json(TRAINING_REQUEST, kept.to_json())
     return folder
 

@@ -16,7 +16,7 @@ from typing import Any
 from aacp.disk.locking import locked
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import read_json, read_json_lines
-from aacp.disk.writing import append_line, create_folder, remove_file, remove_leftovers, replace_file
+from aacp.disk.writing import append_line, remove_file, remove_leftovers, replace_file
 from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
 from aacp.runs.manifest import Listing, copy_of, seal_key
 from aacp.runs.sealing import opened
@@ -49,12 +49,11 @@ class RunFolder:
         """Keep other processes from writing here; the system releases the lock even if this process is killed.
 
         The lock is re-entrant: a pipeline locks its folder, and the search that it runs locks it again. What killed
-        writers left behind is removed.
+        writers left behind is removed. A folder that is created and stays empty is removed.
         """
         if self._is_locked:
             yield
             return
-        create_folder(self.path)
         with locked(self.path):
             remove_leftovers(self.path)
             self._is_locked = True
@@ -97,11 +96,14 @@ class RunFolder:
         """
         copy = copy_of(self.path / name)
         try:
-            return read_json(self.path / name, self._remedy) if copy is None else parse_json(copy.encode())
+            found = read_json(self.path / name, self._remedy) if copy is None else parse_json(copy.encode())
         except MissingFile:
             return None
         except DamagedFile as error:
             raise DamagedRun(str(error)) from None
+        if found is None:  # which no version of aacp writes, and which would look like a missing file
+            raise DamagedRun(f"{self.path / name} is damaged: it holds null. {self._remedy}")
+        return found
 
     def read_log(self, name: str) -> list[Any]:
         """The records of a log; an incomplete last line, left by a crash, is skipped."""

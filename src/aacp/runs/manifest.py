@@ -37,7 +37,7 @@ from aacp.runs.files import (
     TRAINING_REQUEST,
     WEIGHTS,
 )
-from aacp.runs.sealing import is_intact, sealed
+from aacp.runs.sealing import SEALED, is_intact, sealed
 from aacp.runs.serialisation import Record
 
 MANIFEST = "manifest.json"
@@ -244,13 +244,16 @@ def seal_key(folder: Path, name: str) -> int:
 
 
 def _is_whole_log(path: Path, entry: Entry) -> bool:
-    """Whether a log begins with what is listed, and every line after that is intact; the last may be incomplete."""
+    """Whether a log begins with what is listed, and every line after that is sealed and intact.
+
+    An incomplete last line does not count. Lines without a seal are those of an older version, which are listed.
+    """
     if path.stat().st_size < entry.bytes or file_digest(path, entry.bytes) != entry.sha256:
         return False
     with open_file(path) as file:
         file.seek(entry.bytes)
         key = seal_key(path.parent, path.name)
-        return all(is_intact(line, key) for line in file if line.endswith(b"\n"))
+        return all(SEALED.fullmatch(line) and is_intact(line, key) for line in file if line.endswith(b"\n"))
 
 
 def file_digest(path: Path, length: int | None = None) -> str:

@@ -86,9 +86,9 @@ def has_lost_manifest(folder: Path) -> bool:
 
 
 def is_foreign(folder: Path) -> bool:
-    """Whether a manifest is that of another folder: more of the files that it lists differ than agree."""
+    """Whether a manifest is that of another folder: more of its files differ than agree, and not only one."""
     states = list(verified(folder).values())
-    return states.count("damaged") > states.count("whole")
+    return states.count("damaged") > max(1, states.count("whole"))
 
 
 def remedy_of(name: str) -> str:

@@ -99,10 +99,10 @@ def fit(
             stack.enter_context(place.lock())
             mend(place)
         fabric.barrier()  # no process may read a file before it is mended
-        stack.enter_context(same_threads(place, fabric.device))
+        is_finished = place is not None and (place.path / WEIGHTS).exists()
+        stack.enter_context(same_threads(None if is_finished else place, fabric.device))
         request = {} if place is None else training_request(model, recipe, source.identity(), teacher)
         stack.enter_context(_restored_afterwards(model))
-        is_finished = place is not None and (place.path / WEIGHTS).exists()
         steps = 0 if is_finished else recipe.epochs * source.steps
         # The user's loss or score may hold a reference to the network, so no other network may be trained for it.
         is_replaceable = loss is None and score is accuracy
