@@ -24,7 +24,7 @@ from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.pareto import unbeaten
 from aacp.structure import Structure
 
-PART = 4096  # candidates whose counts are made an array at a time
+PART = 1024  # candidates whose counts are made an array at a time
 LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
 TOP_KEPT = 512  # this many of the best candidates are kept sorted, more than any method models
 
@@ -48,12 +48,11 @@ class Candidate:
         try:
             number, generation, score = data["number"], data["generation"], data["score"]
             structure = Structure(data["counts"])
+            widest = max(structure.counts)  # also rejects a structure without counts
         except (KeyError, TypeError, IndexError, ValueError):
             raise _not_a_candidate(data) from None
-        are_whole = type(number) is int and type(generation) is int
-        if not are_whole or type(score) not in (int, float) or min(number, generation) < 0:
-            raise _not_a_candidate(data)
-        if not structure.counts or max(number, generation, *structure.counts) > LARGEST:
+        are_whole = type(number) is int and type(generation) is int and type(score) in (float, int)
+        if not are_whole or not (0 <= number <= LARGEST and 0 <= generation <= LARGEST and widest <= LARGEST):
             raise _not_a_candidate(data)
         return cls(number, generation, structure, float(score))
 
@@ -149,7 +148,7 @@ class History:
         return heapq.nsmallest(count, self._candidates, key=lambda candidate: candidate.rank)
 
     def counts_in_parts(self) -> Iterator[NDArray[np.int64]]:
-        """The counts of all candidates in their order, some thousand rows at a time."""
+        """The counts of all candidates in their order, some hundred rows at a time."""
         candidates = iter(self)
         while part := list(islice(candidates, PART)):
             yield np.array([candidate.structure.counts for candidate in part], dtype=np.int64)

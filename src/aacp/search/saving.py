@@ -7,11 +7,13 @@ repeated with the scores that are left, and only the structures without a score 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ class SearchFiles:
         self._ahead: Recorded = {}  # candidates of the log that the method was not told
         self._highest = -1  # the highest number in the log
         self._is_out_of_order = False  # whether a candidate was recorded behind one with a higher number
+        self._is_repeated = False  # whether the search had to start again, with recorded scores
+        self._lacks_lines = False  # whether the method has evaluated candidates that are not in the log
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -61,25 +65,31 @@ class SearchFiles:
 
     def resume(self, method: Searcher[Any]) -> None:
         """Bring the method to where the folder's search was interrupted."""
+        with collection_paused():
+            self._resume(method)
+        while self._ahead and self.tell_recorded(method):
+            pass
+        if self._lacks_lines:
+            self._write_history([*method.history, *self._ahead.values()])
+        if self._is_repeated:
+            self.save(method)
+
+    def _resume(self, method: Searcher[Any]) -> None:
+        """Bring the method to the checkpoint, and note which candidates have been evaluated since."""
         logged = read_candidates(self.folder)
         saved = self._read_state(len(logged))
         initial = method.state()
         if saved is not None:
             method.require_same(saved)
             logged = self._with_lost(saved, logged)
-        is_repeated = saved is None or not self._continue(method, saved, logged)
-        if is_repeated:
+        is_continued = saved is not None and self._continue(method, saved, logged)
+        if not is_continued:
             method.resume(initial)
+        self._is_repeated = bool(logged) and not is_continued
         self._highest = max((known.number for known in logged.values()), default=-1)
         known = method.history
         self._ahead = {each: candidate for each, candidate in logged.items() if known.find(each) is None}
-        is_new = len(known) + len(self._ahead) > len(logged)  # it evaluated candidates without a folder
-        while self._ahead and self.tell_recorded(method):
-            pass
-        if is_new:
-            self._write_history([*method.history, *self._ahead.values()])
-        if is_repeated and logged:
-            self.save(method)
+        self._lacks_lines = len(known) + len(self._ahead) > len(logged)
 
     def tell_recorded(self, method: Searcher[Any]) -> bool:
         """Report the recorded scores of the structures that the method proposes; False if there are none."""
@@ -168,6 +178,12 @@ class SearchFiles:
 
 def read_candidates(folder: RunFolder) -> Recorded:
     """The candidates of history.jsonl by number; a line that occurs twice counts once."""
+    with collection_paused():
+        return _by_number(_read_candidates(folder).values())
+
+
+def _read_candidates(folder: RunFolder) -> Recorded:
+    """The candidates of history.jsonl in the order of its lines."""
     found: Recorded = {}
     length = None
     for number, record in enumerate(folder.iterate_log(HISTORY), start=1):
@@ -188,7 +204,19 @@ def read_candidates(folder: RunFolder) -> Recorded:
                 f"{folder.path / HISTORY}, line {number} has a structure with score {candidate.score}, which an "
                 f"earlier line has with score {known.score}. Restore the file, or search in another folder."
             )
-    return _by_number(found.values())
+    return found
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Let Python not look for garbage in cycles, of which candidates have none: with 100,000 it would look often."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _by_number(candidates: Iterable[Candidate]) -> Recorded:
@@ -199,7 +227,8 @@ def recorded(folder: str | os.PathLike[str]) -> History:
     """Every candidate that a run has evaluated, in its own search and in searches in folders inside its folder."""
     path = Path(folder)
     found = [path, *sorted({log.parent for log in path.rglob(HISTORY)} - {path})]
-    return History.merged(History(read_candidates(RunFolder(each)).values()) for each in found)
+    with collection_paused():
+        return History.merged(History(read_candidates(RunFolder(each)).values()) for each in found)
 
 
 def _counted(saved: SearchState, logged: Recorded) -> Sequence[Candidate]:
