@@ -22,12 +22,12 @@ class Structure:
     counts: tuple[int, ...]
 
     def __init__(self, counts: Iterable[int]) -> None:
+        if type(counts) in (list, tuple) and set(map(type, counts)) == {int} and min(counts) >= 1:
+            object.__setattr__(self, "counts", tuple(counts))  # the usual case, by far the fastest
+            return
         if isinstance(counts, str) or not isinstance(counts, Iterable):
             raise InvalidStructure(f"{counts!r} is not a structure. Give a list of counts, one per free group.")
         values = tuple(counts)
-        if set(map(type, values)) == {int} and min(values) >= 1:  # the usual case, by far the fastest
-            object.__setattr__(self, "counts", values)
-            return
         for value in values:
             if not _is_count(value):
                 raise InvalidStructure(

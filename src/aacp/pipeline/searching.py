@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
@@ -175,8 +173,8 @@ def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:
 
 def better_known(known: History, budget: Budget, space: SearchSpace, best: Candidate) -> Candidate | None:
     """The best candidate of other searches within a budget, if it scores higher than `best`."""
-    found = History(candidate for candidate in known if candidate.structure in space).rebudget(budget)
-    return found if found is not None and found.score > best.score else None
+    better = History(candidate for candidate in known if candidate.score > best.score)
+    return next((candidate for candidate in better.within(budget) if candidate.structure in space), None)
 
 
 def known_evaluations(request: Request, graph: ChannelGraph) -> History:
@@ -189,7 +187,7 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
         advice = "Scores can only be reused if these settings are the same."
         require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)
         history = recorded(folder)
-        for candidate in history:
-            graph.valid_counts(np.asarray(candidate.structure))  # rejects structures of another graph
+        for counts in history.counts_in_parts():
+            graph.valid_counts(counts)  # rejects structures of another graph
         histories.append(history)
     return History.merged(histories)

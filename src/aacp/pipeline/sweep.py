@@ -213,9 +213,10 @@ class SweepRun:
 
         Runs with a limit on latency are left out, since such a structure would have to be measured first.
         """
-        known = History.merged(recorded(run.folder) for run in runs)
-        for run in runs:
-            best = recorded(run.folder).best
+        histories = [recorded(run.folder) for run in runs]
+        known = History.merged(histories)
+        for run, history in zip(runs, histories, strict=True):
+            best = history.best
             is_final = any(is_begun(place) for place in trainings_in(run.folder.path).values())
             if best is None or is_final or run.budget.limit_on(LATENCY) is not None:
                 continue

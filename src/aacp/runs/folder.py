@@ -107,11 +107,15 @@ class RunFolder:
 
     def read_log(self, name: str) -> list[Any]:
         """The records of a log; an incomplete last line, left by a crash, is skipped."""
+        return list(self.iterate_log(name))
+
+    def iterate_log(self, name: str) -> Iterator[Any]:
+        """The records of a log, one at a time, for logs that are long."""
         try:
             parse = partial(opened, key=seal_key(self.path, name))
-            return list(read_json_lines(self.path / name, self._remedy, parse))
+            yield from read_json_lines(self.path / name, self._remedy, parse)
         except MissingFile:
-            return []
+            return
         except DamagedFile as error:
             raise DamagedRun(str(error)) from None
 

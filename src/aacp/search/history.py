@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import struct
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import AnyCost
-from aacp.errors import InvalidOption, RunMismatch
+from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.pareto import unbeaten
 from aacp.structure import Structure
 
-PART = 4096  # candidates whose counts are made an array at a time
+PART = 1024  # candidates whose counts are made an array at a time
+LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
 TOP_KEPT = 512  # this many of the best candidates are kept sorted, more than any method models
 
 
@@ -46,9 +48,11 @@ class Candidate:
         try:
             number, generation, score = data["number"], data["generation"], data["score"]
             structure = Structure(data["counts"])
+            widest = max(structure.counts)  # also rejects a structure without counts
         except (KeyError, TypeError, IndexError, ValueError):
             raise _not_a_candidate(data) from None
-        if type(number) is not int or type(generation) is not int or type(score) not in (int, float):
+        are_whole = type(number) is int and type(generation) is int and type(score) in (float, int)
+        if not are_whole or not (0 <= number <= LARGEST and 0 <= generation <= LARGEST and widest <= LARGEST):
             raise _not_a_candidate(data)
         return cls(number, generation, structure, float(score))
 
@@ -60,8 +64,9 @@ class Candidate:
     @property
     def fingerprint(self) -> int:
         """A number of 128 bits that differs if any part of the candidate differs."""
-        content = repr((self.number, self.generation, self.structure.counts, self.score))
-        return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=16).digest(), "big")
+        counts = self.structure.counts
+        content = struct.pack(f"<{2 + len(counts)}qd", self.number, self.generation, *counts, self.score)
+        return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
 
 
 def _not_a_candidate(data: Any) -> RunMismatch:
@@ -97,6 +102,11 @@ class History:
         counts = candidate.structure.counts
         if counts in self._by_counts:
             raise InvalidOption(f"{candidate.structure} is in this history already. Add every structure once.")
+        if self._candidates and len(counts) != len(self._candidates[0].structure):
+            raise InvalidStructure(
+                f"{candidate.structure} has {len(counts)} counts, but the structures of this history have "
+                f"{len(self._candidates[0].structure)}. Keep the candidates of one network in one history."
+            )
         # Sorted by number, not by arrival: the speed of workers must not change the result.
         if not self._candidates or candidate.number > self._candidates[-1].number:
             self._candidates.append(candidate)
@@ -129,7 +139,7 @@ class History:
 
     def find(self, counts: Iterable[int]) -> Candidate | None:
         """The candidate with these channel counts, if it was evaluated."""
-        return self._by_counts.get(tuple(counts))
+        return self._by_counts.get(counts.counts if isinstance(counts, Structure) else tuple(counts))
 
     def top(self, count: int) -> list[Candidate]:
         """The `count` best candidates, best first."""
@@ -138,7 +148,7 @@ class History:
         return heapq.nsmallest(count, self._candidates, key=lambda candidate: candidate.rank)
 
     def counts_in_parts(self) -> Iterator[NDArray[np.int64]]:
-        """The counts of all candidates in their order, some thousand rows at a time."""
+        """The counts of all candidates in their order, some hundred rows at a time."""
         candidates = iter(self)
         while part := list(islice(candidates, PART)):
             yield np.array([candidate.structure.counts for candidate in part], dtype=np.int64)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Losses = NDArray[np.float64]  # one row for each point, one column for each quantity; less is better
 Places = NDArray[np.int64]  # positions of rows
 
+STRONG = 32  # rows that all others are compared with first
 FEW_PAIRS = 8192  # up to this many pairs of rows are compared directly, which is faster than dividing them further
 
 
@@ -24,10 +25,25 @@ def unbeaten(losses: Losses) -> NDArray[np.bool_]:
     is_first = np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])  # of rows that are equal
     different = rows[is_first]
     survives = np.zeros(len(different), dtype=bool)
-    survives[_survivors(different, np.arange(len(different)))] = True
+    survives[_survivors(different, _not_beaten_by_few(different))] = True
     found = np.empty(len(losses), dtype=bool)
     found[order] = survives[is_first.cumsum() - 1]
     return found
+
+
+def _not_beaten_by_few(rows: Losses) -> Places:
+    """The places of the rows that the best few do not beat, which in most histories are far fewer than all."""
+    if len(rows) <= FEW_PAIRS:
+        return np.arange(len(rows))
+    ranks = rows.argsort(axis=0, kind="stable").argsort(axis=0, kind="stable").sum(axis=1)
+    left = np.arange(len(rows))
+    for best in np.argsort(ranks, kind="stable")[:STRONG]:
+        values = rows[left]
+        beaten = np.ones(len(left), dtype=bool)
+        for column in range(rows.shape[1]):
+            beaten &= rows[best, column] <= values[:, column]
+        left = left[~beaten | (left == best)]
+    return left
 
 
 def _survivors(rows: Losses, places: Places) -> Places:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from aacp.errors import RunMismatch, first_line
+from aacp.errors import DamagedRun, first_line
 from aacp.runs.serialisation import Record
 from aacp.search.history import Candidate
 from aacp.structure import Structure
@@ -56,9 +56,9 @@ def fingerprint_of(candidates: Iterable[Candidate]) -> int:
     return found
 
 
-def damaged_state(error: BaseException) -> RunMismatch:
+def damaged_state(error: BaseException) -> DamagedRun:
     """The error for a state that has all its fields, but not the values that a search writes."""
-    return RunMismatch(
+    return DamagedRun(
         f"The saved state of the search is damaged ({first_line(error)}). Restore the file, or remove it: the search "
         "is then repeated with the scores in history.jsonl."
     )
