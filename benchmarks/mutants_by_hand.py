@@ -614,7 +614,7 @@ BUDGETS = [
             "return bool(is_within(self.reached, self.bound))", "return True", "runs/test_files.py"),
 ]  # fmt: skip
 
-# -- manifests and what is believed -------------------------------------------------------------------------------------
+# -- manifests and what is believed -----------------------------------------------------------------------------------
 
 MANIFESTS = "runs/test_manifest.py::"
 BELIEVED = "pipeline/test_believing.py::"
