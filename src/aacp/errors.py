@@ -21,6 +21,7 @@ AACPError
 ├── RunLocked          another process is writing to the run folder
 ├── NothingToReport    a run folder does not exist or contains nothing to show
 ├── Diverged           a loss became infinite or NaN
+├── UserCodeFailed     a function or module that the user named raised an exception or ended the program
 ├── WorkerFailed       one of several processes failed or ended before its work was done
 └── InvalidStructure   channel counts or indices that the graph or the space does not allow
 
@@ -114,6 +115,10 @@ class NothingToReport(AACPError):
 
 class Diverged(AACPError, ArithmeticError):
     """A loss became infinite or NaN."""
+
+
+class UserCodeFailed(AACPError):
+    """A function or module that the user named raised an exception or ended the program."""
 
 
 class WorkerFailed(AACPError):
