@@ -130,6 +130,14 @@ def finite_score(value: Any, where: str = "") -> float:
     return found
 
 
+def finite_metric(name: str, value: Any) -> float:
+    """A metric of a run as a float; means and spreads of values that are not finite say nothing."""
+    found = as_float(value)
+    if found is None or not math.isfinite(found):
+        raise InvalidScore(f"The metric {name!r} is {shown(value)}. Return finite numbers by name.")
+    return found
+
+
 def cost_number(name: str, value: Any) -> float:
     """The cost of a structure as a float; infinity and not-a-number are allowed and meet no limit."""
     found = as_float(value)

@@ -241,4 +241,9 @@ def _listed(name: str, value: Any) -> Sequence[Any]:
     return value
 
 
+def require_plan(plan: Any) -> None:
+    """Reject what is not a plan, such as a dictionary of its fields."""
+    instance("plan", plan, Plan, "Give aacp.Plan(...).")
+
+
 DEFAULT = Plan()

@@ -26,6 +26,7 @@ from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, one_number
+from aacp.values import instance, whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
@@ -41,8 +42,9 @@ def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, pro
         processes: how many processes will train together.
     """
     train, _ = task.training_parts(plan)
-    if processes < 1:
-        raise InvalidOption(f"processes is {processes}, but training needs at least 1. Give a positive number.")
+    whole_number("processes", processes, 1)
+    if teacher is not None:
+        instance("teacher", teacher, nn.Module, "Give the network itself, an object of its class.")
     if plan.recipe is not None:
         check_mixing(plan.recipe, task.loss)
         if teacher is not None:
