@@ -2,7 +2,8 @@
 
 AACPError
 ├── InvalidOption      an argument is outside its range
-│   └── InfeasibleBudget   no structure of the space meets every limit
+│   ├── InfeasibleBudget   no structure of the space meets every limit
+│   └── InvalidLoss        a loss function raises an exception or returns something that cannot be minimised
 ├── UnknownModel       the name of a model does not lead to a network
 ├── UnknownData        the name of a data set does not lead to data
 ├── InvalidWeights     a file of weights cannot be read or does not fit the network
@@ -18,7 +19,12 @@ AACPError
 │   └── CorruptImage       a file cannot be read as an image
 ├── InvalidScore       a score function raises an exception or returns something that is not a number
 ├── RunMismatch        a run folder or a saved search belongs to a different request
+│   └── DamagedRun         a file of a run folder is damaged; also a DamagedFile
 ├── RunLocked          another process is writing to the run folder
+├── UnreadableFile     a file cannot be opened or read, or is not a regular file
+│   ├── MissingFile        there is no such file
+│   └── DamagedFile        the content of a file is not what its format requires
+├── DiskError          a file cannot be written, replaced or removed
 ├── NothingToReport    a run folder does not exist or contains nothing to show
 ├── Diverged           a loss became infinite or NaN
 ├── UserCodeFailed     a function or module that the user named raised an exception or ended the program
@@ -39,6 +45,10 @@ class InvalidOption(AACPError, ValueError):
 
 class InfeasibleBudget(InvalidOption):
     """No structure of the space meets every limit."""
+
+
+class InvalidLoss(InvalidOption):
+    """A loss function raises an exception or returns something that cannot be minimised."""
 
 
 class UnknownModel(AACPError, LookupError):
@@ -107,6 +117,26 @@ class RunMismatch(AACPError):
 
 class RunLocked(AACPError):
     """Another process is writing to the run folder."""
+
+
+class UnreadableFile(AACPError, OSError):
+    """A file cannot be opened or read, or is not a regular file."""
+
+
+class MissingFile(UnreadableFile):
+    """There is no such file."""
+
+
+class DamagedFile(UnreadableFile):
+    """The content of a file is not what its format requires."""
+
+
+class DamagedRun(RunMismatch, DamagedFile):
+    """A file of a run folder is damaged."""
+
+
+class DiskError(AACPError, OSError):
+    """A file cannot be written, replaced or removed."""
 
 
 class NothingToReport(AACPError):

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import click
 
 from aacp.values import MAX_COUNT, MAX_SEED, shown
+
+MAX_NUMBERS = 2**31  # in one input; 8 GiB in single precision
+SEED = click.IntRange(0, MAX_SEED)
+
+
+class Number(click.ParamType[float]):
+    """A finite number in a range.
+
+    Args:
+        low: the smallest number that is accepted.
+        high: the largest.
+    """
+
+    name = "float"
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low = low
+        self.high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not self.low <= number <= self.high:
+            self.fail(f"{shown(value)} is not a number from {self.low:g} to {self.high:g}.", param, ctx)
+        return number
 
 
 class Shape(click.ParamType[tuple[int, ...]]):
@@ -19,6 +47,10 @@ class Shape(click.ParamType[tuple[int, ...]]):
             sizes = tuple(int(size) for size in str(value).lower().split("x"))
         except ValueError:
             self.fail(f"{shown(value)} is not a shape. Write sizes joined by x, such as 1x3x224x224.", param, ctx)
+        if math.prod(sizes) > MAX_NUMBERS:
+            self.fail(
+                f"{shown(value)} is an input of more than {MAX_NUMBERS:,} numbers. Write a smaller one.", param, ctx
+            )
         if min(sizes) < 1:
             self.fail(f"{shown(value)} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
         return sizes

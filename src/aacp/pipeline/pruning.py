@@ -43,11 +43,14 @@ from aacp.runs.trainings import training_folder
 from aacp.space import SearchSpace
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
+from aacp.user_code import without_exit
+from aacp.values import path_text, paths
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+@without_exit
 def prune(
     model: nn.Module,
     data: Data,
@@ -99,6 +102,7 @@ def prune(
         verbose: report progress on the standard error output.
     """
     require_plan(plan)
+    path_text("folder", folder)
     budget = Budget.of(budget)
     plan.check_budgets([budget])
     for what, given in (("teacher", teacher), ("loss", loss)):
@@ -108,7 +112,7 @@ def prune(
         raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
     place = device_of(device) if fabric is None else fabric.device
     task = PruningTask.of(model, data, name, place, score, loss)
-    earlier = tuple(map(str, known_from))
+    earlier = paths("known_from", known_from)
     ranks = None if fabric is None else Ranks(fabric)
     means = TrainingMeans(teacher, again, processes, ranks)
     run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier, verbose=verbose)

@@ -17,8 +17,8 @@ from aacp.report.page import FILE
 from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation, OnnxRecord, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evaluation_metrics, file_name
-from aacp.runs.trainings import trainings_in
-from aacp.values import finite_metric, seed_number, shown
+from aacp.runs.trainings import require_name, trainings_in
+from aacp.values import finite_metric, function, instance, path_text, seed_number, shown
 
 RunOfSeed = Callable[[int, Path], "Pruned | Sweep | Mapping[str, float]"]
 
@@ -44,6 +44,11 @@ def repeat(
         name: distinguishes several repetitions in one folder: the results are written to repeat-NAME.json.
         verbose: report progress on the standard error output.
     """
+
+    function("run", run, "(seed, folder)")
+    path_text("folder", folder)
+    instance("name", name, str, "Give the name of the repetition.")
+    require_name(name)
 
     def groups_of_seed(seed: int, place: Path) -> Groups:
         return _groups(run(seed, place))

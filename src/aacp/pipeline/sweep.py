@@ -35,6 +35,8 @@ from aacp.search.history import Candidate, History
 from aacp.search.loop import recorded
 from aacp.space import SearchSpace
 from aacp.train.teaching import Loss
+from aacp.user_code import without_exit
+from aacp.values import path_text, paths
 
 FRONT = "front.json"
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
@@ -70,6 +72,7 @@ class Sweep:
         return "\n".join([*lines, f"{len(self.front)} structures on the front of score, MACs and parameters"])
 
 
+@without_exit
 def sweep(
     model: nn.Module,
     data: Data,
@@ -101,11 +104,12 @@ def sweep(
         train: train, evaluate and export every network, not only search.
     """
     require_plan(plan)
+    path_text("folder", folder)
     task = PruningTask.of(model, data, name, device_of(device), score, loss)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets)
     means = TrainingMeans(teacher, again, processes)
-    return SweepRun(task, run_budgets, plan, folder, train, means, tuple(map(str, known_from)), verbose).sweep()
+    return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from), verbose).sweep()
 
 
 def _searching(plan: Plan) -> Plan:

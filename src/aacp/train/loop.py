@@ -28,6 +28,7 @@ from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, batches_of, has_own_batches, parts_of
 from aacp.train.teaching import Loss
 from aacp.train.trained_as import TrainedDirectly, accelerated_network
+from aacp.user_code import without_exit
 from aacp.values import function, instance, whole_number
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Trained:
         return self.epochs[-1]
 
 
+@without_exit
 def fit(
     model: nn.Module,
     data: Any,
