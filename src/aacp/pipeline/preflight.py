@@ -25,7 +25,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
-from aacp.train.teaching import Loss, Objective, one_number
+from aacp.train.teaching import Loss, Objective, are_classes, are_quantities, one_number
 from aacp.user_code import described_failure
 from aacp.values import instance, whole_number
 
@@ -128,9 +128,11 @@ def _trouble_in_a_step(task: PruningTask, recipe: Recipe, network: nn.Module, ba
     try:
         with global_seed(task.device, 0):
             outputs = call(network.to(task.device).train(), inputs_of(batch))
-            if (recipe.distillation or task.loss is None) and not _are_classes(outputs):
+            if (recipe.distillation or task.loss is None) and not are_classes(outputs):
                 use = "distillation compares" if recipe.distillation else "cross-entropy needs"
                 return f"{use} probabilities of classes, but the outputs are {_described(outputs)}"
+            if recipe.distillation and are_quantities(outputs, targets):
+                return "distillation compares probabilities of classes, but the targets are a quantity for each output"
             if task.loss is None:
                 check_targets(targets, outputs.size(1))
             Objective(recipe, task.loss).labelled(outputs, targets).backward()  # type: ignore[no-untyped-call]
@@ -155,10 +157,6 @@ def _trouble_with_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> 
     if _described(taught) != _described(outputs):
         return f"the teacher's outputs are {_described(taught)}, the network's {_described(outputs)}"
     return None
-
-
-def _are_classes(outputs: Any) -> bool:
-    return isinstance(outputs, torch.Tensor) and outputs.dim() > 1 and outputs.size(1) > 1
 
 
 def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:

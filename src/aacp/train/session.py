@@ -27,7 +27,7 @@ from aacp.train.mixing import mixed
 from aacp.train.pace import Pace
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.teaching import Loss, Objective, Teacher, channels_last
+from aacp.train.teaching import Loss, Objective, Teacher, are_classes, are_quantities, channels_last
 from aacp.train.update import PlainUpdate, Update, sgd
 
 if TYPE_CHECKING:
@@ -156,6 +156,11 @@ class Session:
                     f"The teacher's outputs are of {_kind(taught)}, the network's of {_kind(outputs)}. "
                     "Give a teacher of the same classes."
                 )
+        if self.teacher is not None and (not are_classes(outputs) or are_quantities(outputs, targets)):
+            raise InvalidData(
+                "Distillation compares probabilities of classes, but the outputs or targets of this network are other "
+                "numbers. Train with a recipe that has distillation=0, and without a teacher."
+            )
         if self.is_classifier:
             self._check_classes(outputs, targets)
 

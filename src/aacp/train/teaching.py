@@ -71,6 +71,19 @@ class Objective:
         return self.temperature**2 * divergence
 
 
+def are_classes(outputs: Any) -> bool:
+    """Whether outputs can be numbers for two or more classes: a tensor (n, classes, ...)."""
+    return isinstance(outputs, Tensor) and outputs.dim() > 1 and outputs.size(1) > 1
+
+
+def are_quantities(outputs: Tensor, targets: Any) -> bool:
+    """Whether targets are a number for each output, as in regression, and not shares of classes, which add up to 1."""
+    if not isinstance(targets, Tensor) or not targets.is_floating_point() or targets.shape != outputs.shape:
+        return False
+    sums = targets.double().sum(1)
+    return bool((targets < 0).any()) or not torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
+
+
 def _users_loss(loss: Loss, outputs: Any, targets: Any) -> Tensor:
     """The value of the user's loss function for a batch, which training can minimise."""
     try:
