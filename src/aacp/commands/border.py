@@ -56,10 +56,9 @@ class Commands(click.Group):
         _print_any_character()
         try:
             return super().invoke(ctx)
-        except click.ClickException as error:
-            error.message = LONG_WORD.sub(_shortened, error.message)
-            raise
-        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except click.UsageError as error:
+            raise click.UsageError(LONG_WORD.sub(_shortened, error.format_message()), error.ctx) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click turns these into an exit code itself
         except KeyboardInterrupt:  # before there is anything to resume, such as while torch is imported
             click.echo("Interrupted.", err=True)
