@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,21 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def test_errors_of_the_system_name_the_path_the_cause_and_a_remedy(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
+    sentence, code = explained(OSError(number, "the system's words", "some/file"))
+    assert code == 1
+    assert "some/file: the system's words. " in sentence
+    assert "\n" not in sentence
+    # In a command, what the user's code raises is distinguished: this file counts as such code.
     result = result_if_tracing(monkeypatch, raising(OSError(number, "the system's words", "some/file")))
     assert result.exit_code == 1
-    assert "some/file: the system's words. " in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("UserCodeFailed: Your code failed with ")
+    assert "(in raise_error, test_border.py, line" in result.stderr
+
+
+def test_errors_of_the_system_in_a_command_are_not_those_of_the_users_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = result_if_tracing(monkeypatch, os.listdir)  # of a folder that does not exist
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "FileNotFoundError: resnet20: No such file or directory. Check the path.\n"
 
 
 def test_errors_of_the_system_may_have_two_paths_or_none() -> None:

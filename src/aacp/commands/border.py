@@ -86,15 +86,16 @@ def explained(error: BaseException) -> tuple[str, int]:
     """What is wrong and what to do, for people, and the exit code."""
     if isinstance(error, AACPError):
         return f"{type(error).__name__}: {error}", FAILED
-    if isinstance(error, OSError):
+    is_users = is_from_user_code(error)
+    if isinstance(error, OSError) and not is_users:
         return f"{type(error).__name__}: {_of_the_system(error)}", FAILED
-    if _is_out_of_memory(error):
+    if _is_out_of_memory(error) and not (is_users and isinstance(error, MemoryError)):
         return (
             f"MemoryError: There is not enough memory ({first_line(error)}). Use smaller batches, inputs or fewer "
             "calibration images, or a device with more memory.",
             FAILED,
         )
-    if is_from_user_code(error):
+    if is_users:
         return (
             f"{UserCodeFailed.__name__}: Your code failed with {described_failure(error)}. Correct it; with "
             f"{TRACEBACK}=1 in the environment the traceback is shown.",
