@@ -10,6 +10,7 @@ import click
 
 from aacp.bench.commands import bench
 from aacp.commands.border import Commands
+from aacp.commands.check import check
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
 from aacp.commands.options import (
@@ -210,7 +211,7 @@ def export(
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
-for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, bench):
+for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, check, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.data.likeness import LIKENESS
-from aacp.pipeline.delivery import PRUNED_ONNX
+from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run

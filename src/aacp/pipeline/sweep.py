@@ -26,13 +26,12 @@ from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
-from aacp.pipeline.training_request import is_begun
 from aacp.report.page import FILE
 from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, ChosenStructure, Evaluation
 from aacp.runs.folder import RunFolder
-from aacp.runs.trainings import trainings_in
+from aacp.runs.trainings import is_begun, trainings_in
 from aacp.search.history import Candidate, History
-from aacp.search.loop import recorded
+from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 from aacp.train.teaching import Loss
 from aacp.user_code import without_exit
@@ -220,9 +219,10 @@ class SweepRun:
 
         Runs with a limit on latency are left out, since such a structure would have to be measured first.
         """
-        known = History.merged(recorded(run.folder) for run in runs)
-        for run in runs:
-            best = recorded(run.folder).best
+        histories = [recorded(run.folder) for run in runs]
+        known = History.merged(histories)
+        for run, history in zip(runs, histories, strict=True):
+            best = history.best
             is_final = any(is_begun(place) for place in trainings_in(run.folder.path).values())
             if best is None or is_final or run.budget.limit_on(LATENCY) is not None:
                 continue
