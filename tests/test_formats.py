@@ -23,6 +23,7 @@ from aacp.runs.files import (
     RuntimeFiles,
     TrainingRequest,
 )
+from aacp.runs.manifest import Entry, Manifest
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
 
@@ -37,11 +38,13 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
         ("trainings/NAME/evaluation.json", (NetworkMetrics,)),
         ("trainings/NAME/recovery.json", (Recovery, RecoveryStep)),
         ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
+        ("manifest.json", (Manifest, Entry)),
     ],
 )
 def test_the_document_lists_every_field(heading: str, kinds: tuple[type, ...]) -> None:
     section = re.split(r"^##", TEXT.partition(f"### `{heading}`")[2], flags=re.MULTILINE)[0]
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", section)))) | {"costs"}  # by their names
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", section))))
+    words |= {"costs", "entries"}  # which are listed by the names of the costs, and as files
     for kind in kinds:
         assert {field.name for field in fields(kind)} <= words, kind.__name__
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
 from aacp.bench.commands import bench
+from aacp.commands.border import Commands
+from aacp.commands.check import check
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
 from aacp.commands.options import (
@@ -27,27 +28,12 @@ from aacp.commands.options import (
     run_folder,
     run_option,
 )
-from aacp.commands.parameters import Shape
+from aacp.commands.parameters import SEED, Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.commands.repeat import repeat
-from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
 from aacp.zoo.catalogue import named_data
-
-
-class Commands(click.Group):
-    """Commands that print an AACPError in one line and exit with 1, and exit with 130 after Ctrl-C."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except AACPError as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            sys.exit(1)
-        except KeyboardInterrupt:  # before there is anything to resume, such as while torch is imported
-            click.echo("Interrupted.", err=True)
-            sys.exit(130)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -110,7 +96,7 @@ def trace(
 @click.option(
     "--precision", type=click.Choice(get_args(Precision)), help="By default bf16 on GPUs that have it, else single."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, order and augmentation.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights, order and augmentation.")
 @click.option(
     "--weights", type=click.Path(), help="File of weights to start from; by default they are drawn at random."
 )
@@ -118,7 +104,13 @@ def trace(
 @click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
 @run_option("runs/MODEL")
 @DEVICE
-@click.option("--processes", type=int, default=1, show_default=True, help="Processes on this machine, a GPU each.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes on this machine, a GPU each.",
+)
 @click.option("--tensorboard", is_flag=True, help="Write files for TensorBoard into the run folder.")
 @click.option(
     "--until",
@@ -197,7 +189,9 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 @click.argument("path", metavar="RUN_OR_FILE", type=click.Path())
 @click.option("--model", help="MODEL that was pruned, if the file does not record it.")
 @click.option("--input", "shape", type=Shape(), help="Shape of the example, if the file does not record it.")
-@click.option("--out", type=click.Path(), help="File to write; by default the same name with the suffix .onnx.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False), help="File to write; by default the same name with the suffix .onnx."
+)
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -217,7 +211,7 @@ def export(
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
-for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, bench):
+for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, check, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ class Structure:
     counts: tuple[int, ...]
 
     def __init__(self, counts: Iterable[int]) -> None:
+        if type(counts) in (list, tuple) and set(map(type, counts)) == {int} and min(counts) >= 1:
+            object.__setattr__(self, "counts", tuple(counts))  # the usual case, by far the fastest
+            return
         if isinstance(counts, str) or not isinstance(counts, Iterable):
             raise InvalidStructure(f"{counts!r} is not a structure. Give a list of counts, one per free group.")
         values = tuple(counts)

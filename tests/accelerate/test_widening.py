@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from aacp.accelerate import widening
 from aacp.accelerate.growing import Growth
 from aacp.accelerate.widening import TrainedWider, example_inputs, growth_for, is_worthwhile, widened
-from aacp.train.checkpoint import STATE, WEIGHTS
+from aacp.runs.files import STATE, WEIGHTS
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe

@@ -139,3 +139,27 @@ def test_an_error_in_the_block_frees_the_lock(tmp_path: Path) -> None:
     began = time.monotonic()
     with locked(tmp_path):
         assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("inside", ["run", "deep/er/run"])
+def test_a_folder_in_which_nothing_was_written_is_removed_again(tmp_path: Path, inside: str) -> None:
+    with locked(tmp_path / inside):
+        assert (tmp_path / inside).is_dir()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / inside).mkdir(parents=True)
+    with locked(tmp_path / inside):
+        pass
+    assert (tmp_path / inside).is_dir()
+    with locked(tmp_path / "other" / "run"):
+        (tmp_path / "other" / "run" / "file").write_text("x")
+        (tmp_path / "other" / "mine").write_text("x")
+    assert (tmp_path / "other" / "run" / "file").exists()
+
+
+def test_a_linked_folder_inside_a_locked_one_is_not_locked(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "run" / "training").symlink_to(tmp_path / "other")
+    with locked(tmp_path / "run"), pytest.raises(DiskError, match="a link stands"), locked(tmp_path / "run/training"):
+        pass
+    assert list((tmp_path / "other").iterdir()) == []

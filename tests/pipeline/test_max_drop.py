@@ -19,7 +19,7 @@ from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
 from aacp.search.history import History
-from aacp.search.loop import recorded
+from aacp.search.saving import recorded
 from aacp.train.recipe import DIGITS
 
 PLAN = Plan(evaluations=8, calibration_images=128, recipe=None, reconstruction=None, max_drop=0.1)

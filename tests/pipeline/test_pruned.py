@@ -56,6 +56,7 @@ def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: 
 
 
 def test_it_can_be_shown_after_its_folder_is_gone(pruned: Pruned) -> None:
+    pruned.folder.write_text("report.html", "")
     shown = str(pruned)
     shutil.rmtree(pruned.folder.path)
     assert str(pruned) == shown

@@ -5,8 +5,8 @@ import pytest
 
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
-from aacp.errors import InvalidOption
-from aacp.search.history import Candidate, History
+from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
+from aacp.search.history import TOP_KEPT, Candidate, History
 from aacp.structure import Structure
 
 TOTAL = Cost("total", "", 20.0, lambda rows: rows.sum(axis=1))
@@ -34,6 +34,38 @@ def test_top_is_sorted_by_score() -> None:
     known = history(((1, 1), 0.2), ((1, 2), 0.9), ((1, 3), 0.5))
     assert [candidate.score for candidate in known.top(2)] == [0.9, 0.5]
     assert known.best == known.top(1)[0]
+
+
+def test_any_number_of_the_best_is_what_sorting_gives() -> None:
+    generator = np.random.default_rng(1)
+    scores = generator.integers(0, 40, size=1200) / 40  # many are equal
+    candidates = [Candidate(i, 0, Structure([1 + i // 50, 1 + i % 50]), float(s)) for i, s in enumerate(scores)]
+    known = History(candidates[i] for i in generator.permutation(1200))
+    expected = sorted(candidates, key=lambda candidate: (-candidate.score, candidate.number))
+    for count in (0, 1, 400, TOP_KEPT, TOP_KEPT + 1, 1100, 5000):
+        assert known.top(count) == expected[:count]
+
+
+def test_costs_in_parts_are_the_costs_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = history(*(((1 + i, 1 + i % 7), i / 50) for i in range(50)))
+    monkeypatch.setattr("aacp.search.history.PART", 8)
+    assert [len(part) for part in known.counts_in_parts()] == [8] * 6 + [2]
+    expected = [[sum(candidate.structure), candidate.structure[0]] for candidate in known]
+    assert known.costs([TOTAL, FIRST]).tolist() == expected
+    assert known.costs([]).shape == (50, 0)
+    assert History().costs([TOTAL]).shape == (0, 1)
+
+
+def test_a_history_has_the_structures_of_one_network() -> None:
+    with pytest.raises(InvalidStructure, match="has 3 counts, but the structures of this history have 2"):
+        History([Candidate(0, 0, Structure([1, 2]), 0.5), Candidate(1, 0, Structure([1, 2, 3]), 0.5)])
+
+
+def test_merged_is_numbered_anew_and_keeps_the_first_of_equal_structures() -> None:
+    one = history(((1, 1), 0.2), ((1, 2), 0.9))
+    other = history(((1, 2), 0.1), ((1, 3), 0.5))
+    found = [(known.number, known.structure.counts, known.score) for known in History.merged([one, other])]
+    assert found == [(0, (1, 1), 0.2), (1, (1, 2), 0.9), (2, (1, 3), 0.5)]
 
 
 def test_pareto_is_what_a_double_loop_finds() -> None:
@@ -64,3 +96,25 @@ def test_rebudget_is_the_best_that_fits_the_other_budget() -> None:
 def test_a_candidate_survives_json() -> None:
     candidate = Candidate(3, 1, Structure([4, 8]), 0.123456789012345)
     assert Candidate.from_json(candidate.to_json()) == candidate
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"number": True}, {"number": -1}, {"generation": 0.5}, {"score": "1"}, {"score": None}, {"counts": []},
+     {"counts": [0]}, {"counts": [10**30]}, {"counts": "12"}, {"number": 10**30}],
+)  # fmt: skip
+def test_what_is_not_a_candidate_is_rejected(change: dict[str, object]) -> None:
+    with pytest.raises(RunMismatch, match="is not a candidate of a search"):
+        Candidate.from_json({**Candidate(3, 1, Structure([4, 8]), 0.5).to_json(), **change})
+
+
+def test_a_fingerprint_differs_with_every_part_of_a_candidate() -> None:
+    variants = [
+        Candidate(3, 1, Structure([4, 8]), 0.5),
+        Candidate(4, 1, Structure([4, 8]), 0.5),
+        Candidate(3, 2, Structure([4, 8]), 0.5),
+        Candidate(3, 1, Structure([8, 4]), 0.5),
+        Candidate(3, 1, Structure([4, 8]), 0.5 + 1e-16),
+    ]
+    assert len({candidate.fingerprint for candidate in variants}) == 5
+    assert Candidate.from_json(variants[0].to_json()).fingerprint == variants[0].fingerprint

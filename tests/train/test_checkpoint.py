@@ -14,8 +14,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.errors import Diverged, RunLocked, RunMismatch
+from aacp.runs.files import LOG, RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import LOG, RUN, STATE, WEIGHTS, Checkpoint
+from aacp.runs.manifest import MANIFEST
+from aacp.train.checkpoint import Checkpoint
 from aacp.train.loop import Trained, fit
 from aacp.train.recipe import Recipe
 from aacp.train.update import PlainUpdate
@@ -130,7 +132,7 @@ def test_a_finished_run_returns_at_once_with_its_weights(tmp_path: Path, monkeyp
 def test_the_folder_holds_the_weights_and_a_line_for_each_epoch(tmp_path: Path) -> None:
     model, trained = train(tmp_path)
     assert same(load_file(tmp_path / WEIGHTS), weights(model))
-    lines = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    lines = RunFolder(tmp_path).read_log(LOG)
     assert lines == [epoch.to_json() for epoch in trained.epochs]
     assert set(lines[0]) == {"epoch", "lr", "loss", "accuracy", "holdout", "seconds", "images_per_second", "limit"}
 
@@ -179,8 +181,59 @@ def test_a_folder_in_use_is_rejected(tmp_path: Path) -> None:
 def test_a_state_that_cannot_be_read_is_rejected_by_name(tmp_path: Path, content: bytes) -> None:
     train(tmp_path)
     (tmp_path / STATE).write_bytes(content)
+    (tmp_path / MANIFEST).unlink()  # as in a folder of an older version, whose files cannot be verified
     with pytest.raises(RunMismatch, match=f"{STATE} is not the state of this training run"):
         train(tmp_path)
+
+
+def flip(path: Path, place: int) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [STATE, WEIGHTS, LOG, RUN])
+def test_one_flipped_bit_of_a_finished_training_changes_neither_weights_nor_epochs(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, trained = train(tmp_path)
+    before = {each: (tmp_path / each).read_bytes() for each in (WEIGHTS, RUN)}
+    flip(tmp_path / name, -60)
+    again, found = train(tmp_path)
+    assert f"{name} is damaged" in capsys.readouterr().err
+    assert same(weights(again), weights(model))
+    assert [epoch.loss for epoch in found.epochs] == [epoch.loss for epoch in trained.epochs]
+    assert {each: (tmp_path / each).read_bytes() for each in before} == before
+    train(tmp_path)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_log_of_a_training_is_restored_if_it_is_deleted(tmp_path: Path) -> None:
+    _, trained = train(tmp_path)
+    (tmp_path / LOG).unlink()
+    assert train(tmp_path)[1] == trained
+
+
+def test_a_training_continues_with_the_threads_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    with monkeypatch.context() as patched:
+        killed_at_step(patched, 2 * STEPS)
+        with pytest.raises(Killed):
+            train(tmp_path)
+    assert json.loads((tmp_path / RUN).read_text())["threads"] == 3
+    assert used == []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    train(tmp_path)
+    assert used == [3, 5]
+    assert "began with 3 threads and continues with 3, not 5" in capsys.readouterr().err
+    train(tmp_path)  # nothing is left to compute
+    assert used == [3, 5]
 
 
 def test_a_run_that_diverges_keeps_the_state_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

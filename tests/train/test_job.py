@@ -16,7 +16,7 @@ import torch
 from click.testing import CliRunner
 
 from aacp.cli import main
-from aacp.train.checkpoint import LOG, WEIGHTS
+from aacp.runs.files import LOG, WEIGHTS
 from aacp.train.job import TrainingJob
 from aacp.train.recipe import DIGITS
 from aacp.zoo.data import load_data

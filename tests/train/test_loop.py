@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from aacp.data.images import Images
 from aacp.data.splits import Data
 from aacp.errors import AACPError, CorruptImage, Diverged, InvalidData, InvalidOption
-from aacp.train.checkpoint import LOG, WEIGHTS
+from aacp.runs.files import LOG, WEIGHTS
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import finetune, fit, train_from_scratch
 from aacp.train.new_weights import draw_weights

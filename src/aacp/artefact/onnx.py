@@ -21,6 +21,7 @@ from aacp.artefact.storage import load
 from aacp.errors import ExportFailed, InvalidOption, first_line
 from aacp.graph.examples import FlatNetwork, batch_of, from_plain, tensors_in, with_batch
 from aacp.modules import copy_module, positional
+from aacp.runs.folder import RunFolder
 from aacp.torch_internals import pytree
 from aacp.zoo.imports import require_package
 
@@ -127,7 +128,11 @@ def export_artefact(
         example = example_input(network, None if shape is None else tuple(shape), batch)
     if batch is not None:
         example = with_batch(example, batch)
-    return export_onnx(network, out or path.with_suffix(".onnx"), example, opset=opset, dynamic_batch=batch is None)
+    target = Path(out or path.with_suffix(".onnx"))
+    exported = export_onnx(network, target, example, opset=opset, dynamic_batch=batch is None)
+    if target.parent == path.parent:  # a file of the training, which its manifest may list
+        RunFolder(target.parent).listing.add(target.name, f"{target.name}.data")
+    return exported
 
 
 def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynamic_batch: bool) -> Any:

@@ -26,6 +26,7 @@ from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, stru
 from aacp.graph.slicing import passing_attributes, plain_attributes
 from aacp.graph.surgery import Kept, shrink
 from aacp.runs.folder import RunFolder
+from aacp.runs.manifest import MANIFEST, is_whole
 from aacp.structure import Structure
 
 
@@ -91,6 +92,7 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None) -> n
     """
     path = artefact_path(path)
     artefact = Artefact.read(path)
+    _require_whole(path)
     network = into if isinstance(into, nn.Module) else _original(path, into or artefact.model)
     for cut in artefact.cuts:
         _require_original(path, network, cut.graph)
@@ -98,6 +100,15 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None) -> n
         network = shrink(network, cut.graph, cut.kept, example=example)
     _fill(path, network, load_file(path))
     return network.eval()
+
+
+def _require_whole(path: Path) -> None:
+    """Reject a file that is not what the manifest beside it lists; without a manifest, every file is accepted."""
+    if not is_whole(path):
+        raise BrokenArtefact(
+            f"{path} is damaged: its checksum is not the one in {MANIFEST}. Repeat the command of its run, which "
+            "writes it again."
+        )
 
 
 def _cut_of(pruned: nn.Module, graph: ChannelGraph, kept: Kept | None) -> AppliedCut:

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from aacp.commands.border import FAILED, INTERRUPTED
 from aacp.commands.options import JSON, resumable
 from aacp.commands.parameters import Seeds
 from aacp.errors import WorkerFailed
@@ -39,7 +40,6 @@ CIRCUMSTANCES = (
     "processes",
     "until",
 )
-INTERRUPTED = 130  # the exit code of a command after Ctrl-C
 PLACEHOLDER = "{seed}"
 SECONDS_TO_STOP = 10  # for a command that was interrupted, before it is interrupted again
 
@@ -69,18 +69,19 @@ def repeat(
           --data cifar10:PATH --prune-macs 0.5
     """
     inner = RepeatedCommand.of(context, command, Path(folder) / f"seed-{seeds[0]}")
+    from aacp.disk.writing import remove_file
     from aacp.pipeline.repeat import repeat_request
     from aacp.runs.repeats import file_name
 
     if inner.name in NEW_RUNS:
         _check_other_commands(Path(folder), inner)
     if inner.replaces:
-        (Path(folder) / file_name(inner.label)).unlink(missing_ok=True)
+        remove_file(Path(folder) / file_name(inner.label))
     with resumable(folder):
         found = repeat_request(inner.run, seeds, folder, inner.label, inner.request, verbose=True)
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {folder}")
     if found.failed:
-        sys.exit(1)
+        context.exit(FAILED)
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,14 @@ class RepeatedCommand:
 def _check_other_commands(folder: Path, inner: RepeatedCommand) -> None:
     """Reject a folder whose runs another command started, except that aacp prune may continue from aacp search."""
     from aacp.pipeline.repeat import require_same_options
+    from aacp.runs.folder import RunFolder
     from aacp.runs.repeats import Repetition, file_name
 
     for other in NEW_RUNS:
-        file = folder / file_name(other)
-        if other == inner.name or not file.exists():
+        known = None if other == inner.name else RunFolder(folder).read_json(file_name(other))
+        if known is None:
             continue
-        before = Repetition.from_json(json.loads(file.read_text())).request
+        before = Repetition.from_json(known).request
         names = set(before) & set(inner.request)
         if {other, inner.name} == {"prune", "search"}:
             names.remove("command")

@@ -15,76 +15,61 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from aacp.disk.failures import absolute, writing_errors
+from aacp.disk.folders import LOCK, FolderLock, create_folder, held_locks, open_folder
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import AnyPath, kind_of
-from aacp.errors import DiskError, RunLocked, RunMismatch
+from aacp.errors import DiskError, RunLocked
 
-LOCK = ".lock"
 MAX_HOLDER = 4096  # bytes that are read of the holder's description
 MAX_COMMAND = 200  # characters of the holder's command
 
 
-@dataclass(eq=False)
-class FolderLock:
-    """A lock that this process holds.
-
-    Args:
-        folder: the absolute path of the locked folder.
-        descriptor: the open file `.lock` in it.
-    """
-
-    folder: Path
-    descriptor: int
-
-    def check(self) -> None:
-        """Reject a folder that was deleted, moved or begun anew since it was locked."""
-        try:
-            found = os.stat(self.folder / LOCK, follow_symlinks=False)
-        except OSError:
-            found = None
-        own = os.fstat(self.descriptor)
-        if found is None or (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
-            raise RunMismatch(
-                f"{self.folder} was deleted or replaced while this process was writing to it. Nothing more is written "
-                "there: repeat the command, which begins or resumes what the folder now holds."
-            )
-
-
-_held: list[FolderLock] = []
-
-
-def locks_above(path: Path) -> list[FolderLock]:
-    """The locks of this process on the folders that hold an absolute path, the outermost first."""
-    found = [lock for lock in _held if path == lock.folder or lock.folder in path.parents]
-    return sorted(found, key=lambda lock: len(lock.folder.parts))
-
-
 @contextmanager
 def locked(folder: AnyPath) -> Iterator[None]:
-    """Keep other processes from writing to a folder that exists, until the block ends or this process does."""
-    place = absolute(folder)
-    with writing_errors(place / LOCK):
-        descriptor = _opened(place)
-    lock = FolderLock(place, descriptor)
+    """Keep other processes from writing to a folder, until the block ends or this process does.
+
+    A folder that is not there is created, and removed again if nothing was written to it.
+    """
+    created = create_folder(folder)
+    lock = _acquired(absolute(folder))
+    held_locks.append(lock)
     try:
-        _acquire(lock)
-        _held.append(lock)
-        _describe_holder(descriptor)
+        _describe_holder(lock.descriptor)
         yield
     finally:
-        _release(lock)
+        if lock in held_locks:  # a forked process has removed and closed it
+            _remove_unused(lock, created)
+            _release(lock)
+
+
+def _acquired(folder: Path) -> FolderLock:
+    """The lock on a folder, which this process holds from now on."""
+    while True:
+        with writing_errors(folder / LOCK):
+            lock = FolderLock(folder, _opened(folder))
+            try:
+                fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if lock.is_current:
+                    return lock
+                os.close(lock.descriptor)  # the file was deleted between opening and locking it
+            except BlockingIOError:
+                holder = _holder(lock.descriptor)
+                os.close(lock.descriptor)
+                raise RunLocked(
+                    f"Another process is writing to {folder}: {holder}. Wait for it, or choose another folder."
+                ) from None
 
 
 def _opened(folder: Path) -> int:
-    """The descriptor of the folder's lock file, which is a regular file of its own and no link."""
+    """The descriptor of the folder's lock file, which is a regular file of its own and not a link."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    descriptor = os.open(folder / LOCK, flags, 0o666)
+    with open_folder(folder) as place:
+        descriptor = os.open(LOCK, flags, 0o666, dir_fd=place)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -92,30 +77,23 @@ def _opened(folder: Path) -> int:
     return descriptor
 
 
-def _acquire(lock: FolderLock) -> None:
-    try:
-        with writing_errors(lock.folder / LOCK):
-            try:
-                fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunLocked(
-                    f"Another process is writing to {lock.folder}: {_holder(lock.descriptor)}. Wait for it, or choose "
-                    "another folder."
-                ) from None
-        lock.check()  # the file may have been deleted between opening and locking it
-    except BaseException:
-        os.close(lock.descriptor)
-        lock.descriptor = -1
-        raise
+def _remove_unused(lock: FolderLock, created: list[Path]) -> None:
+    """Remove the folders that were created for the lock, the innermost first, if they hold nothing but the lock."""
+    if not created or not lock.is_current:
+        return
+    with suppress(OSError):
+        if os.listdir(lock.folder) == [LOCK]:
+            os.unlink(lock.folder / LOCK)
+            for folder in created:
+                os.rmdir(folder)  # which fails if another process has put something there
 
 
 def _release(lock: FolderLock) -> None:
-    if lock in _held:  # a forked process has removed and closed it
-        _held.remove(lock)
+    held_locks.remove(lock)
+    with suppress(OSError):
         if _is_own(lock.descriptor):
-            with suppress(OSError):
-                os.ftruncate(lock.descriptor, 0)
-        os.close(lock.descriptor)
+            os.ftruncate(lock.descriptor, 0)
+    os.close(lock.descriptor)
 
 
 def _is_own(descriptor: int) -> bool:
@@ -156,10 +134,10 @@ def _holder(descriptor: int) -> str:
 
 def _close_copies() -> None:
     """Close the copies of the descriptors in a process that was forked off. The lock stays with its holder."""
-    for lock in _held:
+    for lock in held_locks:
         with suppress(OSError):
             os.close(lock.descriptor)
-    _held.clear()
+    held_locks.clear()
 
 
 os.register_at_fork(after_in_child=_close_copies)

@@ -21,14 +21,10 @@ def parse_json(content: bytes) -> Any:
     Raises ValueError, with a reason that fits into a sentence, for everything else: other encodings, text that is not
     JSON, values nested too deeply, numbers that are too long, NaN and infinity, characters that no text can hold.
     """
-    bare = _without_strings(content)
-    _require_shallow(bare)
-    if LONG_NUMBER.search(bare):
-        raise ValueError(f"it holds a number of more than {MAX_DIGITS} digits")
-    if bare.count(b",") > MAX_VALUES:
-        raise ValueError(f"it holds more than {MAX_VALUES:,} values")
+    if not _is_evidently_within_limits(content):
+        _require_limits(_without_strings(content))
     try:
-        value = json.loads(content.decode("utf-8"), parse_float=_finite, parse_constant=_reject_constant)
+        value = DECODER.decode(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -37,6 +33,21 @@ def parse_json(content: bytes) -> Any:
         raise ValueError("its values are nested too deeply") from None
     _require_printable(content, value)
     return value
+
+
+def _is_evidently_within_limits(content: bytes) -> bool:
+    """Whether even the text with its strings keeps the limits: a quick look that is enough for the lines of a log."""
+    levels = content.count(b"[") + content.count(b"{")
+    return levels <= MAX_DEPTH and len(content) <= MAX_VALUES and not LONG_NUMBER.search(content)
+
+
+def _require_limits(bare: bytes) -> None:
+    """Reject what is too deep, too long or too much, in the text outside of strings."""
+    _require_shallow(bare)
+    if LONG_NUMBER.search(bare):
+        raise ValueError(f"it holds a number of more than {MAX_DIGITS} digits")
+    if bare.count(b",") > MAX_VALUES:
+        raise ValueError(f"it holds more than {MAX_VALUES:,} values")
 
 
 def _without_strings(content: bytes) -> bytes:
@@ -71,6 +82,9 @@ def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"it holds {text}, which is not a number")
 
 
+DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_reject_constant)  # made once: a log has many lines
+
+
 def _require_printable(content: bytes, value: Any) -> None:
     """Reject NUL characters and halves of surrogate pairs, which are valid in JSON but not in paths and messages."""
     if b"\\u" not in content:
@@ -82,3 +96,6 @@ def _require_printable(content: bytes, value: Any) -> None:
         raise ValueError("it holds half of a surrogate pair, which is not a character") from None
     if "\\u0000" in text.replace("\\\\", ""):
         raise ValueError("it holds a NUL character")
+
+
+DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_reject_constant)  # made once: logs have many lines

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,8 +47,10 @@ def read_bytes(path: AnyPath, remedy: str = RESTORE, limit: int = MAX_BYTES) -> 
         if size > limit:
             raise DamagedFile(f"{path} has {size:,} bytes, but at most {limit:,} are read. {remedy}")
         try:
-            content = file.read(limit + 1)  # a file of /proc has a size of 0, and a log may have grown
-        except (MemoryError, OverflowError):
+            content = file.read(size)  # no more, since memory is reserved for all that is requested
+            while len(content) <= limit and (piece := file.read(CHUNK)):  # a file of /proc, or a log that has grown
+                content += piece
+        except MemoryError:
             raise DamagedFile(f"{path} has {size:,} bytes, which do not fit into memory. {remedy}") from None
         if len(content) > limit:
             raise DamagedFile(f"{path} has more than {limit:,} bytes. {remedy}")
@@ -72,17 +74,22 @@ def read_json(path: AnyPath, remedy: str = RESTORE, limit: int = MAX_TEXT) -> An
         raise DamagedFile(f"{path} is damaged: {error or 'it does not fit into memory'}. {remedy}") from None
 
 
-def read_json_lines(path: AnyPath, remedy: str = RESTORE) -> Iterator[Any]:
+def read_json_lines(path: AnyPath, remedy: str = RESTORE, parse: Callable[[bytes], Any] = parse_json) -> Iterator[Any]:
     """The values of a log, one line of JSON each, read one at a time.
 
     An incomplete last line, left by a crash, is skipped.
+
+    Args:
+        path: the log.
+        remedy: the second sentence of an error.
+        parse: the value of a line; it raises ValueError with a reason for a damaged line.
     """
     with open_file(path, remedy) as file:
         number = 0
         while (line := file.readline(MAX_LINE + 1)).endswith(b"\n"):
             number += 1
             try:
-                yield parse_json(line)
+                yield parse(line)
             except ValueError as error:
                 raise DamagedFile(f"Line {number} of {path} is damaged: {error}. {remedy}") from None
         if len(line) > MAX_LINE:

@@ -7,7 +7,6 @@ this process has locked.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -20,14 +19,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aacp.disk.failures import absolute, writing_errors
-from aacp.disk.locking import locks_above
-from aacp.disk.reading import CHUNK, AnyPath, kind_of
+from aacp.disk.folders import DIRECTORY, open_folder, sync_folder
+from aacp.disk.reading import AnyPath, kind_of
 from aacp.errors import DiskError
 
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.part")
 MAX_SHOWN_NAME = 40  # characters of a file's name in the name of its temporary file
+BLOCK = 1 << 14  # bytes of a log that are read at a time, backwards from its end
+MAX_DEPTH = 4  # levels of folders inside a run folder that aacp writes to
 CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_cleaned: set[Path] = set()  # folders in which this process has looked for leftovers
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -43,7 +44,9 @@ def replace_file(path: AnyPath, content: bytes) -> None:
 def replacing(path: AnyPath) -> Iterator[BinaryIO]:
     """A temporary file to write to. It gets the name `path` if the block succeeds, and is removed if it fails."""
     target = absolute(path)
-    with writing_errors(path), _folder_of(target) as folder:
+    with writing_errors(path), open_folder(target.parent) as folder:
+        _require_replaceable(target, folder)
+        _remove_leftovers_once(target.parent)
         name = _temporary_name(target.name)
         descriptor = os.open(name, CREATE | os.O_RDWR, 0o666, dir_fd=folder)
         try:
@@ -57,7 +60,24 @@ def replacing(path: AnyPath) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 os.unlink(name, dir_fd=folder)
             raise
-        _sync_folder(folder)
+        sync_folder(folder)
+
+
+def require_place(path: AnyPath) -> None:
+    """Reject the path of a file that could not be replaced, before long work on its content begins."""
+    target = absolute(path)
+    with writing_errors(path), open_folder(target.parent) as folder:
+        _require_replaceable(target, folder)
+
+
+def _require_replaceable(path: Path, folder: int) -> None:
+    """Reject a device, a pipe or a folder: a renamed file would take its place, and /dev/null would be lost."""
+    try:
+        mode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        raise DiskError(f"{path} is {kind_of(mode)}, not a file. Give the path of a file, or choose another folder.")
 
 
 def append_line(path: AnyPath, line: bytes) -> None:
@@ -66,7 +86,7 @@ def append_line(path: AnyPath, line: bytes) -> None:
     An incomplete last line, left by a crash, is cut off first. If the line cannot be written, the log is as before.
     """
     target = absolute(path)
-    with writing_errors(path), _folder_of(target) as folder, _log(target, folder) as log:
+    with writing_errors(path), open_folder(target.parent) as folder, _log(target, folder) as log:
         length = _length_of_whole_lines(log)
         os.ftruncate(log, length)
         try:
@@ -77,7 +97,7 @@ def append_line(path: AnyPath, line: bytes) -> None:
                 os.ftruncate(log, length)
             raise
         if length == 0:
-            _sync_folder(folder)
+            sync_folder(folder)
 
 
 def remove_file(path: AnyPath) -> None:
@@ -85,9 +105,9 @@ def remove_file(path: AnyPath) -> None:
     target = absolute(path)
     with writing_errors(path):
         if os.path.lexists(target):
-            with _folder_of(target) as folder:
+            with open_folder(target.parent) as folder:
                 os.unlink(target.name, dir_fd=folder)
-                _sync_folder(folder)
+                sync_folder(folder)
 
 
 def _temporary_name(name: str) -> str:
@@ -135,7 +155,7 @@ def _length_of_whole_lines(descriptor: int) -> int:
     """The length of a log without an incomplete last line, found by reading backwards from its end."""
     end = os.fstat(descriptor).st_size
     while end > 0:
-        begin = max(0, end - CHUNK)
+        begin = max(0, end - BLOCK)
         newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
         if newline >= 0:
             return begin + newline + 1
@@ -146,20 +166,14 @@ def _length_of_whole_lines(descriptor: int) -> int:
 # -- folders ----------------------------------------------------------------------------------------------------------
 
 
-def create_folder(path: AnyPath) -> None:
-    """Create a folder and those above it, unless they are there."""
-    with writing_errors(path), _folder(absolute(path)):
-        pass
-
-
 def remove_folder(path: AnyPath) -> None:
     """Remove a folder with all it holds, if it is there. Links inside it are removed, not followed."""
     target = absolute(path)
     with writing_errors(path):
         if os.path.lexists(target):
-            with _folder_of(target) as folder:
+            with open_folder(target.parent) as folder:
                 shutil.rmtree(target)
-                _sync_folder(folder)
+                sync_folder(folder)
 
 
 @contextmanager
@@ -167,7 +181,7 @@ def temporary_folder(path: AnyPath) -> Iterator[Path]:
     """A folder beside `path` for files that `move_file` then moves into place. It is removed when the block ends."""
     target = absolute(path)
     place = target.parent / _temporary_name(target.name)
-    with writing_errors(path), _folder_of(target) as parent:
+    with writing_errors(path), open_folder(target.parent) as parent:
         os.mkdir(place.name, 0o700, dir_fd=parent)
         descriptor = os.open(place.name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:
@@ -181,35 +195,46 @@ def temporary_folder(path: AnyPath) -> Iterator[Path]:
 def move_file(source: AnyPath, path: AnyPath) -> None:
     """Give a complete file another name in the same file system, in the place of the file that has it."""
     target = absolute(path)
-    with writing_errors(path), _folder_of(target) as folder:
+    with writing_errors(path), open_folder(target.parent) as folder:
+        _require_replaceable(target, folder)
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.rename(source, target.name, dst_dir_fd=folder)
-        _sync_folder(folder)
+        sync_folder(folder)
+
+
+def rename(path: AnyPath, name: str) -> None:
+    """Give whatever has this path another name in the same folder; nothing is opened, and no link is followed."""
+    target = absolute(path)
+    with writing_errors(path), open_folder(target.parent) as folder:
+        os.rename(target.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+        sync_folder(folder)
 
 
 def remove_leftovers(folder: AnyPath) -> None:
-    """Remove the temporary files and folders of writers that were killed, here and in all folders inside.
+    """Remove the temporary files and folders of writers that were killed, here and in the folders inside.
 
     Those of living writers are locked, and stay.
     """
-    for place, folders, files in os.walk(folder):
+    top = Path(folder)
+    for place, folders, files in os.walk(top):
         for name in [*folders, *files]:
             if TEMPORARY.fullmatch(name):
                 _remove_if_abandoned(Path(place) / name)
-        folders[:] = [name for name in folders if not TEMPORARY.fullmatch(name)]
+        is_deep = len(Path(place).relative_to(top).parts) >= MAX_DEPTH
+        folders[:] = [] if is_deep else [name for name in folders if not TEMPORARY.fullmatch(name)]
 
 
-def _sync_folder(descriptor: int) -> None:
-    """Bring the names in a folder to the disk."""
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do that for folders
-            raise
+def _remove_leftovers_once(folder: Path) -> None:
+    """Remove leftovers in a folder that may never be locked, when this process first writes there."""
+    if folder not in _cleaned:
+        _cleaned.add(folder)
+        for name in os.listdir(folder):
+            if TEMPORARY.fullmatch(name):
+                _remove_if_abandoned(folder / name)
 
 
 def _mark_alive(descriptor: int) -> None:
@@ -229,59 +254,3 @@ def _remove_if_abandoned(path: Path) -> None:
                 path.unlink()
         finally:
             os.close(descriptor)
-
-
-@contextmanager
-def _folder_of(path: Path) -> Iterator[int]:
-    with _folder(path.parent) as descriptor:
-        yield descriptor
-
-
-@contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    """The descriptor of a folder, which is created if it is not there.
-
-    Below a folder that this process has locked, no link is followed, and the locked folder must still be the same.
-    """
-    locks = locks_above(path)
-    for lock in locks:
-        lock.check()
-    base = locks[0].folder if locks else path
-    descriptor = os.open(base, DIRECTORY) if locks else _created(path)
-    try:
-        for name in path.relative_to(base).parts:
-            inner = _entered(name, descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _created(path: Path) -> int:
-    """The descriptor of a folder, created with all missing folders above it."""
-    try:
-        return os.open(path, DIRECTORY)
-    except FileNotFoundError:
-        if path == path.parent:
-            raise
-    parent = _created(path.parent)
-    try:
-        return _entered(path.name, parent)
-    finally:
-        os.close(parent)
-
-
-def _entered(name: str, parent: int) -> int:
-    """The descriptor of a folder inside another, which is created if it is not there; a link is rejected."""
-    try:
-        return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
-            _sync_folder(parent)
-    except NotADirectoryError:
-        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, f"{name} is a link") from None
-        raise
-    return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.disk.writing import require_place
 from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
@@ -117,6 +118,8 @@ def measure_table(
         file: where to save the table, with the log beside it; None keeps everything in memory.
         verbose: whether to print progress to standard error.
     """
+    if file is not None:
+        require_place(file)
     fitted, held_out = plan
     counts = [[list(structure) for structure in part] for part in plan]
     request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts]))

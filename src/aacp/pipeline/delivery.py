@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
+from aacp.artefact.header import Artefact
 from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.disk.tensors import tensor_header
+from aacp.errors import AACPError, BrokenArtefact, UnreadableFile
 from aacp.estimate.inheritance import KeptChannels
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
@@ -22,10 +24,11 @@ from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing
 from aacp.modules import named_tensors
-from aacp.runs.files import ARTEFACT, EXPORT, BeforeAfter, Latency, OnnxRecord, RuntimeFiles
+from aacp.pipeline.exported_files import missing_export
+from aacp.runs.files import ARTEFACT, EXPORT, BeforeAfter, ChosenStructure, Latency, OnnxRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
-
-PRUNED_ONNX = "pruned.onnx"
+from aacp.runs.manifest import EXPORTED, stage_of
+from aacp.runs.mending import set_aside
 
 
 def save_network(
@@ -50,10 +53,24 @@ def save_network(
 def is_complete(path: Path) -> bool:
     """Whether the file of a pruned network exists and was written to its end."""
     try:
-        with safe_open(path, "pt"):  # which compares the length of the file with its header
-            return True
-    except (SafetensorError, FileNotFoundError):
+        tensor_header(path)  # which compares the length of the file with its header
+    except UnreadableFile:
         return False
+    return True
+
+
+def require_network_of(folder: RunFolder, choice: ChosenStructure) -> None:
+    """Set the file of a network with another structure aside, so that it is written again."""
+    path = folder.path / ARTEFACT
+    if not path.exists():
+        return
+    try:
+        found = Artefact.read(path).structure
+    except BrokenArtefact as error:
+        set_aside(folder, ARTEFACT, f"is not the file of a pruned network ({str(error).rstrip('.')})")
+        return
+    if found != choice.structure:
+        set_aside(folder, ARTEFACT, f"holds a network of another structure, {list(found)}")
 
 
 def file_bytes(network: nn.Module) -> int:
@@ -69,9 +86,9 @@ def export_both(
 
     Returns None if the packages of ONNX Runtime are not installed.
     """
-    known = folder.read_json(EXPORT)
+    known = believed_export(folder)
     if known is not None:
-        return OnnxRecord.from_json(known)
+        return known
     if not find_runtime("onnxruntime").is_installed:
         return None
     networks = {"original": original, "pruned": pruned}
@@ -88,7 +105,25 @@ def export_both(
     record = OnnxRecord(
         OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(files.values())
     )
+    folder.listing.add(*(path.name for path in folder.path.iterdir() if stage_of(path.name) == EXPORTED))
     folder.write_json(EXPORT, record.to_json())
+    return record
+
+
+def believed_export(folder: RunFolder) -> OnnxRecord | None:
+    """The record of an export, or None if there is none, or one of its files is not there in its recorded size."""
+    try:
+        known = folder.read_json(EXPORT)
+        if known is None:
+            return None
+        record = OnnxRecord.from_json(known)
+    except AACPError as error:
+        set_aside(folder, EXPORT, f"does not describe an export ({str(error).rstrip('.')})")
+        return None
+    missing = missing_export(folder.path, record)
+    if missing:
+        set_aside(folder, EXPORT, f"describes {missing}, which is not there in the recorded size")
+        return None
     return record
 
 

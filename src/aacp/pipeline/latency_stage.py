@@ -19,13 +19,11 @@ from aacp.latency.table import LatencyTable
 from aacp.latency.timing import Quartiles
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
+from aacp.runs.files import CHECKS, STEPS, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.space import PruningStep, SearchSpace
 from aacp.structure import Structure
 
-TABLE = "latency.json"
-STEPS = "steps.json"
-CHECKS = "checks.jsonl"
 # A limit is rejected before the table is measured if the smallest structure takes this many times the limit. It is
 # more than 1 because a wider structure that suits the machine may be faster than the smallest one.
 REJECTED_RATIO = 1.25

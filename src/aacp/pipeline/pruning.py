@@ -21,32 +21,38 @@ from aacp.cost.kinds import LATENCY
 from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
-from aacp.errors import InvalidOption, MissingPackage
+from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
+from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
-from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_data, check_scoring, check_training, check_training_step
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.ranks import Ranks
+from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.request import register_request
 from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
-from aacp.report.page import write_report
+from aacp.report.page import FILE
 from aacp.runs.files import GRAPH, RUN, STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import training_folder
 from aacp.space import SearchSpace
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
+from aacp.train.threads import using_threads
+from aacp.user_code import without_exit
+from aacp.values import path_text, paths
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+@without_exit
 def prune(
     model: nn.Module,
     data: Data,
@@ -97,6 +103,8 @@ def prune(
         device: where to compute; None is the GPU, if there is one.
         verbose: report progress on the standard error output.
     """
+    require_plan(plan)
+    path_text("folder", folder)
     budget = Budget.of(budget)
     plan.check_budgets([budget])
     for what, given in (("teacher", teacher), ("loss", loss)):
@@ -106,7 +114,7 @@ def prune(
         raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
     place = device_of(device) if fabric is None else fabric.device
     task = PruningTask.of(model, data, name, place, score, loss)
-    earlier = tuple(map(str, known_from))
+    earlier = paths("known_from", known_from)
     ranks = None if fabric is None else Ranks(fabric)
     means = TrainingMeans(teacher, again, processes, ranks)
     run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier, verbose=verbose)
@@ -157,6 +165,8 @@ class PruningRun:
         self.plan = plan
         self.folder = folder
         self.means = means
+        self._is_mended = False
+        self._lacks_history = False  # whether evaluations of a finished search are lost
         self._request: Request | None = None  # once it is registered
         self._training: TrainingRun | None = None  # once it is registered
         self.known_from = known_from
@@ -168,6 +178,7 @@ class PruningRun:
     def prune(self) -> Pruned:
         """All stages: the search, and one training of the structure that it finds."""
         with self.folder.lock():
+            self.mend()
             if self.folder.read_json(STRUCTURE) is None:
                 self._report_progress(self.plan.summary)
                 self._report_progress(str(self.task.data))
@@ -176,8 +187,7 @@ class PruningRun:
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
             pruned = training.run(graph, choice)
-            self.report()
-            return pruned
+            return replace(pruned, unreported=self.report())
 
     def prune_on(self, ranks: Ranks) -> Pruned:
         """All stages on all ranks of a fabric: rank 0 runs them, and the others train with it."""
@@ -194,14 +204,25 @@ class PruningRun:
     def find(self) -> tuple[ChannelGraph, ChosenStructure]:
         """The stages up to the structure: trace and search."""
         with self.folder.lock():
+            self.mend()
             request = self.register()
             graph = self.trace()
-            written = self.folder.read_json(STRUCTURE)
+            written = believed_choice(self.folder, graph, self.budget)
             if written is None:
                 return graph, self.search(graph, request)
+            if self._lacks_history:
+                self._searched(graph, request)  # for the evaluations that are lost; the choice stands
+                list_histories(self.folder)
+                self._lacks_history = False
             if self._training is not None and not self._training.is_trained:
                 check_training_step(self.task, self.plan, graph, self.means.teacher)
-            return graph, ChosenStructure.from_json(written)
+            return graph, written
+
+    def mend(self) -> None:
+        """Make the folder agree with its manifest, once, before any of its stages is believed."""
+        if not self._is_mended:
+            self._is_mended = True
+            self._lacks_history = mend_search(self.folder)
 
     def register(self) -> Request:
         """Record the request of the search, or check that it is the recorded one."""
@@ -224,9 +245,9 @@ class PruningRun:
 
     def trace(self) -> ChannelGraph:
         """The channel graph of the network."""
-        known = self.folder.read_json(GRAPH)
+        known = believed_graph(self.folder)
         if known is not None:
-            return ChannelGraph.from_json(known)
+            return known
         self._report_progress("tracing")
         plan = self.plan
         example = self.task.example()
@@ -236,6 +257,18 @@ class PruningRun:
 
     def search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         """The best structure within the budget; `request` names the runs whose evaluations are reused."""
+        choice = self._searched(graph, request)
+        self.task.require_equal(self.shared.inheritance(graph), choice.structure)
+        choice = replace(choice, unpruned=self.task.unpruned_holdout())
+        self.folder.write_json(STRUCTURE, choice.to_json())
+        return choice
+
+    def _searched(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
+        """The choice of the search, which is resumed from what the folder holds."""
+        with using_threads(request.threads, self.task.device, self.folder.path):
+            return self._search(graph, request)
+
+    def _search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         latency = self.latency_stage(graph)
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
@@ -251,20 +284,15 @@ class PruningRun:
         for note in estimate.notes:
             self._report_progress(note)
         if self.plan.max_drop is None:
-            choice, _ = search.run(estimate)
-        else:
-            choice = MaxDropSearch(search, estimate).run()
-        self.task.require_equal(self.shared.inheritance(graph), choice.structure)
-        choice = replace(choice, unpruned=self.task.unpruned_holdout())
-        self.folder.write_json(STRUCTURE, choice.to_json())
-        return choice
+            return search.run(estimate)[0]
+        return MaxDropSearch(search, estimate).run()
 
-    def report(self) -> None:
-        """Write the page about the run in every call, since it takes a second."""
-        try:
-            write_report([self.folder.path])
-        except MissingPackage as error:
-            self._report_progress(f"no report. {error}")
+    def report(self) -> str:
+        """Write the page about the run in every call, since it takes a second; returns why there is none."""
+        reason = reason_without_report([self.folder.path], self.folder.path / FILE)
+        if reason:
+            self._report_progress(f"no report. {reason}")
+        return reason
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""

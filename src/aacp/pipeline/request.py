@@ -22,13 +22,14 @@ from aacp.estimate.inheritance import REPAIR
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
 from aacp.pipeline.functions import recorded_name, restored
-from aacp.pipeline.latency_stage import TABLE
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import GRAPH, RUN, TRAININGS, Request, TrainingRequest
+from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, TRAININGS, Request, TrainingRequest
 from aacp.runs.folder import RunFolder
+from aacp.runs.manifest import MANIFEST
 from aacp.runs.provenance import processor
 from aacp.runs.sources import is_importable, short_name, source_of
+from aacp.runs.trainings import is_begun
 from aacp.search.methods import METHODS
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
@@ -37,18 +38,14 @@ from aacp.version import __version__
 AnyRequest = Request | TrainingRequest
 # Files that stay valid if the request changes: the request itself, the graph (traced again), and latency tables, which
 # record themselves what they are valid for. Trainings have their own requests, and none begins before the search ends.
-REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS)
+REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS, MANIFEST)
 MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
 # Fields of a plan that belong to the request of a training, not to that of the search.
 TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "training")
 # Fields that do not change the result of a search.
 CIRCUMSTANCES = (
-    "command", "versions", "hardware", "started", "weights_file", "data_source", "metric_source", "loss_source",
-)  # fmt: skip
-# Fields that estimated scores depend on; the seed draws the hold-out and the calibration images.
-ESTIMATE_FIELDS = (
-    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
-    "seed",
+    "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
+    "loss_source",
 )  # fmt: skip
 # Fields of a plan that may hold a function or a class, with what it is called with.
 FUNCTIONS = {
@@ -64,8 +61,8 @@ def register_request(
 ) -> Request:
     """Record the request of a search, or check that it is the same as the recorded one."""
     request = request_of(task, budget, plan, known_from)
-    if folder.read_json(RUN) is None or _holds_only_reusable_files(folder):
-        (folder.path / GRAPH).unlink(missing_ok=True)  # it may have been traced with other options
+    if _holds_only_reusable_files(folder):
+        folder.remove(GRAPH)  # it may have been traced with other options
         folder.write_json(RUN, request.to_json())
         return request
     before = _completed(read_request(folder), request)
@@ -94,6 +91,8 @@ def _completed(before: Request, request: Request) -> Request:
 
 def _holds_only_reusable_files(folder: RunFolder) -> bool:
     """True if the folder holds only files that stay valid for a different request."""
+    if any(is_begun(place) for place in (folder.path / TRAININGS).glob("*")):
+        return False
     return all(path.name in REUSABLE_FILES for path in folder.path.iterdir())
 
 
@@ -168,10 +167,23 @@ def read_request(folder: RunFolder) -> Request:
     """The recorded request of a run."""
     known = folder.read_json(RUN)
     if known is None:
-        raise RunMismatch(f"{folder.path} holds no run. Give the folder of one, or start one there with aacp search.")
+        raise _missing_request(folder)
     if isinstance(known, dict) and known.get("probe_epochs") and "recipe" in known:
         known = {"probe_recipe": known["recipe"], **known}  # older versions had one recipe for probes and training
     return Request.from_json(known)
+
+
+def _missing_request(folder: RunFolder) -> RunMismatch:
+    """The error for a folder without run.json. Results without a request could be those of any other request."""
+    found = [name for name in (STRUCTURE, CHECKPOINT, HISTORY, TRAININGS) if (folder.path / name).exists()]
+    if not found:
+        return RunMismatch(
+            f"{folder.path} does not hold a run. Give the folder of one, or start one there with aacp search."
+        )
+    return RunMismatch(
+        f"{folder.path} holds {', '.join(found)}, but {RUN} is missing, so it is not known which request they belong "
+        f"to. Put {RUN} back from a copy, or choose another folder."
+    )
 
 
 def plan_of(request: Request, **changes: Any) -> Plan:
@@ -219,6 +231,7 @@ def circumstances() -> dict[str, Any]:
             "numpy": np.__version__,
         },
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
+        "threads": torch.get_num_threads(),
         "started": datetime.now(timezone.utc).astimezone().isoformat(timespec="milliseconds"),
     }
 

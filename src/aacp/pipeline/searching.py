@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
@@ -16,16 +14,17 @@ from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck
 from aacp.latency.table import LatencyTable
-from aacp.pipeline.latency_stage import TABLE, LatencyStage, is_met_when_measured, measured_seconds
+from aacp.pipeline.latency_stage import LatencyStage, is_met_when_measured, measured_seconds
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.request import ESTIMATE_FIELDS, read_request, require_same
+from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ChosenStructure, LimitResult, Request
+from aacp.runs.files import ESTIMATE_FIELDS, TABLE, ChosenStructure, LimitResult, Request
 from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
-from aacp.search.loop import SearchResult, recorded, run_search
+from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
+from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
@@ -174,8 +173,8 @@ def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:
 
 def better_known(known: History, budget: Budget, space: SearchSpace, best: Candidate) -> Candidate | None:
     """The best candidate of other searches within a budget, if it scores higher than `best`."""
-    found = History(candidate for candidate in known if candidate.structure in space).rebudget(budget)
-    return found if found is not None and found.score > best.score else None
+    better = History(candidate for candidate in known if candidate.score > best.score)
+    return next((candidate for candidate in better.within(budget) if candidate.structure in space), None)
 
 
 def known_evaluations(request: Request, graph: ChannelGraph) -> History:
@@ -188,7 +187,7 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
         advice = "Scores can only be reused if these settings are the same."
         require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)
         history = recorded(folder)
-        for candidate in history:
-            graph.valid_counts(np.asarray(candidate.structure))  # rejects structures of another graph
+        for counts in history.counts_in_parts():
+            graph.valid_counts(counts)  # rejects structures of another graph
         histories.append(history)
     return History.merged(histories)

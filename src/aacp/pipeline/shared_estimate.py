@@ -46,5 +46,5 @@ class SharedEstimate:
         if self._estimate is None:
             holdout = self.task.read(self.task.data.holdout)
             self._estimate = PSAE(self.inheritance(graph), holdout, score=self.task.score)
-        self._estimate.scores.update({candidate.structure.counts: candidate.score for candidate in known})
+        self._estimate.scores.update((candidate.structure.counts, candidate.score) for candidate in known)
         return self._estimate

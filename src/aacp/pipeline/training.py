@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from aacp.artefact.storage import load
@@ -20,9 +19,12 @@ from aacp.channels import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.data.scores import Score
 from aacp.data.splits import Source
-from aacp.errors import AACPError, ExportFailed, InvalidExample, WorkerFailed
+from aacp.disk.folders import create_folder
+from aacp.disk.tensors import tensors_in
+from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
 from aacp.modules import copy_module
-from aacp.pipeline.delivery import export_both, file_bytes, is_complete, save_network
+from aacp.pipeline.believing import believed_evaluation
+from aacp.pipeline.delivery import export_both, file_bytes, is_complete, require_network_of, save_network
 from aacp.pipeline.new_weights import network_with_new_weights
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
@@ -30,14 +32,28 @@ from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.pipeline.training_request import record_failure
-from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, TRAINING, ChosenStructure, Evaluation, OnnxRecord
+from aacp.pipeline.training_request import is_finished, record_failure
+from aacp.runs.files import (
+    ARTEFACT,
+    EVALUATION,
+    EXPORT,
+    RECOVERY,
+    STATE,
+    TRAINING,
+    WEIGHTS,
+    ChosenStructure,
+    Evaluation,
+    OnnxRecord,
+)
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import WEIGHTS
+from aacp.runs.manifest import usable_manifest
+from aacp.runs.mending import discard, mend
+from aacp.runs.trainings import is_begun, read_training
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.teaching import Loss
+from aacp.train.threads import using_threads
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -84,11 +100,12 @@ class _Parts:
 
     def train_together(self, processes: int, device: torch.device) -> nn.Module:
         """Train in several processes, and return the network with the weights that they wrote to the folder."""
+        create_folder(self.folder)  # by the process that has locked the run folder, so that no link is followed
         precision = self.recipe.precision
         run_in_processes(
             _train_share, self, processes=processes, precision=precision, device=device, folder=self.folder
         )
-        self.network.load_state_dict(load_file(self.folder / WEIGHTS))
+        self.network.load_state_dict(tensors_in(self.folder / WEIGHTS))
         return self.network
 
 
@@ -139,6 +156,11 @@ class TrainingRun:
 
     def run(self, graph: ChannelGraph, choice: ChosenStructure) -> Pruned:
         """All stages."""
+        with using_threads(self._threads, self.task.device, self.place.path):
+            return self._run(graph, choice)
+
+    def _run(self, graph: ChannelGraph, choice: ChosenStructure) -> Pruned:
+        self._require_structure(choice)
         network = self._train_or_record(graph, choice)
         self.save(graph, choice, network)
         evaluation = self.evaluate(graph, choice, network)
@@ -154,6 +176,27 @@ class TrainingRun:
         exported = None if known is None else OnnxRecord.from_json(known)
         evaluation = Evaluation.from_json(self.place.read_json(EVALUATION))
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place)
+
+    @property
+    def _threads(self) -> int:
+        """The number of threads that the training began with; 0 if nothing is left to compute."""
+        request = read_training(self.place.path)
+        return 0 if request is None or is_finished(self.place.path) else request.threads
+
+    def _require_structure(self, choice: ChosenStructure) -> None:
+        """Reject files of another structure, and discard results of a network that is not there any more."""
+        manifest = usable_manifest(self.place.path)
+        counts = None if manifest is None else manifest.counts
+        if counts is not None and counts != choice.counts and is_begun(self.place.path):
+            raise RunMismatch(
+                f"{self.place.path} holds a training of the structure {list(counts)}, but the search chose "
+                f"{list(choice.counts)}. Give this training another name (--as, or Plan.training), or replace the "
+                "other (--again, or again=True)."
+            )
+        self.place.listing.bind(choice.counts)
+        mend(RunFolder(self.place.path / TRAINING))
+        if not is_begun(self.place.path):
+            discard(self.place, EVALUATION, RECOVERY, EXPORT)
 
     def _train_or_record(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The trained network. A failure is recorded and leaves the search as it is."""
@@ -175,6 +218,8 @@ class TrainingRun:
         recipe = self.plan.recipe
         if recipe is None:
             return self._recover(graph, choice)
+        if self._is_only_delivered:
+            return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
         network = self.shared.inheritance(graph).network(choice.structure)
         self._report_progress("training")
         task = self.task
@@ -195,6 +240,12 @@ class TrainingRun:
             )  # fmt: skip
         return network.eval()
 
+    @property
+    def _is_only_delivered(self) -> bool:
+        """Whether the trained network is there, but the state of its training is lost."""
+        is_alone = self.means.ranks is None and not (self.place.path / TRAINING / STATE).exists()
+        return is_alone and is_complete(self.place.path / ARTEFACT)
+
     def _recover(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The network without training: repaired as planned, or as an earlier call has saved it."""
         if is_complete(self.place.path / ARTEFACT):
@@ -206,15 +257,16 @@ class TrainingRun:
         return Recovering(self.task, self.plan, self.shared.inheritance(graph), self.place, self.verbose)
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
-        """Write the network as safetensors."""
+        """Write the network as safetensors, unless the file is there."""
+        require_network_of(self.place, choice)
         kept = self.shared.inheritance(graph).kept(choice.structure)
         save_network(self.place, network, graph, kept, self.task.name, self.task.example())
 
     def evaluate(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:
         """The scores and costs of both networks."""
-        known = self.place.read_json(EVALUATION)
+        known = believed_evaluation(self.place, graph, choice)
         if known is not None:
-            return Evaluation.from_json(known)
+            return known
         self._report_progress("evaluating")
         knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)

@@ -16,10 +16,10 @@ from aacp.pipeline.new_weights import chosen_init
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import circumstances, differences, recorded_loss
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ARTEFACT, EVALUATION, TRAINING, TRAINING_REQUEST, TrainingRequest
+from aacp.runs.files import EVALUATION, TRAINING_REQUEST, TrainingRequest
 from aacp.runs.folder import RunFolder
-from aacp.runs.trainings import read_training, remove_training, run_of, training_folder
-from aacp.train.checkpoint import STATE
+from aacp.runs.mending import mend
+from aacp.runs.trainings import is_begun, read_training, remove_training, run_of, training_folder
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 
@@ -44,8 +44,18 @@ def register_training(
         again: start a finished training, a failed one, or one with another request again.
     """
     place = training_folder(run.path, plan.training_name)
+    if place != run.path:
+        mend(RunFolder(place))
     request = training_request_of(task, plan, teacher)
     known = read_training(place)
+    if known is None and is_begun(place) and not again:
+        raise RunMismatch(
+            f"{place} holds a training, but {TRAINING_REQUEST} is missing, so it is not known which request it belongs "
+            "to. Give this training another name (--as, or Plan.training), or replace the other (--again, or "
+            "again=True)."
+        )
+    if known is None and is_begun(place):
+        remove_training(place)
     if known is not None:
         known = _completed(known, request)
         differing = differences(known, request, DECIDING_FIELDS)
@@ -61,7 +71,8 @@ def register_training(
             known = None
     folder = RunFolder(place)
     if place != run.path:  # a training of an older version is resumed where it is, with the request in run.json
-        kept = request if known is None else replace(known, export=request.export, failure="")
+        threads = known.threads if known is not None and is_begun(place) else request.threads
+        kept = request if known is None else replace(known, export=request.export, failure="", threads=threads)
         folder.write_json(TRAINING_REQUEST, kept.to_json())
     return folder
 
@@ -92,11 +103,6 @@ def record_failure(folder: RunFolder, error: Exception) -> None:
 def is_finished(place: Path) -> bool:
     """Whether the network of a training was saved and evaluated."""
     return (place / EVALUATION).exists()
-
-
-def is_begun(place: Path) -> bool:
-    """Whether a training left an epoch or a network."""
-    return (place / TRAINING / STATE).exists() or (place / ARTEFACT).exists()
 
 
 def _completed(known: TrainingRequest, request: TrainingRequest) -> TrainingRequest:

@@ -3,74 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from dataclasses import replace
 
 import numpy as np
 
 from aacp.cost.analytic import Cost
 from aacp.cost.kinds import cost_words
-from aacp.report.chart import AMBER, BLUE, GREY, Trace, axis, hover, layout, line, points, vertical
+from aacp.report.chart import AMBER, BLUE, GREY, Trace, axis, layout, line, points, vertical
+from aacp.report.cloud import scale
 from aacp.report.html import Figure
-from aacp.report.numbers import change, duration, quantity, score
+from aacp.report.numbers import duration, score
 from aacp.report.run import Run
 from aacp.runs.files import Epoch, LimitResult
 from aacp.search.history import Candidate, History
 
-TRIED = {"color": GREY, "size": 6, "opacity": 0.55}
 CHOSEN = {"color": AMBER, "size": 13, "symbol": "diamond", "line": {"width": 1.5, "color": "#ffffff"}}
-
-
-def scale(metric: str) -> float:
-    """The factor for the axis of a metric: accuracies are drawn in percent."""
-    return 100.0 if metric == "accuracy" else 1.0
 
 
 def score_title(metric: str, what: str = "estimated") -> str:
     return f"{what} {metric}{', %' if metric == 'accuracy' else ''}"
 
 
-def candidate_hovers(history: History, costs: Sequence[Cost], metric: str) -> list[str]:
-    """The hover text of each candidate: number, generation, score and costs."""
-    counts = [list(candidate.structure) for candidate in history]
-    priced = [(cost, np.asarray(cost(np.array(counts)))) for cost in costs] if counts else []
-    return [
-        hover(
-            f"number {candidate.number}: {score(candidate.score, metric)}",
-            f"generation {candidate.generation}",
-            *(_priced(cost, float(values[row])) for cost, values in priced),
-        )
-        for row, candidate in enumerate(history)
-    ]
-
-
-def _priced(cost: Cost, value: float) -> str:
-    return f"{quantity(value, cost.unit)} {_noun(cost.name)} ({change(cost.full, value)})"
-
-
-def _noun(cost: str) -> str:
-    return cost_words(cost).removeprefix("bytes ")  # the quantity has its unit
-
-
 def search_figure(run: Run) -> Figure | None:
     """The score of every candidate by number, and the best so far."""
     if not len(run.history):
         return None
-    numbers = [candidate.number for candidate in run.history]
-    scores = [scale(run.metric) * candidate.score for candidate in run.history]
-    traces = [
-        points("tried", numbers, scores, candidate_hovers(run.history, run.costs, run.metric), TRIED),
-        {**line("best so far", numbers, list(accumulate(scores, max)), {"color": BLUE, "width": 2, "shape": "hv"})}
-        | {"hoverinfo": "skip"},
-    ]
     best, chosen = run.history.best, chosen_candidate(run)
     assert best is not None
-    traces += [_chosen(run, chosen, chosen.number)] if chosen is not None else []
+    traces = [*run.cloud.over_time(), *([_chosen(run, chosen, chosen.number)] if chosen is not None else [])]
     caption = (
         f"The search: {len(run.history)} structures, scored before any training. The best one is number "
         f"{best.number} with {score(best.score, run.metric)}."
     )
     if chosen is not None and chosen.number != best.number:
         caption += f" Number {chosen.number} was chosen: its predicted score is better, and single scores are noisy."
+    caption += run.cloud.remark
     return Figure("search", caption, traces, layout(axis("number of the structure"), axis(score_title(run.metric))))
 
 
@@ -79,7 +46,7 @@ def chosen_candidate(run: Run) -> Candidate | None:
 
 
 def _chosen(run: Run, candidate: Candidate, x: float) -> Trace:
-    text = candidate_hovers(History([candidate]), run.costs, run.metric)
+    text = replace(run.cloud, history=History([candidate])).hovers([0])
     return points("chosen", [x], [scale(run.metric) * candidate.score], text, CHOSEN)
 
 
@@ -92,13 +59,14 @@ def cost_figures(run: Run) -> list[Figure]:
 
 
 def _cost_figure(run: Run, cost: Cost, limits: Sequence[LimitResult]) -> Figure:
-    traces = against(run.history, cost, run.costs, run.metric)
+    traces = run.cloud.against(run.costs.index(cost))
     chosen = chosen_candidate(run)
     if chosen is not None:
         traces.append(_chosen(run, chosen, float(cost(np.asarray(chosen.structure)))))
     name = cost_words(cost.name)
     marked = " Diamond: the chosen structure." if chosen is not None else ""
     marked += " Dotted: the limit." if limits else ""
+    marked += run.cloud.remark
     return Figure(
         f"cost-{cost.name}",
         f"Estimated {run.metric} against {name}. The line is the Pareto front of all candidates.{marked}",
@@ -114,26 +82,6 @@ def _cost_figure(run: Run, cost: Cost, limits: Sequence[LimitResult]) -> Figure:
 
 def _cost_axis(name: str, cost: Cost) -> dict[str, object]:
     return axis(name, {"tickformat": "~s", "ticksuffix": "B" if cost.unit == "bytes" else "", "nticks": 5})
-
-
-def against(history: History, cost: Cost, costs: Sequence[Cost], metric: str) -> list[Trace]:
-    """Points for all candidates, and a line along the Pareto front."""
-    values = np.asarray(cost(np.array([list(candidate.structure) for candidate in history])), dtype=float).tolist()
-    scores = [scale(metric) * candidate.score for candidate in history]
-    front = _front(values, scores)
-    style = {"color": BLUE, "width": 2, "shape": "hv"}
-    best = line("Pareto front", [x for x, _ in front], [y for _, y in front], style)
-    marks = {"mode": "lines+markers", "marker": {"size": 6, "color": BLUE}, "hoverinfo": "skip"}
-    return [points("tried", values, scores, candidate_hovers(history, costs, metric), TRIED), {**best, **marks}]
-
-
-def _front(costs: Sequence[float], scores: Sequence[float]) -> list[tuple[float, float]]:
-    """The Pareto front, cheapest first; by sorting, since a sweep may have evaluated tens of thousands."""
-    found: list[tuple[float, float]] = []
-    for cost, value in sorted(zip(costs, scores, strict=True), key=lambda pair: (pair[0], -pair[1])):
-        if not found or value > found[-1][1]:
-            found.append((cost, value))
-    return found
 
 
 def training_figures(run: Run) -> list[Figure]:

@@ -43,7 +43,7 @@ class Figure:
 
     def markup(self, prefix: str) -> Markup:
         """An empty element and the data beside it, from which page.js draws the chart."""
-        data = json.dumps({"data": self.traces, "layout": self.layout})
+        data = json.dumps({"data": self.traces, "layout": self.layout}, ensure_ascii=False)
         # A script element ends at the first "</script", even inside a JSON string, so angle brackets are escaped.
         for character in "<>&\u2028\u2029":
             data = data.replace(character, f"\\u{ord(character):04x}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from aacp.disk.reading import read_text
 from aacp.errors import NothingToReport
 from aacp.report.headline import headline, headline_of, remarks
 from aacp.report.html import Markup, details, escaped, joined, plotly_script, tag
@@ -13,9 +15,11 @@ from aacp.report.registry import sections
 from aacp.report.repeats import over_seeds, repetitions_in
 from aacp.report.run import Run, read_run
 from aacp.report.sweep import comparison
+from aacp.report.thinning import limit_per_figure
 from aacp.runs.files import RUN, TRAINING
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Repetition
+from aacp.values import paths
 from aacp.version import __version__
 
 FILE = "report.html"
@@ -31,7 +35,7 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
         path: a file or a folder. By default, report.html in the run's folder or, with several runs, in the folder
             that contains all of them.
     """
-    given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    given = [folders] if isinstance(folders, (str, os.PathLike)) else list(paths("folders", folders))
     places = list(dict.fromkeys(place for folder in given for place in runs_in(folder)))
     if not places:
         raise NothingToReport("No run folder was given. Give one or more.")
@@ -81,7 +85,7 @@ def page_of(runs: Sequence[Run], repetitions: Sequence[Repetition] = ()) -> str:
         runs: the content of each run folder.
         repetitions: runs with several seeds, whose means and spreads come first.
     """
-    shown = [run for run in runs if not run.is_empty]
+    shown = _thinned([run for run in runs if not run.is_empty])
     if not shown and not repetitions:
         names = ", ".join(run.name for run in runs)
         reasons = " ".join(f"{trouble.rstrip('.')}." for run in runs for trouble in run.troubles)
@@ -91,6 +95,13 @@ def page_of(runs: Sequence[Run], repetitions: Sequence[Repetition] = ()) -> str:
     empty = [] if repetitions else [f"{run.name} contains nothing to show." for run in runs if run.is_empty]
     troubles = [*empty, *(f"{run.name}: {trouble}" for run in shown for trouble in run.troubles)]
     return document(title, joined([_header(title, shown), _troubles(troubles), over_seeds(repetitions), body]))
+
+
+def _thinned(runs: Sequence[Run]) -> list[Run]:
+    """The runs, with the most points that each figure about one of them may have, so that the page stays small."""
+    figures = 2 + sum(1 + len(run.costs) for run in runs)  # two of them show the candidates of all runs
+    points = sum((3 + len(run.costs)) * len(run.history) for run in runs)
+    return [replace(run, most_points=limit_per_figure(points, figures)) for run in runs]
 
 
 def _title(shown: Sequence[Run], repetitions: Sequence[Repetition]) -> str:
@@ -133,8 +144,8 @@ def _folded(run: Run, identity: str) -> Markup:
 def document(title: str, body: Markup) -> str:
     """A page with a title and a body that works without the network: style, scripts and data are inside it."""
     here = Path(__file__).parent
-    style = (here / "page.css").read_text()
-    script = (here / "page.js").read_text()
+    style = read_text(here / "page.css")
+    script = read_text(here / "page.js")
     # The page forbids network access itself: a request would show up as an error in the browser's console.
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
     return f"""<!doctype html>

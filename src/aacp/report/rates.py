@@ -7,7 +7,8 @@ from statistics import fmean
 
 from aacp.cost.kinds import cost_words
 from aacp.report.chart import BLUE, GREY, LINE_COLOURS, SHADES, Trace, axis, hover, layout, line, points
-from aacp.report.curves import scale, score_title
+from aacp.report.cloud import scale
+from aacp.report.curves import score_title
 from aacp.report.headline import compared, subject, unpruned_score
 from aacp.report.html import Figure
 from aacp.report.numbers import MINUS, percent, score

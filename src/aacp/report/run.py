@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,15 +9,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost
 from aacp.cost.kinds import computed_costs
 from aacp.errors import NothingToReport, RunMismatch
+from aacp.report.cloud import Cloud
+from aacp.report.thinning import POINTS_PER_PAGE
 from aacp.runs.files import (
     EVALUATION,
     EXPORT,
     GRAPH,
+    HISTORY,
     LOG,
     RECOVERY,
     RUN,
@@ -38,7 +41,7 @@ from aacp.runs.files import (
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
-from aacp.search.loop import HISTORY, recorded
+from aacp.search.saving import recorded
 from aacp.structure import Structure
 
 Anything = TypeVar("Anything")
@@ -81,6 +84,7 @@ class Run:
     recovery: Recovery | None = None
     troubles: tuple[str, ...] = ()
     trainings: tuple[RecordedTraining, ...] = ()
+    most_points: int = POINTS_PER_PAGE  # of a figure, unless they are the best
 
     def about(self, place: Path) -> Run:
         """The same run with the training of a folder in the fields of one training."""
@@ -105,6 +109,11 @@ class Run:
     def costs(self) -> tuple[Cost, ...]:
         """The costs that can be computed for every structure of the history."""
         return () if self.graph is None else computed_costs(self.graph)
+
+    @cached_property
+    def cloud(self) -> Cloud:
+        """The candidates as points of figures."""
+        return Cloud(self.history, self.costs, self.metric, self.most_points)
 
     @property
     def before(self) -> NetworkMetrics | None:
@@ -207,9 +216,9 @@ class _Reader:
 
     def _history(self, graph: ChannelGraph | None) -> History:
         whole = recorded(self.path)
-        for candidate in whole:
-            _check(graph, candidate.structure)
-        return History(candidate for candidate in whole if math.isfinite(candidate.score))
+        for counts in whole.counts_in_parts():
+            _check(graph, counts)
+        return whole
 
     def _choice(self, graph: ChannelGraph | None) -> ChosenStructure | None:
         choice = self._json(STRUCTURE, ChosenStructure.from_json)
@@ -223,9 +232,9 @@ class _Reader:
         return tuple(Epoch.from_json(record) for record in RunFolder(place / TRAINING).read_log(LOG))
 
 
-def _check(graph: ChannelGraph | None, structure: Structure) -> None:
-    """Reject a structure of another graph."""
+def _check(graph: ChannelGraph | None, structures: ArrayLike) -> None:
+    """Reject structures of another graph, one or many as the rows of a matrix."""
     if graph is not None:
-        graph.valid_counts(np.asarray(structure))
-    elif not len(structure):
+        graph.valid_counts(structures)
+    elif not np.asarray(structures).shape[-1]:
         raise RunMismatch("it has a structure without counts. Search again.")

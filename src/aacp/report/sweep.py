@@ -8,7 +8,8 @@ from aacp.cost.kinds import cost_words
 from aacp.report.blocks import blocks_figure
 from aacp.report.channels import channels_of_runs
 from aacp.report.chart import AMBER, axis, hover, layout, points
-from aacp.report.curves import against, scale, score_title
+from aacp.report.cloud import Cloud, scale
+from aacp.report.curves import score_title
 from aacp.report.headline import limits_text, subject, unpruned_score
 from aacp.report.html import Figure, Markup, joined, section, table, tag
 from aacp.report.numbers import DASH, change, gain, score
@@ -56,12 +57,13 @@ def fronts(runs: Sequence[Run]) -> list[Figure]:
         return []
     metric, costs = searched[0].metric, searched[0].costs
     whole = History.merged(run.history for run in searched)
+    cloud = Cloud(whole, costs, metric, min(run.most_points for run in searched))
     return [
         Figure(
             f"front-{cost.name}",
             f"The {len(whole):,} structures evaluated in any run: estimated {metric} against {cost_words(cost.name)}, "
-            "and their Pareto front.",
-            _with_choices(against(whole, cost, costs, metric), searched, costs.index(cost)),
+            f"and their Pareto front.{cloud.remark}",
+            _with_choices(cloud.against(costs.index(cost)), searched, costs.index(cost)),
             layout(axis(cost_words(cost.name), {"tickformat": "~s", "nticks": 6}), axis(score_title(metric))),
         )
         for cost in costs[:2]

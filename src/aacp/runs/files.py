@@ -29,6 +29,18 @@ TRAININGS = "trainings"  # the folder inside the run folder that holds a folder 
 TRAINING_REQUEST = "training.json"  # the request of a training, inside its folder
 TRAINING = "training"  # the log and the checkpoints of a training, inside its folder
 LOG = "log.jsonl"  # the log of a training, inside that folder
+STATE = "training.safetensors"  # the state of a training between two epochs, inside that folder
+WEIGHTS = "weights.safetensors"  # the trained weights, inside that folder
+HISTORY = "history.jsonl"  # every evaluation of a search
+CHECKPOINT = "search.json"  # the state of a search
+TABLE = "latency.json"  # the latency table that a search uses
+STEPS = "steps.json"  # the pruning steps that were found by timing
+CHECKS = "checks.jsonl"  # the candidates that were measured end to end
+# Fields of run.json that estimated scores depend on; the seed draws the hold-out and the calibration images.
+ESTIMATE_FIELDS = (
+    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
+    "seed",
+)  # fmt: skip
 
 
 # -- run.json ---------------------------------------------------------------------------------------------------------
@@ -74,6 +86,7 @@ class Request(Record):
     metric_source: str = ""  # package.module:function of the score
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
     loss_source: str = ""  # package.module:function of the loss
+    threads: int = 0  # how many threads torch used; 0 in files of older versions
 
 
 # -- trainings/NAME/training.json -------------------------------------------------------------------------------------
@@ -97,6 +110,7 @@ class TrainingRequest(Record):
     mimic: int = 0  # the steps of learning from the original without labels, if there is no recipe
     export: bool = True  # whether the latest call requested ONNX files
     failure: str = ""  # the error that ended the training, if one did
+    threads: int = 0  # how many threads torch used; 0 in files of older versions
 
     @property
     def kind(self) -> str:

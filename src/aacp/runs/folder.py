@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aacp.disk.locking import locked
+from aacp.disk.parsing import parse_json
 from aacp.disk.reading import read_json, read_json_lines
-from aacp.disk.writing import append_line, create_folder, remove_file, remove_leftovers, replace_file
+from aacp.disk.writing import append_line, remove_file, remove_leftovers, replace_file
 from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
+from aacp.runs.manifest import Listing, copy_of, seal_key
+from aacp.runs.sealing import opened
 
 
 class RunFolder:
@@ -24,6 +28,7 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._is_locked = False
+        self.listing = Listing(self.path)
         nearest = next((place for place in (self.path, *self.path.parents) if os.path.lexists(place)), None)
         if nearest is not None and os.path.isfile(nearest):
             raise InvalidOption(
@@ -44,12 +49,11 @@ class RunFolder:
         """Keep other processes from writing here; the system releases the lock even if this process is killed.
 
         The lock is re-entrant: a pipeline locks its folder, and the search that it runs locks it again. What killed
-        writers left behind is removed.
+        writers left behind is removed. A folder that is created and stays empty is removed.
         """
         if self._is_locked:
             yield
             return
-        create_folder(self.path)
         with locked(self.path):
             remove_leftovers(self.path)
             self._is_locked = True
@@ -66,37 +70,62 @@ class RunFolder:
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
+        """Replace a file, and list it in the manifest if the folder has one."""
+        self.listing.expect(name, content)
         replace_file(self.path / name, content)
+
+    def write_log(self, name: str, records: Iterable[Any]) -> None:
+        """Replace a log by the lines of some records."""
+        self.write_bytes(name, b"".join(self._line(name, record) + b"\n" for record in records))
 
     def append(self, name: str, record: Any) -> None:
         """Add a record to a log, one line of JSON."""
-        append_line(self.path / name, self._json(name, record).encode())
+        line = self._line(name, record)
+        append_line(self.path / name, line)
+        self.listing.appended(name, line + b"\n")
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it is there, also from the manifest."""
         remove_file(self.path / name)
+        self.listing.forget(name)
 
     def read_json(self, name: str) -> Any | None:
-        """The content of a file, or None if there is no such file."""
+        """The content of a file, or None if there is no such file.
+
+        If the file is not what the manifest lists, and the manifest has a copy, it is the content of the copy.
+        """
+        copy = copy_of(self.path / name)
         try:
-            return read_json(self.path / name, self._remedy)
+            found = read_json(self.path / name, self._remedy) if copy is None else parse_json(copy.encode())
         except MissingFile:
             return None
         except DamagedFile as error:
             raise DamagedRun(str(error)) from None
+        if found is None:  # which no version of aacp writes, and which would look like a missing file
+            raise DamagedRun(f"{self.path / name} is damaged: it holds null. {self._remedy}")
+        return found
 
     def read_log(self, name: str) -> list[Any]:
         """The records of a log; an incomplete last line, left by a crash, is skipped."""
+        return list(self.iterate_log(name))
+
+    def iterate_log(self, name: str) -> Iterator[Any]:
+        """The records of a log, one at a time, for logs that are long."""
         try:
-            return list(read_json_lines(self.path / name, self._remedy))
+            parse = partial(opened, key=seal_key(self.path, name))
+            yield from read_json_lines(self.path / name, self._remedy, parse)
         except MissingFile:
-            return []
+            return
         except DamagedFile as error:
             raise DamagedRun(str(error)) from None
 
     @property
     def _remedy(self) -> str:
         return f"Restore it from a copy, or look at what `aacp check {self.path}` says will be done again."
+
+    def _line(self, name: str, record: Any) -> bytes:
+        """The line of a record in a log."""
+        return self.listing.seal(name, self._json(name, record).encode())
 
     def _json(self, name: str, data: Any) -> str:
         try:

@@ -1,21 +1,35 @@
-"""Candidate and History: evaluated structures, and queries over them (best, top, Pareto front, other budgets)."""
+"""Candidate and History: evaluated structures, and queries over them (best, top, Pareto front, other budgets).
+
+Queries are made for 100,000 candidates: counts and costs are computed in parts, so that their memory does not grow with
+the history.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import heapq
+import struct
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import AnyCost
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
+from aacp.search.pareto import unbeaten
 from aacp.structure import Structure
 
+PART = 1024  # candidates whose counts are made an array at a time
+LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
+TOP_KEPT = 512  # this many of the best candidates are kept sorted, more than any method models
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """An evaluated structure: the `number`-th proposed (from 0), its `generation` (from 0) and its score."""
 
@@ -29,13 +43,38 @@ class Candidate:
         return {"number": self.number, "generation": self.generation, "counts": counts, "score": self.score}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Candidate:
-        return cls(data["number"], data["generation"], Structure(data["counts"]), data["score"])
+    def from_json(cls, data: Any) -> Candidate:
+        """The candidate of a JSON object; anything else is rejected with a RunMismatch."""
+        try:
+            number, generation, score = data["number"], data["generation"], data["score"]
+            structure = Structure(data["counts"])
+            widest = max(structure.counts)  # also rejects a structure without counts
+        except (KeyError, TypeError, IndexError, ValueError):
+            raise _not_a_candidate(data) from None
+        are_whole = type(number) is int and type(generation) is int and type(score) in (float, int)
+        if not are_whole or not (0 <= number <= LARGEST and 0 <= generation <= LARGEST and widest <= LARGEST):
+            raise _not_a_candidate(data)
+        return cls(number, generation, structure, float(score))
 
     @property
     def rank(self) -> tuple[float, int]:
         """A sort key from best to worst; of equal scores, the structure proposed first is better."""
         return -self.score, self.number
+
+    @property
+    def fingerprint(self) -> int:
+        """A number of 128 bits that differs if any part of the candidate differs."""
+        counts = self.structure.counts
+        content = struct.pack(f"<{2 + len(counts)}qd", self.number, self.generation, *counts, self.score)
+        return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
+
+
+def _not_a_candidate(data: Any) -> RunMismatch:
+    shown = repr(data) if len(repr(data)) <= 60 else f"{repr(data)[:57]}..."
+    return RunMismatch(
+        f"{shown} is not a candidate of a search, which has a number, a generation, counts and a score. Restore the "
+        "file, or remove this line: the search then evaluates the structure again."
+    )
 
 
 class History:
@@ -45,25 +84,44 @@ class History:
         self.best: Candidate | None = None  # the highest score; of equals, the structure proposed first
         self._candidates: list[Candidate] = []
         self._by_counts: dict[tuple[int, ...], Candidate] = {}
+        self._top: list[Candidate] = []
         for candidate in candidates:
             self.add(candidate)
 
     @classmethod
     def merged(cls, histories: Iterable[History]) -> History:
         """The candidates of several searches, numbered from 0; of a structure evaluated several times, the first."""
-        found: dict[tuple[int, ...], Candidate] = {}
-        for candidate in (candidate for history in histories for candidate in history):
-            found.setdefault(candidate.structure.counts, candidate)
-        return cls(replace(candidate, number=number) for number, candidate in enumerate(found.values()))
+        found = cls()
+        for history in histories:
+            for known in history:
+                if known.structure.counts not in found._by_counts:
+                    found.add(Candidate(len(found), known.generation, known.structure, known.score))
+        return found
 
     def add(self, candidate: Candidate) -> None:
-        if self.find(candidate.structure) is not None:
+        counts = candidate.structure.counts
+        if counts in self._by_counts:
             raise InvalidOption(f"{candidate.structure} is in this history already. Add every structure once.")
+        if self._candidates and len(counts) != len(self._candidates[0].structure):
+            raise InvalidStructure(
+                f"{candidate.structure} has {len(counts)} counts, but the structures of this history have "
+                f"{len(self._candidates[0].structure)}. Keep the candidates of one network in one history."
+            )
         # Sorted by number, not by arrival: the speed of workers must not change the result.
-        insort(self._candidates, candidate, key=lambda known: known.number)
-        self._by_counts[candidate.structure.counts] = candidate
+        if not self._candidates or candidate.number > self._candidates[-1].number:
+            self._candidates.append(candidate)
+        else:
+            insort(self._candidates, candidate, key=lambda known: known.number)
+        self._by_counts[counts] = candidate
         if self.best is None or candidate.rank < self.best.rank:
             self.best = candidate
+        self._add_to_top(candidate)
+
+    def _add_to_top(self, candidate: Candidate) -> None:
+        if len(self._top) == TOP_KEPT and candidate.rank > self._top[-1].rank:
+            return
+        insort(self._top, candidate, key=lambda known: known.rank)
+        del self._top[TOP_KEPT:]
 
     def __len__(self) -> int:
         return len(self._candidates)
@@ -81,24 +139,44 @@ class History:
 
     def find(self, counts: Iterable[int]) -> Candidate | None:
         """The candidate with these channel counts, if it was evaluated."""
-        return self._by_counts.get(tuple(counts))
+        return self._by_counts.get(counts.counts if isinstance(counts, Structure) else tuple(counts))
 
     def top(self, count: int) -> list[Candidate]:
         """The `count` best candidates, best first."""
-        return sorted(self._candidates, key=lambda candidate: candidate.rank)[:count]
+        if count <= len(self._top) or len(self._top) == len(self):
+            return self._top[:count]
+        return heapq.nsmallest(count, self._candidates, key=lambda candidate: candidate.rank)
+
+    def counts_in_parts(self) -> Iterator[NDArray[np.int64]]:
+        """The counts of all candidates in their order, some hundred rows at a time."""
+        candidates = iter(self)
+        while part := list(islice(candidates, PART)):
+            yield np.array([candidate.structure.counts for candidate in part], dtype=np.int64)
+
+    def costs(self, costs: Sequence[AnyCost]) -> NDArray[np.float64]:
+        """The costs of all candidates in their order: one row for each candidate, one column for each cost."""
+        rows = [[np.asarray(cost(counts), dtype=np.float64) for cost in costs] for counts in self.counts_in_parts()]
+        if not rows or not costs:
+            return np.zeros((len(self), len(costs)))
+        return np.concatenate([np.stack(columns, axis=1) for columns in rows])
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """The scores of all candidates in their order."""
+        return np.array([candidate.score for candidate in self], dtype=np.float64)
 
     def pareto(self, costs: Sequence[AnyCost]) -> list[Candidate]:
         """The Pareto front of score and `costs`: candidates that no other dominates, best score first."""
-        if not self._candidates:
-            return []
-        counts = np.array([list(candidate.structure) for candidate in self])
-        losses = np.stack([[-candidate.score for candidate in self], *(cost(counts) for cost in costs)], axis=1)
-        no_worse = (losses[:, None] <= losses[None]).all(axis=2)
-        beaten = (no_worse & ~no_worse.T).any(axis=0)
-        kept = [candidate for candidate, out in zip(self, beaten, strict=True) if not out]
+        stays = unbeaten(np.concatenate([-self.scores[:, None], self.costs(costs)], axis=1))
+        kept = [self[int(place)] for place in np.flatnonzero(stays)]
+        return sorted(kept, key=lambda candidate: candidate.rank)
+
+    def within(self, budget: Budget) -> list[Candidate]:
+        """The candidates that meet a budget, best first."""
+        fits = [budget.feasible(counts) for counts in self.counts_in_parts()]
+        kept = [self[int(place)] for place in np.flatnonzero(np.concatenate(fits))] if fits else []
         return sorted(kept, key=lambda candidate: candidate.rank)
 
     def rebudget(self, budget: Budget) -> Candidate | None:
         """The best evaluated structure that meets another budget, or None. A new search can start from it."""
-        fits = [candidate for candidate in self if budget.feasible(candidate.structure)]
-        return min(fits, key=lambda candidate: candidate.rank, default=None)
+        return next(iter(self.within(budget)), None)

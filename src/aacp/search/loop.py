@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from aacp.errors import InvalidOption
 from aacp.runs.folder import RunFolder
+from aacp.runs.mending import mend
 from aacp.search.history import Candidate, History
+from aacp.search.saving import SearchFiles
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
+from aacp.values import real_number, whole_number
 
 Estimate = Callable[[Structure], float]
 Map = Callable[[Estimate, list[Structure]], Iterable[float]]
 Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupted"]
 
 
-HISTORY, CHECKPOINT = "history.jsonl", "search.json"
 WARMUP_EVALUATIONS = 3  # fewer than this many say nothing about the time left
+MIN_SECONDS = 1e-9  # the shortest bound on the time of a search
 MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
 
@@ -81,9 +84,11 @@ class Bounds:
     def __post_init__(self) -> None:
         if all(bound is None for bound in asdict(self).values()):
             raise InvalidOption("The search has no end. Give evaluations, generations or seconds.")
-        for name, bound in asdict(self).items():
-            if bound is not None and not bound > 0:
-                raise InvalidOption(f"{name} is {bound}, which ends a search before it starts. Give a positive number.")
+        for name in ("evaluations", "generations"):
+            bound = getattr(self, name)
+            object.__setattr__(self, name, None if bound is None else whole_number(name, bound, 1))
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", real_number("seconds", self.seconds, MIN_SECONDS, math.inf))
 
     def met(self, method: Searcher[Any], elapsed: float) -> Stop | None:
         """The bound that has been reached, or None."""
@@ -162,22 +167,26 @@ def search_steps(
         return (yield from _steps(method, estimate, bounds, None, map))
     place = RunFolder.of(folder)
     with place.lock():
-        _resume(method, place)
-        return (yield from _steps(method, estimate, bounds, place, map))
+        mend(place)
+        files = SearchFiles(place)
+        files.resume(method)
+        return (yield from _steps(method, estimate, bounds, files, map))
 
 
 def _steps(
-    method: Searcher[Any], estimate: Estimate, bounds: Bounds, folder: RunFolder | None, map: Map
+    method: Searcher[Any], estimate: Estimate, bounds: Bounds, files: SearchFiles | None, map: Map
 ) -> Generator[Progress, None, Stop]:
     begun = time.monotonic()
     begun_at = len(method.history)
     while not (stop := bounds.met(method, time.monotonic() - begun)):
         # An interrupt loses nothing: the checkpoint was written before the batch, and each score right after it.
         try:
+            if files is not None and files.tell_recorded(method):
+                continue
             batch = bounds.cut(method.ask(), method)
             if not batch:
                 return "exhausted"
-            _evaluate(method, estimate, batch, folder, map)
+            _evaluate(method, estimate, batch, files, map)
         except KeyboardInterrupt:
             return "interrupted"
         elapsed = time.monotonic() - begun
@@ -186,31 +195,14 @@ def _steps(
 
 
 def _evaluate(
-    method: Searcher[Any], estimate: Estimate, batch: list[Structure], folder: RunFolder | None, map: Map
+    method: Searcher[Any], estimate: Estimate, batch: list[Structure], files: SearchFiles | None, map: Map
 ) -> None:
-    if folder is not None:
-        folder.write_json(CHECKPOINT, method.state())
+    if files is not None:
+        files.save(method)
     for structure, score in zip(batch, map(estimate, batch), strict=True):
         for candidate in method.tell([(structure, score)]):
-            if folder is not None:
-                folder.append(HISTORY, candidate.to_json())
-
-
-def recorded(folder: str | os.PathLike[str]) -> History:
-    """Every candidate that a run has evaluated, in its own search and in searches in folders inside its folder."""
-    path = Path(folder)
-    found = [path, *sorted({log.parent for log in path.rglob(HISTORY)} - {path})]
-    return History.merged(History(map(Candidate.from_json, RunFolder(each).read_log(HISTORY))) for each in found)
-
-
-def _resume(method: Searcher[Any], folder: RunFolder) -> None:
-    """Resume from the checkpoint, then report the scores that were written after it."""
-    state = folder.read_json(CHECKPOINT)
-    if state is None:
-        return
-    method.resume(state)
-    scored = [Candidate.from_json(record) for record in folder.read_log(HISTORY)]
-    method.tell([(known.structure, known.score) for known in scored if method.history.find(known.structure) is None])
+            if files is not None:
+                files.record(method, candidate)
 
 
 def _progress(method: Searcher[Any], elapsed: float, left: float | None) -> Progress:

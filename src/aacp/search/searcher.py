@@ -7,7 +7,6 @@ evaluated twice, scores may arrive in any order, and a search resumed from JSON 
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
-from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
+from aacp.errors import InvalidStructure, RunMismatch
 from aacp.search.history import Candidate, History
 from aacp.search.rescaling import Genes, Rescaling
+from aacp.search.state import SearchState, damaged_state, fingerprint_of
 from aacp.search.transfer import closest, warm_starts
 from aacp.space import SearchSpace
 from aacp.structure import Structure
+from aacp.values import finite_score, seed_number
 
 Settings = TypeVar("Settings")
 Self = TypeVar("Self", bound="Searcher[Any]")
@@ -85,9 +86,10 @@ class Searcher(ABC, Generic[Settings]):
         start: genes of structures to propose first: those given and, of `known`, those that suit the budget.
         prior: candidates of earlier searches with similar costs, for methods that model the scores.
 
-    Saving and resuming: `state` holds everything as JSON. A method adds what it keeps in attributes of its own, as
-    the dictionary that `memory` returns; `restore` receives an equal dictionary after a resume. Anything that `memory`
-    leaves out is as `begin` set it. `history`, `start`, `prior` and `generator` are saved for you.
+    Saving and resuming: `state` holds everything as JSON, `checkpoint` all but the history. A method adds what it keeps
+    in attributes of its own, as the dictionary that `memory` returns; `restore` receives an equal dictionary after a
+    resume. Anything that `memory` leaves out is as `begin` set it. `history`, `start`, `prior` and `generator` are
+    saved for you.
 
     Parts of a generation: a method whose proposals are parts of one generation also overrides `begins_generation`.
     """
@@ -116,18 +118,19 @@ class Searcher(ABC, Generic[Settings]):
         """
         self.space = space
         self.budget = budget
-        self.seed = seed
+        self.seed = seed_number(seed)
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
         self.generation = -1  # the generation of the structures that `ask` returned last; the first generation is 0
-        self.generator = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(self.seed)
         self.prior = closest(known or History(), budget)
         first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]
         self.start = np.array([space.genes(space.snap(s)) for s in first], dtype=np.int64).reshape(-1, len(space))
         self._trials: Genes = np.zeros((0, len(space)), dtype=np.int64)
         self._pending: dict[Structure, int] = {}
         self._proposed = 0
+        self._fingerprint = 0  # of the history
         self.begin()
 
     # -- what a method defines ----------------------------------------------------------------------------------------
@@ -203,13 +206,11 @@ class Searcher(ABC, Generic[Settings]):
                 raise InvalidStructure(
                     f"{structure} is not awaiting a score. Report each structure that `ask` returned once."
                 )
-            if not math.isfinite(score):
-                raise InvalidOption(
-                    f"The score of {structure} is {score}. Report a finite number, where higher is better."
-                )
-            candidate = Candidate(self._pending.pop(structure), self.generation, structure, float(score))
+            checked = finite_score(score)
+            candidate = Candidate(self._pending.pop(structure), self.generation, structure, checked)
             candidates.append(candidate)
             self.history.add(candidate)
+            self._fingerprint ^= candidate.fingerprint
         self._finish_generation()
         return candidates
 
@@ -242,6 +243,11 @@ class Searcher(ABC, Generic[Settings]):
         return candidate.score
 
     @property
+    def proposed(self) -> int:
+        """The number of structures proposed so far, those without a score included."""
+        return self._proposed
+
+    @property
     def is_between_generations(self) -> bool:
         """Whether every structure that `ask` returned has a score, and the next proposal begins a generation."""
         return not self._pending and self.begins_generation
@@ -269,20 +275,25 @@ class Searcher(ABC, Generic[Settings]):
             "limits": [[str(limit), limit.bound] for limit in self.budget.limits],
         }
 
-    def state(self) -> dict[str, Any]:
-        """Everything that `resume` needs, as JSON values, the random generator included."""
+    def checkpoint(self) -> dict[str, Any]:
+        """What `resume` needs beside the history, as JSON values. It does not grow with the history."""
         return {
             **self._identity(),
             "start": self.start.tolist(),
-            "lessons": [candidate.to_json() for candidate in self.prior],  # the key that files already have
+            "lessons": [candidate.to_json() for candidate in self.prior],
             "generation": self.generation,
-            "asked": self._proposed,  # the key that files already have
+            "asked": self._proposed,
             "generator": self.generator.bit_generator.state,
             "trials": self._trials.tolist(),
             "pending": [[list(structure), number] for structure, number in self._pending.items()],
-            "history": [candidate.to_json() for candidate in self.history],
+            "evaluated": len(self.history),
+            "fingerprint": f"{self._fingerprint:032x}",
             "memory": self.memory(),
         }
+
+    def state(self) -> dict[str, Any]:
+        """Everything that `resume` needs, as JSON values: the checkpoint and the history."""
+        return {**self.checkpoint(), "history": [candidate.to_json() for candidate in self.history]}
 
     @classmethod
     def from_state(cls: type[Self], space: SearchSpace, budget: Budget, state: Mapping[str, Any]) -> Self:
@@ -293,20 +304,45 @@ class Searcher(ABC, Generic[Settings]):
         search.resume(state)
         return search
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`, which must be of the same method, settings, seed, space and budget."""
+    def require_same(self, state: SearchState) -> None:
+        """Reject a state of another method, or with other settings, another seed, space or budget."""
         for name, mine in self._identity().items():
-            if state[name] != mine:
+            theirs = getattr(state, name)
+            if theirs != mine:
                 raise RunMismatch(
-                    f"The saved search has {name} {state[name]!r}, but this one has {mine!r}. "
+                    f"The saved search has {name} {theirs!r}, but this one has {mine!r}. "
                     "Resume with the arguments that the run was started with, or choose another folder."
                 )
-        self.generator.bit_generator.state = state["generator"]
-        self.start = np.array(state["start"], dtype=np.int64).reshape(-1, len(self.space))
-        self.prior = [Candidate.from_json(candidate) for candidate in state["lessons"]]
-        self._trials = np.array(state["trials"], dtype=np.int64).reshape(-1, len(self.space))
-        self.generation = state["generation"]
-        self._proposed = state["asked"]
-        self._pending = {Structure(counts): number for counts, number in state["pending"]}
-        self.history = History(map(Candidate.from_json, state["history"]))
-        self.restore(state["memory"])
+
+    def resume(self, state: Mapping[str, Any] | SearchState, history: Iterable[Candidate] = ()) -> None:
+        """Continue from a saved state, which must be of the same method, settings, seed, space and budget.
+
+        Args:
+            state: what `state` or `checkpoint` returned.
+            history: the candidates that a checkpoint counts; a state holds its own.
+        """
+        saved = state if isinstance(state, SearchState) else SearchState.from_json(state)
+        self.require_same(saved)
+        candidates = tuple(history) if saved.candidates is None else saved.candidates
+        fingerprint = fingerprint_of(candidates)
+        if saved.evaluated is not None and saved.fingerprint != f"{fingerprint:032x}":
+            raise RunMismatch(
+                f"The saved search had evaluated {saved.evaluated} structures, but other candidates than these are "
+                f"given ({len(candidates)}). Give the history that was saved with it."
+            )
+        try:
+            self._take_over(saved, candidates)
+        except Exception as error:  # the values of a damaged file can raise anything, also in the method's `restore`
+            raise damaged_state(error) from None
+        self._fingerprint = fingerprint
+
+    def _take_over(self, saved: SearchState, candidates: Iterable[Candidate]) -> None:
+        self.generator.bit_generator.state = saved.generator
+        self.start = np.array(saved.start, dtype=np.int64).reshape(-1, len(self.space))
+        self.prior = [Candidate.from_json(candidate) for candidate in saved.lessons]
+        self._trials = np.array(saved.trials, dtype=np.int64).reshape(-1, len(self.space))
+        self.generation = saved.generation
+        self._proposed = saved.asked
+        self._pending = dict(saved.pending_numbers)
+        self.history = History(candidates)
+        self.restore(saved.memory)

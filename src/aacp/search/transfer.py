@@ -19,9 +19,8 @@ def closest(known: History, budget: Budget) -> list[Candidate]:
     """
     if not len(known):
         return []
-    counts = np.array([candidate.structure.counts for candidate in known], dtype=np.int64)
-    ratios = [np.asarray(limit.cost(counts), dtype=np.float64) / limit.bound for limit in budget.limits]
-    distance = np.max([np.zeros(len(known)), *(np.abs(ratio - 1) for ratio in ratios)], axis=0)
+    ratios = known.costs([limit.cost for limit in budget.limits]) / [limit.bound for limit in budget.limits]
+    distance = np.max(np.abs(ratios - 1), axis=1, initial=0.0)
     return [known[int(place)] for place in np.argsort(distance, kind="stable")[:MAX_PRIOR]]
 
 

@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from aacp.errors import RunMismatch
+from aacp.disk.tensors import tensor_header, tensors_in
+from aacp.errors import DamagedRun, RunMismatch, UnreadableFile
+from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
+from aacp.train.threads import THREADS
 from aacp.train.trained_as import State, TrainedAs
-
-RUN = "run.json"
-LOG = "log.jsonl"
-STATE = "training.safetensors"
-WEIGHTS = "weights.safetensors"
 
 
 def weights_after(epochs: int, recipe: Recipe) -> str:
@@ -70,13 +67,12 @@ class Checkpoint:
         if not path.exists():
             return 0
         try:
-            with safe_open(path, "pt") as file:
-                epochs = int(file.metadata()["epochs"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            self._load(tensors)
-        except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
+            epochs = int(tensor_header(path).metadata["epochs"])
+            self._load(tensors_in(path))
+        except (UnreadableFile, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
-                f"{path} is not the state of this training run: {error}. Remove it, or choose another folder."
+                f"{path} is not the state of this training run: {error}. Put it back from a copy, or train in another "
+                "folder."
             ) from error
         return epochs
 
@@ -135,6 +131,11 @@ def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
     recorded = folder.read_json(RUN)
     if recorded is None:
         return
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("recipe"), dict):
+        raise DamagedRun(
+            f"{folder.path / RUN} does not describe a training run. Restore it from a copy, or choose another folder."
+        )
+    recorded.pop(THREADS, None)  # `same_threads` has set it
     recorded["recipe"] = Recipe.completed(recorded["recipe"])
     before = _flat(recorded)
     now = _flat(json.loads(json.dumps(request)))

@@ -20,6 +20,7 @@ from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
 from aacp.torch_internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
+from aacp.values import whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -46,13 +47,12 @@ def run_in_processes(
         device: where to run, such as "cpu" or "cuda"; None for the GPUs if there are any.
         folder: the run folder of the function, which the error about a lost process names.
     """
-    if processes < 1:
-        raise InvalidOption(f"processes is {processes}, but training needs at least 1. Give a positive number.")
+    processes = whole_number("processes", processes, 1)
     fabric = make_fabric(precision, device, processes)
     if processes == 1:
         return function(fabric, *arguments)
     try:
-        result = fabric.launch(partial(_result, function, arguments))
+        result = fabric.launch(partial(_result, function, arguments, os.getpid()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
@@ -75,20 +75,23 @@ def run_in_processes(
     return result
 
 
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent ended, since the workers of a killed launcher must not train on."""
+def _end_with(launcher: int) -> None:
+    """End this process soon after its launcher ended, since the workers of a killed launcher must not train on.
+
+    The launcher may have ended while this process started, so it is compared with the pid that the launcher sent.
+    """
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == launcher:
             time.sleep(WATCH_SECONDS)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _result(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
+def _result(function: Callable[..., Any], arguments: tuple[Any, ...], launcher: int, fabric: Fabric) -> Any:
     """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
-    _end_with(os.getppid())
+    _end_with(launcher)
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:

@@ -15,9 +15,10 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.modules import device_of_model
-from aacp.runs.files import Epoch
+from aacp.runs.files import RUN, WEIGHTS, Epoch
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_request, training_request, weights_after
+from aacp.runs.mending import mend
+from aacp.train.checkpoint import Checkpoint, check_same_request, training_request, weights_after
 from aacp.train.fabric import chosen_fabric, collective_errors
 from aacp.train.mixing import check_mixing
 from aacp.train.new_weights import draw_weights
@@ -27,7 +28,10 @@ from aacp.train.scoring import scoring_batches
 from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, batches_of, has_own_batches, parts_of
 from aacp.train.teaching import Loss
+from aacp.train.threads import THREADS, same_threads
 from aacp.train.trained_as import TrainedDirectly, accelerated_network
+from aacp.user_code import without_exit
+from aacp.values import function, instance, whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -46,6 +50,7 @@ class Trained:
         return self.epochs[-1]
 
 
+@without_exit
 def fit(
     model: nn.Module,
     data: Any,
@@ -82,8 +87,13 @@ def fit(
         until: stop after this epoch, with the learning rates of the whole recipe. The folder then has the weights in
             `weights-UNTIL.safetensors`, and the same call with a later `until`, or without one, continues.
     """
-    if until is not None and until < 1:
-        raise InvalidOption(f"until is {until}, but training ends after epoch 1 at the earliest. Give 1 or more.")
+    instance("model", model, nn.Module, "Give the network itself, an object of its class.")
+    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
+    function("score", score, "(network, batches)")
+    if loss is not None:
+        function("loss", loss, "(outputs, targets)")
+    if until is not None:
+        until = whole_number("until", until, 1)
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
     check_mixing(recipe, loss)
@@ -95,9 +105,12 @@ def fit(
         place = None if folder is None else RunFolder(folder)
         if place is not None and fabric.is_global_zero:
             stack.enter_context(place.lock())
+            mend(place)
+        fabric.barrier()  # no process may read a file before it is mended
+        is_finished = place is not None and (place.path / WEIGHTS).exists()
+        stack.enter_context(same_threads(None if is_finished else place, fabric.device))
         request = {} if place is None else training_request(model, recipe, source.identity(), teacher)
         stack.enter_context(_restored_afterwards(model))
-        is_finished = place is not None and (place.path / WEIGHTS).exists()
         steps = 0 if is_finished else recipe.epochs * source.steps
         # The user's loss or score may hold a reference to the network, so no other network may be trained for it.
         is_replaceable = loss is None and score is accuracy
@@ -133,6 +146,7 @@ def finetune(
     The arguments are those of `fit`. The teacher is usually the unpruned network. Without a teacher, the recipe's
     `distillation` is ignored.
     """
+    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
     if teacher is None:
         recipe = replace(recipe, distillation=0.0)
     return fit(
@@ -168,6 +182,7 @@ def train_from_scratch(
 
     The arguments are those of `fit`.
     """
+    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
     draw_weights(model, recipe.seed)
     return fit(
         model,
@@ -236,7 +251,7 @@ def _resume(checkpoint: Checkpoint, request: dict[str, Any], fabric: Fabric) -> 
     check_same_request(checkpoint.folder, request)
     fabric.barrier()  # every process must read the old request before the first one replaces it
     if fabric.is_global_zero:
-        checkpoint.folder.write_json(RUN, request)
+        checkpoint.folder.write_json(RUN, {**request, THREADS: torch.get_num_threads()})
     return checkpoint.restore()
 
 

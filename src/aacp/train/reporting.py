@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aacp.disk.folders import create_folder
 from aacp.errors import InvalidOption
-from aacp.runs.files import Epoch
+from aacp.runs.files import LOG, Epoch
 from aacp.runs.folder import RunFolder
-from aacp.train.checkpoint import LOG
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -42,9 +41,10 @@ class Report:
         if self.folder is None:
             return []
         records = self.folder.read_log(LOG)
-        kept = [Epoch(**record) for record in records if record["epoch"] <= done]
+        epochs = [Epoch.from_json(record) for record in records]
+        kept = [epoch for epoch in epochs if epoch.epoch <= done]
         if self.is_first and len(kept) < len(records):
-            self.folder.write_text(LOG, "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in kept))
+            self.folder.write_log(LOG, [epoch.to_json() for epoch in kept])
         return kept
 
 
@@ -110,6 +110,7 @@ def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InvalidOption("TensorBoard is not installed. Install it with: pip install tensorboard.") from error
+    create_folder(folder.path / "tensorboard")  # which rejects a link in its place
     writer: Any = SummaryWriter(str(folder.path / "tensorboard"))
     try:
         yield lambda epoch: _write(writer, epoch)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
-from aacp.data.scores import Score
+from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData
 from aacp.modules import evaluating
 from aacp.runs.files import Epoch
@@ -27,7 +27,7 @@ from aacp.train.mixing import mixed
 from aacp.train.pace import Pace
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.teaching import Loss, Objective, Teacher, channels_last
+from aacp.train.teaching import Loss, Objective, Teacher, are_classes, are_quantities, channels_last
 from aacp.train.update import PlainUpdate, Update, sgd
 
 if TYPE_CHECKING:
@@ -156,6 +156,11 @@ class Session:
                     f"The teacher's outputs are of {_kind(taught)}, the network's of {_kind(outputs)}. "
                     "Give a teacher of the same classes."
                 )
+        if self.teacher is not None and (not are_classes(outputs) or are_quantities(outputs, targets)):
+            raise InvalidData(
+                "Distillation compares probabilities of classes, but the outputs or targets of this network are other "
+                "numbers. Train with a recipe that has distillation=0, and without a teacher."
+            )
         if self.is_classifier:
             self._check_classes(outputs, targets)
 
@@ -186,7 +191,7 @@ class Session:
         """The score of the network on held-out data, with the averaged weights if the recipe keeps them."""
         averaged = nullcontext() if self.average is None else self.average.in_place()
         with averaged, evaluating(self.model), self.fabric.autocast():
-            return float(score(self.model, batches))
+            return scored(score, self.model, batches, "held-out data")
 
 
 @contextmanager

@@ -1,0 +1,210 @@
+"""Checking: which files of a run folder are whole, and what the next call does about the others. Nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aacp.artefact.header import Artefact
+from aacp.channels import ChannelGraph
+from aacp.cost.budget import Budget
+from aacp.disk.reading import read_bytes, read_json
+from aacp.errors import RunMismatch, UnreadableFile
+from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
+from aacp.pipeline.exported_files import missing_export
+from aacp.runs.files import (
+    ARTEFACT,
+    EVALUATION,
+    EXPORT,
+    GRAPH,
+    RUN,
+    STRUCTURE,
+    ChosenStructure,
+    Evaluation,
+    OnnxRecord,
+    Request,
+)
+from aacp.runs.folder import RunFolder
+from aacp.runs.manifest import EXPORTED, LOGS, MANIFEST, Manifest, intact_lines, read_manifest, stage_of, verified
+from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign, remedy_of
+from aacp.runs.serialisation import Record
+from aacp.runs.trainings import trainings_in
+
+AS_THEY_ARE = "the files of its folder cannot be verified, and are taken as they are"
+OLDER_VERSION = "not verified, since a folder of an older version has no manifest"
+
+
+@dataclass(frozen=True)
+class CheckedFile(Record):
+    """The state of one file: whole, damaged, missing, foreign (of another network or request) or not listed."""
+
+    file: str  # the path inside the checked folder
+    state: str
+    stage: str
+    remedy: str = ""  # what the next call does about it, if it is not whole
+
+    @property
+    def is_whole(self) -> bool:
+        return self.state == "whole" or self.remedy in ("", OLDER_VERSION)
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.state}{f'; {self.remedy}' if self.remedy else ''}"
+
+
+@dataclass(frozen=True)
+class FolderCheck(Record):
+    """What `aacp check` found in a folder."""
+
+    folder: str
+    files: tuple[CheckedFile, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every file can be believed."""
+        return all(file.is_whole for file in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"folder": self.folder, "whole": self.is_whole, "files": [file.to_json() for file in self.files]}
+
+    def __str__(self) -> str:
+        counts = Counter(file.state for file in self.files)
+        summary = ", ".join(f"{count} {state}" for state, count in counts.items())
+        advice = "" if self.is_whole else " The same command as before does what is listed here."
+        return "\n".join([*map(str, self.files), f"{self.folder}: {summary}.{advice}"])
+
+
+def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
+    """The state of all files in a run folder, the folder of a sweep, a repetition or a training."""
+    top = Path(folder)
+    found = {each.file: each for place in _places(top) for each in _listed(place, top)}
+    for place in _places(top):
+        if (place / RUN).is_file() and (place / GRAPH).is_file():
+            _compare_contents(place, top, found)
+    if not found:
+        raise RunMismatch(f"{top} does not hold a run. Give the folder of one.")
+    return FolderCheck(str(top), tuple(found.values()))
+
+
+def _places(top: Path) -> list[Path]:
+    """The folder and all folders inside it; links are not followed."""
+    return [Path(place) for place, _, _ in sorted(os.walk(top))]
+
+
+# -- checksums --------------------------------------------------------------------------------------------------------
+
+
+def _listed(place: Path, top: Path) -> Iterator[CheckedFile]:
+    """The files of one folder, compared with its manifest."""
+    inside = place.relative_to(top)
+    try:
+        manifest = read_manifest(place)
+        states = verified(place)
+        is_damaged = manifest is not None and is_foreign(place)
+    except UnreadableFile:
+        is_damaged = True
+    if is_damaged:
+        yield CheckedFile(str(inside / MANIFEST), "damaged", "manifest", AS_THEY_ARE)
+        return
+    if manifest is None:
+        yield from _without_manifest(place, inside)
+        return
+    for name, state in sorted(states.items()):
+        remedy = "" if state == "whole" else _remedy(manifest, name, state)
+        yield CheckedFile(str(inside / name), state, stage_of(name) or "", remedy)
+
+
+def _remedy(manifest: Manifest, name: str, state: str) -> str:
+    if state == "not listed":
+        return "" if stage_of(name) == EXPORTED else remedy_of(name)
+    entry = manifest.entries.get(name)
+    return RESTORED if entry is not None and entry.copy is not None else remedy_of(name)
+
+
+def _without_manifest(place: Path, inside: Path) -> Iterator[CheckedFile]:
+    """The files of a folder that has no manifest: an older version wrote it, or the manifest is lost."""
+    names = sorted(path.name for path in place.iterdir() if stage_of(path.name) is not None)
+    if names and has_lost_manifest(place):
+        yield CheckedFile(str(inside / MANIFEST), "missing", "manifest", AS_THEY_ARE)
+    for name in names:
+        stage = stage_of(name) or ""
+        if _is_readable(place / name):
+            yield CheckedFile(str(inside / name), "not listed", stage, OLDER_VERSION)
+        else:
+            yield CheckedFile(str(inside / name), "damaged", stage, remedy_of(name))
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a file has the form that its name promises; no checksum tells whether its content was changed."""
+    if not path.is_file():
+        return False
+    if path.name in LOGS:
+        return len(intact_lines(path)) == read_bytes(path).count(b"\n")
+    if path.suffix != ".json":
+        return True
+    try:
+        read_json(path)
+    except UnreadableFile:
+        return False
+    return True
+
+
+# -- contents ---------------------------------------------------------------------------------------------------------
+
+
+def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> None:
+    """Compare the choice of a search with its graph and limits, and the results of trainings with the choice."""
+
+    def report(file: Path, state: str) -> None:
+        name = str(file.relative_to(top))
+        if name in found and found[name].is_whole:
+            found[name] = CheckedFile(name, state, stage_of(file.name) or "", remedy_of(file.name))
+
+    try:
+        graph = ChannelGraph.from_json(RunFolder(place).read_json(GRAPH) or {})
+        request = Request.from_json(RunFolder(place).read_json(RUN))
+    except UNREADABLE:  # their own files are reported, and nothing can be compared with them
+        return
+    try:
+        known = RunFolder(place).read_json(STRUCTURE)
+        if known is None:
+            return
+        choice = ChosenStructure.from_json(known)
+        require_valid(choice, graph, Budget(*request.limits))
+    except UNREADABLE:
+        report(place / STRUCTURE, "damaged")
+        return
+    for training in trainings_in(place).values():
+        for name in _foreign(RunFolder(training), graph, choice):
+            report(training / name, "foreign")
+        missing = _missing_export(training)
+        if missing:
+            report(training / EXPORT, "damaged")
+
+
+def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) -> Iterator[str]:
+    """The results of a training that are not those of the chosen structure."""
+    try:
+        if (training.path / ARTEFACT).is_file() and Artefact.read(
+            training.path / ARTEFACT
+        ).structure != choice.structure:
+            yield ARTEFACT
+    except UNREADABLE:
+        yield ARTEFACT
+    try:
+        known = training.read_json(EVALUATION)
+        if known is not None:
+            require_costs(Evaluation.from_json(known).after, choice.structure, graph)
+    except UNREADABLE:
+        yield EVALUATION
+
+
+def _missing_export(training: Path) -> str:
+    try:
+        known = RunFolder(training).read_json(EXPORT)
+        return "" if known is None else missing_export(training, OnnxRecord.from_json(known))
+    except UNREADABLE:
+        return EXPORT

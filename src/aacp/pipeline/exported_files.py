@@ -1,0 +1,37 @@
+"""The files of an export, as its record describes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aacp.runs.files import OnnxRecord
+from aacp.runs.manifest import Manifest, usable_manifest
+
+PRUNED_ONNX = "pruned.onnx"
+ORIGINAL_ONNX = "original.onnx"
+
+
+def missing_export(folder: Path, record: OnnxRecord) -> str:
+    """The first exported file that is not there; empty if all are.
+
+    A file that the manifest does not list must have its recorded size.
+
+    Args:
+        folder: the folder of the training.
+        record: what export.json describes.
+    """
+    sizes = {ORIGINAL_ONNX: record.before_bytes, PRUNED_ONNX: record.after_bytes}
+    sizes |= {other.file: other.after_bytes for other in record.others}
+    manifest = usable_manifest(folder) or Manifest()
+    lost = [
+        name
+        for name, size in sizes.items()
+        if not (folder / name).is_file() or (name not in manifest.entries and _bytes_of(folder / name) != size)
+    ]
+    return lost[0] if lost else ""
+
+
+def _bytes_of(path: Path) -> int:
+    """The size of an exported network, with that of the second file that holds large weights."""
+    second = path.with_name(f"{path.name}.data")
+    return sum(file.stat().st_size for file in (path, second) if file.is_file())

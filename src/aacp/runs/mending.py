@@ -1,0 +1,212 @@
+"""Mending: what a folder does with files that are not what its manifest lists, before its stages are believed.
+
+A small file is restored from the copy in the manifest. Any other is renamed to NAME.damaged and left out of the
+manifest, so that the stage that writes it is carried out again. Nothing is deleted that could not be made again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from aacp.disk.reading import read_json
+from aacp.disk.writing import rename
+from aacp.errors import UnreadableFile
+from aacp.runs.files import (
+    ARTEFACT,
+    CHECKPOINT,
+    CHECKS,
+    EVALUATION,
+    EXPORT,
+    GRAPH,
+    HISTORY,
+    LOG,
+    RECOVERY,
+    RUN,
+    STATE,
+    STEPS,
+    STRUCTURE,
+    TABLE,
+    TRAINING_REQUEST,
+    WEIGHTS,
+)
+from aacp.runs.folder import RunFolder
+from aacp.runs.manifest import (
+    EXPORTED,
+    FIRST_FILES,
+    LOGS,
+    MANIFEST,
+    FileState,
+    Manifest,
+    complete_lines,
+    intact_lines,
+    read_manifest,
+    stage_of,
+    verified,
+)
+
+DAMAGED = ".damaged"  # added to the name of a file that is set aside
+# What the next call does if a file is not what the manifest lists and there is no copy of it.
+REMEDIES = {
+    RUN: "cannot be made again; put it back from a copy",
+    TRAINING_REQUEST: "is written again with the request of the next training",
+    GRAPH: "the network is traced again",
+    TABLE: "the latency table is made again",
+    STEPS: "the pruning steps are found again",
+    CHECKS: "the measurements that are lost are repeated",
+    CHECKPOINT: "the search is repeated with the recorded scores",
+    HISTORY: "the evaluations that are lost are repeated",
+    STRUCTURE: "the search is repeated with the recorded scores",
+    LOG: "the lines that are lost stay lost",
+    STATE: f"the training is repeated, unless {ARTEFACT} is whole",
+    WEIGHTS: "the weights are written again from the state of the training",
+    ARTEFACT: "the network is written again from the trained weights",
+    EVALUATION: "the network is evaluated again",
+    RECOVERY: "the network is recovered and evaluated again",
+    EXPORT: "both networks are exported again",
+}
+# Files that are made again together with one that is lost.
+DEPENDENTS = {RECOVERY: (ARTEFACT, EVALUATION)}
+TAKEN = "They are taken as they are and listed again"
+RESTORED = f"it is restored from the copy in {MANIFEST}"
+
+
+def has_lost_manifest(folder: Path) -> bool:
+    """Whether a folder without a manifest once had one: the versions that write manifests record threads, too."""
+    for name in (RUN, TRAINING_REQUEST):
+        try:
+            known = read_json(folder / name)
+        except UnreadableFile:
+            continue
+        if isinstance(known, Mapping) and known.get("threads"):
+            return True
+    return False
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a manifest is that of another folder: more of its files differ than agree, and not only one."""
+    states = list(verified(folder).values())
+    return states.count("damaged") > max(1, states.count("whole"))
+
+
+def remedy_of(name: str) -> str:
+    """What the next call does if a file without a copy is lost."""
+    if stage_of(name) == EXPORTED:
+        return REMEDIES[EXPORT]
+    return REMEDIES.get(name, "the training that wrote it has to be repeated in another folder")
+
+
+def mend(folder: RunFolder) -> frozenset[str]:
+    """Make a folder agree with its manifest; returns the names of the files that have to be made again.
+
+    A folder of an older version, which has no manifest, gets one that lists its files as they are.
+    """
+    if not folder.path.is_dir():
+        return frozenset()
+    manifest = _manifest(folder)
+    if manifest is None:
+        return frozenset()
+    lost = [
+        name
+        for name, state in verified(folder.path).items()
+        if state != "whole" and not _restore(folder, manifest, name, state)
+    ]
+    exported = [name for name in manifest.entries if stage_of(name) == EXPORTED]
+    for name in lost:
+        together = exported if name in exported else DEPENDENTS.get(name, ())
+        discard(folder, *(each for each in together if each not in lost))
+    return frozenset(lost)
+
+
+def discard(folder: RunFolder, *names: str) -> None:
+    """Remove files that are made again, and take them out of the manifest."""
+    for name in names:
+        folder.remove(name)
+
+
+def set_aside(folder: RunFolder, name: str, reason: str) -> None:
+    """Rename a file that cannot be believed, so that it is made again, and say so."""
+    kept = _move_away(folder, name)
+    if kept:
+        reason = f"{reason}; it is kept as {kept}"
+    announce(folder.path, f"{name} {reason}. What follows: {remedy_of(name)}.")
+
+
+def announce(place: Path, sentence: str) -> None:
+    """Tell the user what was found in a folder; also a silent call says it, since a result may change."""
+    sys.stderr.write(f"{place}: {sentence}\n")
+
+
+def _manifest(folder: RunFolder) -> Manifest | None:
+    """The manifest of a folder; one that lists all files as they are if there is none or it is damaged."""
+    try:
+        found = read_manifest(folder.path)
+        reason = "is missing" if found is None and has_lost_manifest(folder.path) else ""
+    except UnreadableFile:
+        found = None
+        reason = "is damaged"
+    if found is not None and is_foreign(folder.path):
+        found = None
+        reason = "lists other files than those in the folder"
+    if found is not None:
+        return found
+    if reason:
+        _move_away(folder, MANIFEST)
+        announce(folder.path, f"{MANIFEST} {reason}, so the files cannot be verified. {TAKEN}.")
+    if not any((folder.path / name).is_file() for name in FIRST_FILES):
+        return None
+    folder.listing.begin()
+    return read_manifest(folder.path)
+
+
+def _restore(folder: RunFolder, manifest: Manifest, name: str, state: FileState) -> bool:
+    """Restore a file, or set it aside; True if it is as good as it was."""
+    if state == "not listed":
+        if stage_of(name) == EXPORTED:  # an export that was interrupted before its record: it is repeated
+            return True
+        set_aside(folder, name, f"is not listed in {MANIFEST}")
+        return False
+    reason = "is missing" if state == "missing" else f"is damaged: its checksum is not the one in {MANIFEST}"
+    entry = manifest.entries.get(name)
+    copy = None if entry is None else entry.copy
+    if copy is not None:
+        _write_copy(folder, name, copy)
+        announce(folder.path, f"{name} {reason}; {RESTORED}.")
+        return True
+    if name in LOGS:
+        return _keep_intact_lines(folder, name, reason)
+    set_aside(folder, name, reason)
+    return False
+
+
+def _write_copy(folder: RunFolder, name: str, copy: str) -> None:
+    _move_away(folder, name)
+    folder.write_text(name, copy)
+
+
+def _move_away(folder: RunFolder, name: str) -> str:
+    """Give a file a name that no stage reads, and return it; empty if there is no such file."""
+    free = f"{name}{DAMAGED}"
+    number = 1
+    while os.path.lexists(folder.path / free):
+        number += 1
+        free = f"{name}{DAMAGED}-{number}"
+    is_there = os.path.lexists(folder.path / name)
+    if is_there:
+        rename(folder.path / name, free)
+    folder.listing.forget(name)
+    return free if is_there else ""
+
+
+def _keep_intact_lines(folder: RunFolder, name: str, reason: str) -> bool:
+    """Keep the lines of a log that are intact; if all are, others may be lost, which whoever reads the log notices."""
+    path = folder.path / name
+    lines = intact_lines(path)
+    if path.is_file() and len(lines) == len(complete_lines(path)):
+        announce(folder.path, f"{name} {reason}. What follows: {remedy_of(name)}.")
+        return False
+    set_aside(folder, name, f"{reason}; {len(lines)} of its lines are intact")
+    folder.write_bytes(name, b"".join(line + b"\n" for line in lines))
+    return False

@@ -1,0 +1,64 @@
+"""SearchState: what a search method needs to continue, as it is written to search.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from aacp.errors import DamagedRun, first_line
+from aacp.runs.serialisation import Record
+from aacp.search.history import Candidate
+from aacp.structure import Structure
+
+
+@dataclass(frozen=True)
+class SearchState(Record):
+    """The state of a search method; it does not grow with the history, which is kept beside it."""
+
+    method: str  # the name of its class
+    settings: dict[str, Any]
+    seed: int
+    choices: Any  # of the search space, as SearchSpace.to_json returns them
+    limits: Any  # each limit as text, with its bound
+    start: Any  # genes of structures to propose first
+    lessons: tuple[Any, ...]  # candidates of earlier searches; the name is that of older versions, whose files are read
+    generation: int
+    asked: int  # the number of structures that were proposed; the name is that of older versions, whose files are read
+    generator: Any  # the state of numpy's random generator
+    trials: Any  # genes of the generation that is being evaluated
+    pending: tuple[Any, ...]  # counts and number of each structure that was proposed and has no score yet
+    memory: Any  # what the method returned from `memory`
+    evaluated: int | None = None  # the number of candidates in the history; None in files of older versions
+    fingerprint: str = ""  # of these candidates
+    history: tuple[Any, ...] | None = None  # all candidates, in memory and in files of older versions
+
+    @cached_property
+    def pending_numbers(self) -> dict[Structure, int]:
+        """The structures that have no score yet, with their numbers."""
+        try:
+            return {Structure(counts): int(number) for counts, number in self.pending}
+        except Exception as error:
+            raise damaged_state(error) from None
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...] | None:
+        """The history that the state holds itself, if it does."""
+        return None if self.history is None else tuple(map(Candidate.from_json, self.history))
+
+
+def fingerprint_of(candidates: Iterable[Candidate]) -> int:
+    """A number that differs if any candidate differs; their order does not matter."""
+    found = 0
+    for candidate in candidates:
+        found ^= candidate.fingerprint
+    return found
+
+
+def damaged_state(error: BaseException) -> DamagedRun:
+    """The error for a state that has all its fields, but not the values that a search writes."""
+    return DamagedRun(
+        f"The saved state of the search is damaged ({first_line(error)}). Restore the file, or remove it: the search "
+        "is then repeated with the scores in history.jsonl."
+    )

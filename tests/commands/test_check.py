@@ -1,0 +1,111 @@
+"""aacp check: what is whole, what is damaged, what is done again; nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aacp.cli import main
+from aacp.pipeline.checking import check_folder
+from aacp.runs.folder import RunFolder
+from pipeline.tiny_run import pruned
+
+OLD = Path(__file__).parent.parent / "previous_version"
+
+
+def check(*arguments: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["check", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_a_whole_run_and_a_damaged_one(tmp_path: Path) -> None:
+    pruned(tmp_path)
+    code, out, _ = check(tmp_path)
+    assert code == 0
+    assert "trainings/finetuned/pruned.safetensors: whole" in out
+    assert out.endswith(f"{tmp_path}: 12 whole.\n")
+
+    path = tmp_path / "trainings" / "finetuned" / "pruned.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    (tmp_path / "run.json").unlink()
+    before = tree(tmp_path)
+    code, out, _ = check(tmp_path)
+    assert code == 1
+    assert "run.json: missing; it is restored from the copy in manifest.json" in out
+    assert "pruned.safetensors: damaged; the network is written again from the trained weights" in out
+    assert out.endswith(
+        f"{tmp_path}: 10 whole, 1 missing, 1 damaged. The same command as before does what is listed here.\n"
+    )
+    code, out, _ = check(tmp_path, "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert found["whole"] is False
+    damaged = [file for file in found["files"] if file["state"] != "whole"]
+    assert [(file["file"], file["state"], file["stage"]) for file in damaged] == [
+        ("run.json", "missing", "request"),
+        ("trainings/finetuned/pruned.safetensors", "damaged", "delivery"),
+    ]
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_of_an_older_version_is_readable_but_not_verified(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(OLD, tmp_path / "old"))
+    code, out, _ = check(folder)
+    assert code == 0
+    assert "structure.json: not listed; not verified, since a folder of an older version has no manifest" in out
+    (folder / "history.jsonl").write_text("nonsense\n")
+    code, out, _ = check(folder)
+    assert code == 1
+    assert "history.jsonl: damaged; the evaluations that are lost are repeated" in out
+
+
+def test_the_folder_of_a_sweep_is_checked_with_its_runs(tmp_path: Path) -> None:
+    for name in ("macs-0.3", "macs-0.5"):
+        RunFolder(tmp_path / name).write_json("run.json", {"name": name})
+    assert check(tmp_path)[0] == 0
+    (tmp_path / "macs-0.5" / "run.json").write_text("{}")
+    code, out, _ = check(tmp_path)
+    assert code == 1
+    assert "macs-0.5/run.json: damaged" in out
+    assert "macs-0.3/run.json: whole" in out
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_a_damaged_manifest_is_named(content: str, tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_json("run.json", {})
+    (tmp_path / "manifest.json").write_text(content)
+    code, out, _ = check(tmp_path)
+    assert code == 1
+    assert "manifest.json: damaged; the files of its folder cannot be verified" in out
+
+
+def test_a_lost_manifest_is_named(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_json("run.json", {"threads": 2})
+    (tmp_path / "manifest.json").unlink()
+    code, out, _ = check(tmp_path)
+    assert code == 1
+    assert "manifest.json: missing" in out
+
+
+def test_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
+    code, _, error = check(tmp_path)
+    assert code == 1
+    assert error == f"RunMismatch: {tmp_path} does not hold a run. Give the folder of one.\n"
+    assert check(tmp_path / "nowhere")[0] == 2
+
+
+def test_a_folder_in_place_of_a_file_is_damaged(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_json("graph.json", {})
+    (tmp_path / "graph.json").unlink()
+    (tmp_path / "graph.json").mkdir()
+    found = check_folder(tmp_path)
+    assert [(file.file, file.state) for file in found.files] == [("graph.json", "damaged")]
