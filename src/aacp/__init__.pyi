@@ -46,6 +46,7 @@ from aacp.errors import RunMismatch as RunMismatch
 from aacp.errors import UnknownData as UnknownData
 from aacp.errors import UnknownModel as UnknownModel
 from aacp.errors import UntraceableModel as UntraceableModel
+from aacp.errors import UntrustedCode as UntrustedCode
 from aacp.errors import WorkerFailed as WorkerFailed
 from aacp.estimate.distributed import search_on as search_on
 from aacp.estimate.inheritance import Inheritance as Inheritance

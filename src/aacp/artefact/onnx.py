@@ -107,6 +107,7 @@ def export_artefact(
     shape: Sequence[int] | None = None,
     opset: int = OPSET,
     batch: int | None = None,
+    trust: bool = False,
 ) -> OnnxFile:
     """Write the pruned network of a file, or of a run folder, as ONNX.
 
@@ -117,9 +118,10 @@ def export_artefact(
         shape: the shape of an input; by default that of the example in the file.
         opset: the version of the ONNX operators.
         batch: the only batch size that the file accepts; by default any.
+        trust: whether code that the file names may be imported, see `load`.
     """
     path = artefact_path(path)
-    network = load(path, into=model)
+    network = load(path, into=model, trust=trust)
     example = from_plain(Artefact.read(path).example)
     if shape is not None or example is None:
         from aacp.zoo.models import example_input

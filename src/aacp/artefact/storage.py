@@ -77,21 +77,22 @@ def save(
     return artefact
 
 
-def load(path: str | os.PathLike[str], into: nn.Module | str | None = None) -> nn.Module:
+def load(path: str | os.PathLike[str], into: nn.Module | str | None = None, *, trust: bool = False) -> nn.Module:
     """Return the pruned network of a file, in evaluation mode and in the precision of the file.
 
     Args:
         path: a file that `save` wrote, or the folder of a run.
         into: a new original network, which is not changed, or the name of one, as `build_model` takes it. None uses
-            the name in the file. A name `package.module:function` is imported and called, so give `into` for files
-            that you do not trust.
+            the name in the file.
+        trust: whether a name `package.module:function` in the file may be imported and called. Without it, such a name
+            is rejected; the names of built-in networks need no trust.
 
     Returns:
         The network, on the device of the original.
     """
     path = artefact_path(path)
     artefact = Artefact.read(path)
-    network = into if isinstance(into, nn.Module) else _original(path, into or artefact.model)
+    network = into if isinstance(into, nn.Module) else _original(path, artefact, into, trust)
     for cut in artefact.cuts:
         _require_original(path, network, cut.graph)
         example = from_plain(artefact.example) if cut.graph.form == "exported" else None
@@ -140,13 +141,23 @@ def _to_store(pruned: nn.Module, cut: AppliedCut) -> dict[str, Tensor]:
     }
 
 
-def _original(path: Path, name: str | None) -> nn.Module:
+def _original(path: Path, artefact: Artefact, given: str | None, trust: bool) -> nn.Module:
+    """Return a new original network by the name that was given, or else by the one in the file."""
+    if given is not None and not isinstance(given, str):
+        raise InvalidOption(
+            f"into is {_described(given)}, not a network. Pass a new network, such as into=Net(), or a name."
+        )
+    name = given or artefact.model
     if name is None:
         raise BrokenArtefact(
             f"{path} does not say how to build its network, only that its class is "
-            f"{Artefact.read(path).cuts[0].graph.model}. Pass a new one: load(path, into=...)."
+            f"{artefact.cuts[0].graph.model}. Pass a new one: load(path, into=...)."
         )
     from aacp.zoo.models import build_model
+    from aacp.zoo.trust import MODEL, require_trust
+
+    if given is None:
+        require_trust(path, [(MODEL, name)], trust)
 
     with torch.random.fork_rng(devices=[]):  # the initial weights are not used, so the random state must not change
         return build_model(name)
@@ -193,6 +204,10 @@ def _fill(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None
         else:  # an attribute that a network makes when it first runs, and that a new one does not have yet
             module, _, key = name.rpartition(".")
             setattr(network.get_submodule(module), key, tensor.to(device))
+
+
+def _described(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _words(shape: tuple[int, ...] | None) -> str:
