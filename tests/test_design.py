@@ -12,6 +12,7 @@ import aacp
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
     {"errors", "correlation", "acceleration", "version"},
+    {"disk"},
     {"structure", "lane_runs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},
     {"modules", "torch_internals"},
@@ -28,8 +29,8 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "report", "errors", "correlation", "structure", "lane_runs", "channels", "coordinates", "space", "runs", "cost",
-    "search",
+    "disk", "report", "errors", "correlation", "structure", "lane_runs", "channels", "coordinates", "space", "runs",
+    "cost", "search",
 }  # fmt: skip
 
 NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "table", "timing")}

@@ -27,7 +27,10 @@ from aacp.data.splits import Data as Data
 from aacp.errors import AACPError as AACPError
 from aacp.errors import BrokenArtefact as BrokenArtefact
 from aacp.errors import CorruptImage as CorruptImage
+from aacp.errors import DamagedFile as DamagedFile
+from aacp.errors import DamagedRun as DamagedRun
 from aacp.errors import DeviceMismatch as DeviceMismatch
+from aacp.errors import DiskError as DiskError
 from aacp.errors import Diverged as Diverged
 from aacp.errors import ExportFailed as ExportFailed
 from aacp.errors import GraphMismatch as GraphMismatch
@@ -38,6 +41,7 @@ from aacp.errors import InvalidOption as InvalidOption
 from aacp.errors import InvalidScore as InvalidScore
 from aacp.errors import InvalidStructure as InvalidStructure
 from aacp.errors import InvalidWeights as InvalidWeights
+from aacp.errors import MissingFile as MissingFile
 from aacp.errors import MissingPackage as MissingPackage
 from aacp.errors import NothingToPrune as NothingToPrune
 from aacp.errors import NothingToReport as NothingToReport
@@ -45,6 +49,7 @@ from aacp.errors import RunLocked as RunLocked
 from aacp.errors import RunMismatch as RunMismatch
 from aacp.errors import UnknownData as UnknownData
 from aacp.errors import UnknownModel as UnknownModel
+from aacp.errors import UnreadableFile as UnreadableFile
 from aacp.errors import UntraceableModel as UntraceableModel
 from aacp.errors import UntrustedCode as UntrustedCode
 from aacp.errors import WorkerFailed as WorkerFailed

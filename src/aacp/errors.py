@@ -19,7 +19,12 @@ AACPError
 │   └── CorruptImage       a file cannot be read as an image
 ├── InvalidScore       a score function raises an exception or returns something that is not a number
 ├── RunMismatch        a run folder or a saved search belongs to a different request
+│   └── DamagedRun         a file of a run folder is damaged; also a DamagedFile
 ├── RunLocked          another process is writing to the run folder
+├── UnreadableFile     a file cannot be opened or read, or is not a regular file
+│   ├── MissingFile        there is no such file
+│   └── DamagedFile        the content of a file is not what its format requires
+├── DiskError          a file cannot be written, replaced or removed
 ├── NothingToReport    a run folder does not exist or contains nothing to show
 ├── Diverged           a loss became infinite or NaN
 ├── WorkerFailed       one of several processes failed or ended before its work was done
@@ -111,6 +116,26 @@ class RunMismatch(AACPError):
 
 class RunLocked(AACPError):
     """Another process is writing to the run folder."""
+
+
+class UnreadableFile(AACPError, OSError):
+    """A file cannot be opened or read, or is not a regular file."""
+
+
+class MissingFile(UnreadableFile):
+    """There is no such file."""
+
+
+class DamagedFile(UnreadableFile):
+    """The content of a file is not what its format requires."""
+
+
+class DamagedRun(RunMismatch, DamagedFile):
+    """A file of a run folder is damaged."""
+
+
+class DiskError(AACPError, OSError):
+    """A file cannot be written, replaced or removed."""
 
 
 class NothingToReport(AACPError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,9 @@ def test_a_traced_network_shows_its_widths_in_channels() -> None:
     assert figure.traces[0]["y"] == [16, 16]
 
 
-def test_candidates_without_a_number_for_a_score_are_not_drawn(made: Made, tmp_path: Path) -> None:
+def test_a_history_with_a_score_that_is_not_a_number_is_named_as_damaged(made: Made, tmp_path: Path) -> None:
     run = copy_of(replace(made), tmp_path / "odd").path
     with (run / "history.jsonl").open("a") as file:
         counts = list(made.graph.full)
         file.write(json.dumps({"number": 60, "generation": 59, "counts": counts, "score": float("-inf")}) + "\n")
-    assert len(traces(Page(write_report(run)).figures["run0-search"])["tried"]["y"]) == 60
+    assert re.search(r"Line 61 of \S+history.jsonl is damaged: it holds -Infinity", Page(write_report(run)).text)

@@ -5,7 +5,6 @@ A file is replaced as a whole or not at all. A log only grows, and its last line
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -13,23 +12,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aacp.errors import InvalidOption, RunLocked, RunMismatch
+from aacp.disk.locking import locked
+from aacp.disk.reading import read_json, read_json_lines
+from aacp.disk.writing import append_line, create_folder, remove_file, remove_leftovers, replace_file
+from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
 
 
 class RunFolder:
-    """One run on disk."""
+    """One run on disk. The folder is created when it is first locked or written to."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            file = next(place for place in (self.path, *self.path.parents) if os.path.lexists(place))
-            raise InvalidOption(
-                f"A run cannot be kept in {self.path}, since {file} is a file. "
-                "Name a folder that exists or can be created."
-            ) from None
         self._is_locked = False
+        nearest = next((place for place in (self.path, *self.path.parents) if os.path.lexists(place)), None)
+        if nearest is not None and os.path.isfile(nearest):
+            raise InvalidOption(
+                f"A run cannot be kept in {self.path}, since {nearest} is a file. "
+                "Name a folder that exists or can be created."
+            )
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -43,18 +43,15 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Keep other processes from writing here; the system releases the lock even if this process is killed.
 
-        The lock is re-entrant: a pipeline locks its folder, and the search that it runs locks it again.
+        The lock is re-entrant: a pipeline locks its folder, and the search that it runs locks it again. What killed
+        writers left behind is removed.
         """
         if self._is_locked:
             yield
             return
-        with (self.path / ".lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunLocked(
-                    f"Another process is writing to {self.path}. Wait for it, or choose another folder."
-                ) from None
+        create_folder(self.path)
+        with locked(self.path):
+            remove_leftovers(self.path)
             self._is_locked = True
             try:
                 yield
@@ -63,55 +60,49 @@ class RunFolder:
 
     def write_json(self, name: str, data: Any) -> None:
         """Replace a file, atomically: a reader sees the old one or the new one."""
-        self.write_text(name, json.dumps(data) + "\n")
+        self.write_text(name, f"{self._json(name, data)}\n")
 
     def write_text(self, name: str, text: str) -> None:
         self.write_bytes(name, text.encode())
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        temporary = self.path / f".{name}.{os.getpid()}"
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path / name)
-
-    def read_json(self, name: str) -> Any | None:
-        """The content of a file, or None if there is no such file."""
-        path = self.path / name
-        if not path.exists():
-            return None
-        try:
-            return json.loads(path.read_text())
-        except json.JSONDecodeError as error:
-            raise RunMismatch(f"{path} is not JSON: {error}. Remove it, or choose another folder.") from None
+        replace_file(self.path / name, content)
 
     def append(self, name: str, record: Any) -> None:
         """Add a record to a log, one line of JSON."""
-        with (self.path / name).open("ab+") as file:
-            # An incomplete line, left by a crash, would merge with the one that follows it.
-            if file.tell() and not _ends_line(file.fileno()):
-                file.truncate(_length_of_whole_lines((self.path / name).read_bytes()))
-            file.write(json.dumps(record).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path / name, self._json(name, record).encode())
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        remove_file(self.path / name)
+
+    def read_json(self, name: str) -> Any | None:
+        """The content of a file, or None if there is no such file."""
+        try:
+            return read_json(self.path / name, self._remedy)
+        except MissingFile:
+            return None
+        except DamagedFile as error:
+            raise DamagedRun(str(error)) from None
 
     def read_log(self, name: str) -> list[Any]:
         """The records of a log; an incomplete last line, left by a crash, is skipped."""
-        path = self.path / name
-        if not path.exists():
-            return []
-        content = path.read_bytes()
-        lines = content[: _length_of_whole_lines(content)].splitlines()
         try:
-            return [json.loads(line) for line in lines]
-        except json.JSONDecodeError as error:
-            raise RunMismatch(f"{path} has a line that is not JSON: {error}. Repair or remove it.") from None
+            return list(read_json_lines(self.path / name, self._remedy))
+        except MissingFile:
+            return []
+        except DamagedFile as error:
+            raise DamagedRun(str(error)) from None
 
+    @property
+    def _remedy(self) -> str:
+        return f"Restore it from a copy, or look at what `aacp check {self.path}` says will be done again."
 
-def _ends_line(descriptor: int) -> bool:
-    return os.pread(descriptor, 1, os.fstat(descriptor).st_size - 1) == b"\n"
-
-
-def _length_of_whole_lines(content: bytes) -> int:
-    return content.rfind(b"\n") + 1
+    def _json(self, name: str, data: Any) -> str:
+        try:
+            return json.dumps(data, allow_nan=False)
+        except ValueError:
+            raise InvalidScore(
+                f"{self.path / name} would hold NaN or infinity, and is not written. Correct the score, loss or cost "
+                "that returned it."
+            ) from None

@@ -1,0 +1,1 @@
+"""The disk: the only package that opens, reads, writes and locks files."""

@@ -1,0 +1,287 @@
+"""Writing: the only place that creates, replaces, extends and removes files.
+
+A file is replaced as a whole or not at all: it is written under a temporary name that nobody can guess, brought to the
+disk, and renamed. A log grows by whole lines. No link is followed at the name of a file, nor at a folder below one that
+this process has locked.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from aacp.disk.failures import absolute, writing_errors
+from aacp.disk.locking import locks_above
+from aacp.disk.reading import CHUNK, AnyPath, kind_of
+from aacp.errors import DiskError
+
+TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.part")
+MAX_SHOWN_NAME = 40  # characters of a file's name in the name of its temporary file
+CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def replace_file(path: AnyPath, content: bytes) -> None:
+    """Write a file as a whole: a reader sees the old content or the new, also after a crash."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: AnyPath) -> Iterator[BinaryIO]:
+    """A temporary file to write to. It gets the name `path` if the block succeeds, and is removed if it fails."""
+    target = absolute(path)
+    with writing_errors(path), _folder_of(target) as folder:
+        name = _temporary_name(target.name)
+        descriptor = os.open(name, CREATE | os.O_RDWR, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(descriptor, "w+b") as file:
+                _mark_alive(descriptor)
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+                os.rename(name, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+            raise
+        _sync_folder(folder)
+
+
+def append_line(path: AnyPath, line: bytes) -> None:
+    """Add a line to a log and bring it to the disk, in a time that does not depend on the length of the log.
+
+    An incomplete last line, left by a crash, is cut off first. If the line cannot be written, the log is as before.
+    """
+    target = absolute(path)
+    with writing_errors(path), _folder_of(target) as folder, _log(target, folder) as log:
+        length = _length_of_whole_lines(log)
+        os.ftruncate(log, length)
+        try:
+            _write_all(log, line.rstrip(b"\n") + b"\n")
+            os.fsync(log)
+        except BaseException:
+            with suppress(OSError):
+                os.ftruncate(log, length)
+            raise
+        if length == 0:
+            _sync_folder(folder)
+
+
+def remove_file(path: AnyPath) -> None:
+    """Remove a file or a link, if it is there."""
+    target = absolute(path)
+    with writing_errors(path):
+        if os.path.lexists(target):
+            with _folder_of(target) as folder:
+                os.unlink(target.name, dir_fd=folder)
+                _sync_folder(folder)
+
+
+def _temporary_name(name: str) -> str:
+    return f".{name[:MAX_SHOWN_NAME]}.{secrets.token_hex(8)}.part"
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+@contextmanager
+def _log(path: Path, folder: int) -> Iterator[int]:
+    """The descriptor of a log, which is created if it is not there."""
+    descriptor = _opened_log(path, folder)
+    try:
+        if os.fstat(descriptor).st_nlink > 1:
+            # Another name of the same file, for instance in a backup, must not grow with the log.
+            replace_file(path, _content(descriptor))
+            os.close(descriptor)
+            descriptor = _opened_log(path, folder)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _opened_log(path: Path, folder: int) -> int:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(path.name, flags, 0o666, dir_fd=folder)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise DiskError(f"{path} is {kind_of(mode)}, not a file. Move it away, or choose another folder.")
+    return descriptor
+
+
+def _content(descriptor: int) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+def _length_of_whole_lines(descriptor: int) -> int:
+    """The length of a log without an incomplete last line, found by reading backwards from its end."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        begin = max(0, end - CHUNK)
+        newline = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
+
+
+def create_folder(path: AnyPath) -> None:
+    """Create a folder and those above it, unless they are there."""
+    with writing_errors(path), _folder(absolute(path)):
+        pass
+
+
+def remove_folder(path: AnyPath) -> None:
+    """Remove a folder with all it holds, if it is there. Links inside it are removed, not followed."""
+    target = absolute(path)
+    with writing_errors(path):
+        if os.path.lexists(target):
+            with _folder_of(target) as folder:
+                shutil.rmtree(target)
+                _sync_folder(folder)
+
+
+@contextmanager
+def temporary_folder(path: AnyPath) -> Iterator[Path]:
+    """A folder beside `path` for files that `move_file` then moves into place. It is removed when the block ends."""
+    target = absolute(path)
+    place = target.parent / _temporary_name(target.name)
+    with writing_errors(path), _folder_of(target) as parent:
+        os.mkdir(place.name, 0o700, dir_fd=parent)
+        descriptor = os.open(place.name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        _mark_alive(descriptor)
+        yield place
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def move_file(source: AnyPath, path: AnyPath) -> None:
+    """Give a complete file another name in the same file system, in the place of the file that has it."""
+    target = absolute(path)
+    with writing_errors(path), _folder_of(target) as folder:
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(source, target.name, dst_dir_fd=folder)
+        _sync_folder(folder)
+
+
+def remove_leftovers(folder: AnyPath) -> None:
+    """Remove the temporary files and folders of writers that were killed, here and in all folders inside.
+
+    Those of living writers are locked, and stay.
+    """
+    for place, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            if TEMPORARY.fullmatch(name):
+                _remove_if_abandoned(Path(place) / name)
+        folders[:] = [name for name in folders if not TEMPORARY.fullmatch(name)]
+
+
+def _sync_folder(descriptor: int) -> None:
+    """Bring the names in a folder to the disk."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do that for folders
+            raise
+
+
+def _mark_alive(descriptor: int) -> None:
+    """Lock a temporary file or folder, so that `remove_leftovers` of other processes sees that its writer is alive."""
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    with suppress(OSError):  # whatever cannot be removed disturbs nobody
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _folder_of(path: Path) -> Iterator[int]:
+    with _folder(path.parent) as descriptor:
+        yield descriptor
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    """The descriptor of a folder, which is created if it is not there.
+
+    Below a folder that this process has locked, no link is followed, and the locked folder must still be the same.
+    """
+    locks = locks_above(path)
+    for lock in locks:
+        lock.check()
+    base = locks[0].folder if locks else path
+    descriptor = os.open(base, DIRECTORY) if locks else _created(path)
+    try:
+        for name in path.relative_to(base).parts:
+            inner = _entered(name, descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _created(path: Path) -> int:
+    """The descriptor of a folder, created with all missing folders above it."""
+    try:
+        return os.open(path, DIRECTORY)
+    except FileNotFoundError:
+        if path == path.parent:
+            raise
+    parent = _created(path.parent)
+    try:
+        return _entered(path.name, parent)
+    finally:
+        os.close(parent)
+
+
+def _entered(name: str, parent: int) -> int:
+    """The descriptor of a folder inside another, which is created if it is not there; a link is rejected."""
+    try:
+        return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+            _sync_folder(parent)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, f"{name} is a link") from None
+        raise
+    return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
