@@ -28,10 +28,11 @@ def require_trust(place: str | os.PathLike[str], names: Iterable[tuple[str, str 
         trust: whether the user trusts the file.
     """
     code = [f"{name} ({use}{_origin(name)})" for use, name in names if name is not None and is_code(use, name)]
-    if code and not trust:
+    listed = ", ".join(dict.fromkeys(code))
+    if listed and not trust:
         raise UntrustedCode(
-            f"{os.fspath(place)} names code, which would be imported and executed: {', '.join(dict.fromkeys(code))}. If you trust "
-            "whoever made it, add --trust (trust=True in Python); otherwise give your own in place of these."
+            f"{os.fspath(place)} names code, which would be imported and executed: {listed}. If you trust whoever made "
+            "it, add --trust (trust=True in Python); otherwise give your own in place of these."
         )
 
 
