@@ -25,7 +25,8 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stranger's run folder in the current folder, beside a module that leaves a trace when it is imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    for name in ("evil", "mine", "plain_sibling", "colorsys"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     lines = ["from pathlib import Path", "Path('imported').touch()", "def found(*given):", "    raise SystemExit(0)"]
     (tmp_path / "evil.py").write_text("\n".join(lines))
     shutil.copytree(OLD, tmp_path / "run")
@@ -140,7 +141,6 @@ def test_the_current_folder_does_not_replace_installed_packages(stranger: Path) 
         "from torch import nn\ndef network():\n    return nn.Identity()\n"
     )
     (stranger.parent / "colorsys.py").write_text("raise RuntimeError('from the current folder')\n")
-    sys.modules.pop("colorsys", None)
     assert isinstance(aacp.build_model("mine:build"), nn.Identity)
     import colorsys
 
