@@ -20,7 +20,7 @@ from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.artefact.storage import load
 from aacp.errors import ExportFailed, InvalidOption, first_line
 from aacp.graph.examples import FlatNetwork, batch_of, from_plain, tensors_in, with_batch
-from aacp.modules import copy_module, positional
+from aacp.modules import copy_module, positional, require_network
 from aacp.torch_internals import pytree
 from aacp.zoo.imports import require_package
 
@@ -79,6 +79,7 @@ def export_onnx(
         dynamic_batch: whether the file accepts any batch size; otherwise only that of the example.
         check: whether to compare the outputs in ONNX Runtime with those of torch.
     """
+    require_network(model)
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
         require_package(package, INSTALL)
     _require_opset(opset)

@@ -25,6 +25,7 @@ from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
 from aacp.graph.slicing import passing_attributes, plain_attributes
 from aacp.graph.surgery import Kept, shrink
+from aacp.modules import require_network
 from aacp.runs.folder import RunFolder
 from aacp.structure import Structure
 
@@ -57,6 +58,7 @@ def save(
     Returns:
         The header of the file.
     """
+    require_network(pruned, "The pruned network")
     earlier = None if base is None else Artefact.read(base)
     plain = None if example is None else to_plain(example)
     if graph.form == "exported" and plain is None:
@@ -170,8 +172,7 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
             f"{path} holds a pruned {graph.model}, but a {type(network).__name__} was given. "
             "Give a new network of the original class."
         )
-    if any(tensor.is_meta for tensor in network.parameters()):
-        raise InvalidOption(f"The {graph.model} is on the meta device and has no data to fill. Build it on the CPU.")
+    require_network(network, f"The {graph.model}")
     found = {name: tuple(tensor.shape) for name, tensor in tensors_of(network).items()}
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
     passing = passing_attributes(network, graph)

@@ -15,7 +15,7 @@ from aacp.graph.exported import cut_exported
 from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
-from aacp.modules import copy_module, positional
+from aacp.modules import copy_module, positional, require_network
 from aacp.structure import Structure
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]
@@ -34,6 +34,7 @@ def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = 
     Returns:
         A module of the same class, or a `GraphNetwork` if the network was traced with `form="exported"`.
     """
+    require_network(model)
     return cut_units(model, graph, graph.kept_units(kept), example=example)
 
 

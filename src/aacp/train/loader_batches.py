@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of
+from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of, tensors_in
 from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
@@ -48,6 +48,7 @@ class LoaderBatches:
         self.rank = rank
         self.ranks = ranks
         self._classes: float = math.inf  # the network's number of classes, if `expect_classes` was called
+        self._is_finite: Tensor | None = None  # whether all inputs so far were finite; on the device, nothing waits
         self._min_examples = 1  # batches with fewer examples are skipped, except the first
         self.steps = len(source) // batch_size if self._is_dataset else len(source)
         if not self.steps:
@@ -85,7 +86,21 @@ class LoaderBatches:
                 here = moved(share, self.device, in_background=self._is_dataset and self.device.type == "cuda")
                 inputs = inputs_of(here)
                 is_encoded = isinstance(self.source, PixelSource)
+                if not is_encoded:
+                    self._watch(inputs)
                 yield self.source.normalised(inputs) if is_encoded else inputs, targets_of(here)
+
+    def _watch(self, inputs: Any) -> None:
+        """Notice NaN and infinity in inputs, without waiting for the device."""
+        for tensor in tensors_in(inputs):
+            if tensor.is_floating_point():
+                found = tensor.detach().isfinite().all()
+                self._is_finite = found if self._is_finite is None else self._is_finite & found
+
+    @property
+    def are_inputs_finite(self) -> bool:
+        """Whether no input that was read holds NaN or infinity."""
+        return self._is_finite is None or bool(self._is_finite)
 
     def _loader(self, epoch: int) -> DataLoader[Any]:
         """A loader whose workers draw from the epoch's seed; new in every epoch, because workers keep their state."""

@@ -14,7 +14,7 @@ from torch import nn
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
-from aacp.modules import device_of_model
+from aacp.modules import device_of_model, require_network
 from aacp.runs.files import Epoch
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import RUN, WEIGHTS, Checkpoint, check_same_request, training_request, weights_after
@@ -84,6 +84,7 @@ def fit(
     """
     if until is not None and until < 1:
         raise InvalidOption(f"until is {until}, but training ends after epoch 1 at the earliest. Give 1 or more.")
+    require_network(model)
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
     check_mixing(recipe, loss)
@@ -168,6 +169,7 @@ def train_from_scratch(
 
     The arguments are those of `fit`.
     """
+    require_network(model)
     draw_weights(model, recipe.seed)
     return fit(
         model,

@@ -135,6 +135,11 @@ class Session:
         diverged = (~values[:, 0].isfinite()).nonzero()
         if len(diverged):
             step = last + 1 - len(unread) + int(diverged[0])
+            if not self.source.are_inputs_finite:
+                raise InvalidData(
+                    f"The training data hold inputs that are NaN or infinite, in epoch {epoch + 1} at step {step + 1} or "
+                    "before. Remove these examples, or correct them."
+                )
             raise Diverged(
                 f"The loss is {float(values[diverged[0], 0])} at step {step + 1} of epoch {epoch + 1}. "
                 "Lower the learning rate or lengthen the warm-up; a run folder keeps the state before this epoch."
