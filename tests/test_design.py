@@ -11,7 +11,7 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "correlation", "acceleration", "version"},
+    {"errors", "user_code", "values", "correlation", "acceleration", "version"},
     {"disk"},
     {"structure", "lane_runs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},
@@ -29,8 +29,8 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "correlation", "structure", "lane_runs", "channels", "coordinates", "space", "runs",
-    "cost", "search",
+    "disk", "report", "errors", "user_code", "values", "correlation", "structure", "lane_runs", "channels",
+    "coordinates", "space", "runs", "cost", "search",
 }  # fmt: skip
 
 NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "table", "timing")}

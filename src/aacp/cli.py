@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
 from aacp.bench.commands import bench
+from aacp.commands.border import Commands
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
 from aacp.commands.options import (
@@ -31,24 +31,9 @@ from aacp.commands.options import (
 from aacp.commands.parameters import Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.commands.repeat import repeat
-from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
 from aacp.zoo.catalogue import named_data
-
-
-class Commands(click.Group):
-    """Commands that print an AACPError in one line and exit with 1, and exit with 130 after Ctrl-C."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except AACPError as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            sys.exit(1)
-        except KeyboardInterrupt:  # before there is anything to resume, such as while torch is imported
-            click.echo("Interrupted.", err=True)
-            sys.exit(130)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -27,6 +27,7 @@ AACPError
 ├── DiskError          a file cannot be written, replaced or removed
 ├── NothingToReport    a run folder does not exist or contains nothing to show
 ├── Diverged           a loss became infinite or NaN
+├── UserCodeFailed     a function or module that the user named raised an exception or ended the program
 ├── WorkerFailed       one of several processes failed or ended before its work was done
 └── InvalidStructure   channel counts or indices that the graph or the space does not allow
 
@@ -144,6 +145,10 @@ class NothingToReport(AACPError):
 
 class Diverged(AACPError, ArithmeticError):
     """A loss became infinite or NaN."""
+
+
+class UserCodeFailed(AACPError):
+    """A function or module that the user named raised an exception or ended the program."""
 
 
 class WorkerFailed(AACPError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
+from aacp.commands.border import INTERRUPTED
 from aacp.commands.parameters import Names, Part, Shape, Step
 from aacp.pipeline import defaults
 from aacp.search.methods import default_evaluations_text
@@ -283,7 +283,7 @@ def resumable(folder: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         click.echo(f"Interrupted. The same command resumes from {folder}.", err=True)
-        sys.exit(130)
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def show(found: object, record: Record, as_json: bool) -> None:

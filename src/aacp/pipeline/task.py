@@ -14,7 +14,7 @@ from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
 from aacp.data.examples import has_targets
 from aacp.data.likeness import Likeness
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import Score, WatchedBatches, accuracy, scored
 from aacp.data.splits import Data, Holdout, Source, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
@@ -26,6 +26,7 @@ from aacp.structure import Structure
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
+from aacp.values import function, instance
 
 
 def chosen_score(score: Score | None, model: nn.Module, data: Data) -> Score:
@@ -91,6 +92,11 @@ class PruningTask:
                 f"data is a {type(self.data).__name__}, which does not say what to train, search and test on. "
                 "Give aacp.Data.of(train, test), or aacp.Data(train, holdout, test)."
             )
+        function("score", self.score, "(network, batches)")
+        if self.loss is not None:
+            function("loss", self.loss, "(outputs, targets)")
+        if self.name is not None:
+            instance("name", self.name, str, "Give the name that aacp.build_model builds the network by.")
 
     @classmethod
     def of(
@@ -103,7 +109,7 @@ class PruningTask:
         loss: Loss | None = None,
     ) -> PruningTask:
         """A task whose score follows from the data if none is given; the arguments are those of the class."""
-        task = cls(model, data, name, device, loss=loss)  # which rejects what is not data
+        task = cls(model, data, name, device, score or accuracy, loss=loss)  # which rejects what is not data
         task.score = chosen_score(score, model, data)
         return task
 
@@ -169,9 +175,7 @@ class PruningTask:
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
-                return float(self.score(network, self.read(part, keep=False)))
-        except InvalidData as error:
-            raise type(error)(f"{self.name_of(part).capitalize()}: {error}") from error
+                return scored(self.score, network, WatchedBatches(self.read(part, keep=False)), self.name_of(part))
         finally:
             network.to(home)
 

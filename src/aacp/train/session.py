@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
-from aacp.data.scores import Score
+from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData
 from aacp.modules import evaluating
 from aacp.runs.files import Epoch
@@ -191,7 +191,7 @@ class Session:
         """The score of the network on held-out data, with the averaged weights if the recipe keeps them."""
         averaged = nullcontext() if self.average is None else self.average.in_place()
         with averaged, evaluating(self.model), self.fabric.autocast():
-            return float(score(self.model, batches))
+            return scored(score, self.model, batches, "held-out data")
 
 
 @contextmanager
