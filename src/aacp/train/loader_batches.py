@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from aacp.data.endless import bounded, without_worker_traceback
 from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of, tensors_in
 from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
-from aacp.data.streams import without_worker_traceback
 from aacp.errors import InvalidData
 from aacp.torch_internals import pytree
 from aacp.train.seeding import generator
@@ -78,7 +78,7 @@ class LoaderBatches:
     def epoch(self, number: int) -> Iterator[tuple[Any, Any]]:
         """The batches of one epoch: this process's share of each."""
         loader = self._loader(number) if self._is_dataset else self._seeded(number)
-        for position, batch in enumerate(without_worker_traceback(loader)):
+        for position, batch in enumerate(bounded(without_worker_traceback(loader), self.steps)):
             share = batch if self._is_dataset else self._share(batch)
             # A short last batch is normal. A short first batch is a mistake, which training reports.
             if batch_size_of(share) >= self._min_examples or not position:

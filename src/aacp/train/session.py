@@ -137,8 +137,8 @@ class Session:
             step = last + 1 - len(unread) + int(diverged[0])
             if not self.source.are_inputs_finite:
                 raise InvalidData(
-                    f"The training data hold inputs that are NaN or infinite, in epoch {epoch + 1} at step {step + 1} or "
-                    "before. Remove these examples, or correct them."
+                    f"The training data hold inputs that are NaN or infinite, at step {step + 1} of epoch {epoch + 1} "
+                    "or before. Remove these examples, or correct them."
                 )
             raise Diverged(
                 f"The loss is {float(values[diverged[0], 0])} at step {step + 1} of epoch {epoch + 1}. "

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.splits import UNNAMED, Data, Holdout
 from aacp.errors import InvalidOption, UnknownData
+from aacp.values import shown
 from aacp.zoo.catalogue import DATA_NAMES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
@@ -42,16 +43,16 @@ def load_data(
             the next one.
         cache: a folder for decoded images of "imagefolder:PATH", which later passes and commands read instead.
     """
-    source, separator, place = name.partition(":")
+    source, separator, place = name.partition(":") if isinstance(name, str) else ("", "", "")
     is_folder = source.partition("@")[0] == "imagefolder"
     if cache is not None and not is_folder:
         raise InvalidOption(
             f"A cache of decoded images is for imagefolder:PATH, and {name} would ignore it. Leave the cache out."
         )
-    if name == "digits":
+    if isinstance(name, str) and name == "digits":
         return digits(holdout, seed)
     if not separator or not source or not place:
-        raise UnknownData(f"{name!r} is not the name of a data set. Write {DATA_NAMES}.")
+        raise UnknownData(f"{shown(name)} is not the name of a data set. Write {DATA_NAMES}.")
     if source == "cifar10":
         return cifar10(place, holdout, seed)
     if is_folder:

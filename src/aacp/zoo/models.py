@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from aacp.errors import InvalidOption, UnknownModel
+from aacp.values import shown
 from aacp.zoo._torchvision import import_torchvision
 from aacp.zoo.imports import function_of, module_of, result_of
 from aacp.zoo.networks import NETWORKS
@@ -24,12 +25,12 @@ def build_model(name: str) -> nn.Module:
         name: a built-in network such as "resnet56", "torchvision:NAME", "timm:NAME", or "package.module:function" for
             your own function without arguments that returns the network.
     """
-    if name in NETWORKS:
+    if isinstance(name, str) and name in NETWORKS:
         return NETWORKS[name]()
-    source, separator, entry = name.partition(":")
+    source, separator, entry = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not separator or not source or not entry:
         raise UnknownModel(
-            f"{name!r} is not a model name. Write {', '.join(NETWORKS)}, torchvision:NAME, timm:NAME, "
+            f"{shown(name)} is not a model name. Write {', '.join(NETWORKS)}, torchvision:NAME, timm:NAME, "
             "or package.module:function for your own."
         )
     if source == "timm":

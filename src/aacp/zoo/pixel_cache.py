@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from aacp.data.endless import without_worker_traceback
 from aacp.data.memory import worker_count
-from aacp.data.streams import without_worker_traceback
 from aacp.errors import InvalidData
 
 VERSION = 1  # of the layout of the files

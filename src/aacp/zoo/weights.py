@@ -25,7 +25,7 @@ PREFIXES = ("module.", COMPILED_PREFIX)  # added to every name by torch's parall
 SHOWN = 20  # at most this many keys of each kind are listed in an error
 SHOWN_NAME = 100  # characters of a key that are shown in an error
 ZIP = b"PK\x03\x04"  # how the files begin that torch writes today; older ones are several pickles in a row
-OLD_PICKLES = 5  # of an older file: a number, a version, facts on the system, the state dict, and the keys of its tensors
+OLD_PICKLES = 5  # in an older file: a number, a version, the system, the state dict, the keys of its tensors
 SAVE = "Save model.state_dict() with safetensors or torch.save."
 
 
