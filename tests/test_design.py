@@ -102,3 +102,75 @@ def test_only_the_door_imports_accelerate(path: Path) -> None:
     here = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     if here not in ("accelerate", "acceleration"):
         assert not [module for module in imports(path) if "accelerate" in module.split(".")]
+
+
+# Functions and methods that open, write, rename, remove or lock files by themselves. `write_text` and `write_bytes` of
+# a RunFolder have two arguments, those of a Path have one.
+FILE_CALLS = set(
+    "open fdopen read_text read_bytes write_text write_bytes touch unlink rmdir mkdir makedirs rmtree rename "
+    "symlink_to hardlink_to truncate fsync flock lockf copyfile copytree load_file save_file safe_open fromfile tofile "
+    "memmap savez mkdtemp mkstemp TemporaryDirectory TemporaryFile NamedTemporaryFile".split()
+)
+MODULE_CALLS = {
+    "json": {"load", "dump"},
+    "np": {"load", "save", "loadtxt", "genfromtxt"},
+    "torch": {"load", "save"},
+    "os": {"replace", "remove"},
+    "shutil": {"move", "copy", "copy2"},
+}
+ALLOWED_FILE_CALLS = {
+    # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
+    "commands/repeat.py": {"TemporaryFile"},
+    "latency/runtimes/onnxruntime.py": {"TemporaryDirectory", "mkdtemp"},
+    "artefact/header.py": {"safe_open"},
+    "artefact/onnx.py": {"TemporaryDirectory", "mkdir", "open", "fsync"},
+    "artefact/storage.py": {"load_file"},
+    "latency/table.py": {"read_text"},
+    "zoo/cifar10.py": {"open", "fromfile"},
+    "zoo/digits.py": {"load"},
+    "zoo/pictures.py": {"open"},
+    "zoo/pixel_cache.py": {"open", "fromfile", "tofile", "unlink", "mkdir", "memmap"},
+    "zoo/tensor_files.py": {"load", "load_file"},
+    "zoo/weights.py": {"open", "load", "load_file"},
+}
+
+
+def file_calls(path: Path) -> set[str]:
+    """The calls in a file that use the disk without aacp.disk."""
+    tree = ast.parse(path.read_text())
+    own = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aacp.")
+        for alias in node.names
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Attribute, ast.Name)):
+            continue
+        is_method = isinstance(node.func, ast.Attribute)
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        called_on = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        is_of_run_folder = name in ("write_text", "write_bytes") and is_method and len(node.args) == 2
+        is_ours = not is_method and name in own
+        if not (is_of_run_folder or is_ours) and (name in FILE_CALLS or name in MODULE_CALLS.get(called_on, ())):
+            found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_the_disk_package_opens_writes_and_removes_files(path: Path) -> None:
+    relative = path.relative_to(SOURCE)
+    if relative.parts[0] != "disk":
+        assert file_calls(path) <= ALLOWED_FILE_CALLS.get(str(relative), set())
+
+
+def test_calls_that_use_the_disk_are_recognised(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(
+        "from aacp.disk.reading import read_text\n"
+        "read_text(path); folder.write_text('name', 'text'); text.replace('a', 'b'); json.dumps(1); np.load\n"
+    )
+    assert file_calls(source) == set()
+    source.write_text("open(path); path.write_text('text'); os.replace(a, b); np.load(path); (a / b).unlink()\n")
+    assert file_calls(source) == {"open", "write_text", "replace", "load", "unlink"}

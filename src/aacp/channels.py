@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from aacp.disk.reading import read_json
+from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.lane_runs import from_runs, to_runs
 from aacp.structure import Structure
@@ -325,14 +327,14 @@ class ChannelGraph:
 
     def save(self, path: str | Path) -> None:
         """Write the graph to a JSON file."""
-        Path(path).write_text(json.dumps(self.to_json()) + "\n")
+        replace_file(path, f"{json.dumps(self.to_json())}\n".encode())
 
     @classmethod
     def load(cls, path: str | Path) -> ChannelGraph:
         """Read a graph from a JSON file."""
         try:
-            return cls.from_json(json.loads(Path(path).read_text()))
-        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+            return cls.from_json(read_json(path))
+        except (OSError, ValueError, AttributeError, LookupError, TypeError) as error:
             raise GraphMismatch(f"{path} does not hold a channel graph: {error}. Trace the network again.") from error
 
     def __eq__(self, other: object) -> bool:

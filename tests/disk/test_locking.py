@@ -18,10 +18,14 @@ from aacp.errors import DiskError, RunLocked
 HOLD = """
 import os, sys, time
 from aacp.disk.locking import locked
+reader, writer = os.pipe()
 with locked(sys.argv[1]):
-    if sys.argv[2] == "fork" and os.fork() == 0:
-        time.sleep(60)
-        os._exit(0)
+    if sys.argv[2] == "fork":
+        if os.fork() == 0:
+            os.write(writer, b"x")
+            time.sleep(60)
+            os._exit(0)
+        os.read(reader, 1)  # the forked process runs
     print("locked", flush=True)
     time.sleep(60)
 """

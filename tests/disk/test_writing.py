@@ -93,7 +93,7 @@ def test_a_link_at_the_name_of_a_file_is_replaced_and_not_followed(precious: Pat
 def test_a_link_in_the_place_of_a_log_is_rejected(precious: Path) -> None:
     link = precious.parent / "run" / "log"
     link.symlink_to(precious)
-    with pytest.raises(DiskError, match=r"log cannot be written: .*A link stands in the place"):
+    with pytest.raises(DiskError, match=r"log cannot be written: .*a link stands in its place"):
         append_line(link, b"new")
     assert precious.read_text() == PRECIOUS
 
@@ -114,7 +114,7 @@ def test_a_linked_folder_inside_a_locked_one_is_not_entered(precious: Path, writ
     (run / "trainings").symlink_to(other)
     with locked(run):
         for inside in ("trainings/file", "trainings/deeper/file"):
-            with pytest.raises(DiskError, match="A link stands in the place"):
+            with pytest.raises(DiskError, match="a link stands in its place"):
                 writing(run / inside)
     assert names(other) == set()
 

@@ -78,6 +78,17 @@ def test_what_is_wrong_is_named(data: Any, message: str) -> None:
         Evaluation.from_json(data)
 
 
+@pytest.mark.parametrize("count", [10**400, 1 << 64, -(1 << 64)])
+def test_a_whole_number_that_no_machine_holds_is_named(count: int) -> None:
+    with pytest.raises(RunMismatch, match=r"counts\[0\] should be a whole number"):
+        ChosenStructure.from_json({"counts": [count], "score": 0.5, "limits": []})
+
+
+def test_a_number_beyond_all_numbers_is_named() -> None:
+    with pytest.raises(RunMismatch, match=r"score should be a number"):
+        ChosenStructure.from_json({"counts": [1], "score": 10**400, "limits": []})
+
+
 def test_a_place_inside_a_list_is_named_by_its_index() -> None:
     with pytest.raises(RunMismatch, match=r"counts\[1\] should be a whole number, but is 2.5"):
         ChosenStructure.from_json({"counts": [1, 2.5], "score": 0.5, "limits": []})

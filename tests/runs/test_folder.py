@@ -1,12 +1,17 @@
 """A run folder stays valid if processes crash or compete."""
 
+import contextlib
 import json
 import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from aacp.errors import InvalidOption, RunLocked, RunMismatch
+from aacp.errors import DamagedRun, DiskError, InvalidOption, InvalidScore, RunLocked, RunMismatch, UnreadableFile
 from aacp.runs.folder import RunFolder
 
 
@@ -89,3 +94,95 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     process.join()
     with RunFolder(tmp_path).lock():
         (tmp_path / "ok").write_text(json.dumps(1))
+
+
+def test_a_reader_creates_no_folder(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "nowhere" / "run")
+    assert folder.read_json("a.json") is None
+    assert folder.read_log("a.jsonl") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("planted", [".report.html.{pid}", "report.html", "history.jsonl", ".lock"])
+def test_a_planted_link_leads_to_no_file_of_the_user(tmp_path: Path, planted: str) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (run / planted.format(pid=os.getpid())).symlink_to(precious)
+    folder = RunFolder(run)
+    for writing in (
+        lambda: folder.write_text("report.html", "page"),
+        lambda: folder.append("history.jsonl", {}),
+        lambda: folder.lock().__enter__(),
+    ):
+        with contextlib.suppress(DiskError):
+            writing()
+    assert precious.read_text() == "mine"
+
+
+def test_leftovers_of_a_killed_process_are_removed_when_the_folder_is_next_locked(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from aacp.runs.folder import RunFolder\n"
+        "os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "RunFolder(os.path.join(sys.argv[1], sys.argv[2])).write_text('a.json', 'x' * 1000)\n"
+    )
+    places = (tmp_path, tmp_path / "trainings" / "finetuned")
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-c", code, str(tmp_path), str(place.relative_to(tmp_path))])
+        assert [path for path in place.iterdir() if path.is_file()] != []
+    with RunFolder(tmp_path).lock():
+        assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {".lock"}
+
+
+def test_two_processes_never_share_a_history_if_a_folder_is_deleted_and_begun_anew(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    older = RunFolder(run)
+    newer = (
+        "import sys\n"
+        "from aacp.runs.folder import RunFolder\n"
+        "with RunFolder(sys.argv[1]).lock(): RunFolder(sys.argv[1]).append('history.jsonl', {'by': 'newer'})\n"
+    )
+    with older.lock():
+        older.append("history.jsonl", {"by": "older"})
+        shutil.rmtree(run)
+        subprocess.run([sys.executable, "-c", newer, str(run)], check=True)
+        with pytest.raises(RunMismatch, match="was deleted or replaced"):
+            older.append("history.jsonl", {"by": "older"})
+        with pytest.raises(RunMismatch, match="was deleted or replaced"):
+            RunFolder(run / "trainings" / "finetuned").write_json("training.json", {})
+    assert older.read_log("history.jsonl") == [{"by": "newer"}]
+    assert not (run / "trainings").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"[" * 5000, b'{"a": NaN}', b"1e999", b"1" * 400, b"", b'"\\ud800"'], ids=range(7)
+)
+def test_a_damaged_file_is_named_and_never_to_be_removed(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    (tmp_path / "history.jsonl").write_bytes(content + b"\n")
+    for reading, name in ((RunFolder.read_json, "run.json"), (RunFolder.read_log, "history.jsonl")):
+        with pytest.raises(DamagedRun, match=name) as raised:
+            reading(RunFolder(tmp_path), name)
+        assert isinstance(raised.value, RunMismatch)
+        assert "emove" not in str(raised.value)
+
+
+def test_a_folder_or_a_pipe_in_the_place_of_a_file_is_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    os.mkfifo(tmp_path / "history.jsonl")
+    with pytest.raises(UnreadableFile, match=r"run\.json is a folder"):
+        RunFolder(tmp_path).read_json("run.json")
+    with pytest.raises(UnreadableFile, match=r"history\.jsonl is a pipe"):
+        RunFolder(tmp_path).read_log("history.jsonl")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, value: float) -> None:
+    folder = RunFolder(tmp_path)
+    for writing in (folder.write_json, folder.append):
+        with pytest.raises(InvalidScore, match="would hold NaN or infinity"):
+            writing("a.json", {"score": value})
+    assert list(tmp_path.iterdir()) == []

@@ -98,11 +98,12 @@ def test_what_cannot_be_launched_is_rejected() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
-def test_the_workers_of_a_killed_launcher_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["starting", "training"])
+def test_the_workers_of_a_killed_launcher_end(tmp_path: Path, moment: str) -> None:
     process = command(tmp_path, 2)
     deadline = time.monotonic() + 180
-    while not (tmp_path / LOG).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    while not _is_reached(moment, process.pid, tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.02)
     started = workers(process.pid)
     assert len(started) == 2
     process.kill()
@@ -111,6 +112,13 @@ def test_the_workers_of_a_killed_launcher_end(tmp_path: Path) -> None:
         time.sleep(0.1)
     assert not any(is_running(worker) for worker in started)
     assert len(RunFolder(tmp_path).read_log(LOG)) < EPOCHS  # they did not finish the training
+    with RunFolder(tmp_path).lock():  # nor does any process that they started keep the folder
+        pass
+
+
+def _is_reached(moment: str, launcher: int, folder: Path) -> bool:
+    """Whether both workers are starting, before they can look for their launcher, or have trained an epoch."""
+    return len(workers(launcher)) == 2 if moment == "starting" else (folder / LOG).exists()
 
 
 def is_running(process: int) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from aacp.bench import FAMILIES, ITERATIONS
+from aacp.disk.writing import replace_file
 
 PROCESSES = click.option(
     "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at once, in a process each."
@@ -82,6 +83,5 @@ def _page(command: str, seeds: int, body: str) -> str:
 
 
 def _write(folder: Path, name: str, text: str, raw: object) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text)
-    (folder / f"{name}.json").write_text(json.dumps(raw) + "\n")
+    replace_file(folder / f"{name}.md", text.encode())
+    replace_file(folder / f"{name}.json", f"{json.dumps(raw)}\n".encode())

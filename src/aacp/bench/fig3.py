@@ -18,6 +18,7 @@ from aacp.bench import ITERATIONS
 from aacp.bench.parallel import results_of
 from aacp.bench.problems import equation_14
 from aacp.bench.rivals.bees import BeeColony, BeeColonySettings, classical
+from aacp.disk.writing import replace_file
 from aacp.report.chart import axis, layout, line
 from aacp.report.html import Figure, joined, tag
 from aacp.report.page import document
@@ -160,7 +161,8 @@ def draw(curves: list[MeanCurve], path: Path) -> None:
     )
     axes = layout(axis("iteration"), axis("best ||x - 5||"))
     figure = Figure("fig3", caption, [_trace(curve, number) for number, curve in enumerate(curves)], axes, height=640)
-    path.write_text(document("Fig. 3 of the paper", joined([tag("h1", "Fig. 3 of the paper"), figure.markup("")])))
+    page = document("Fig. 3 of the paper", joined([tag("h1", "Fig. 3 of the paper"), figure.markup("")]))
+    replace_file(path, page.encode())
 
 
 def _trace(curve: MeanCurve, number: int) -> dict[str, Any]:

@@ -69,13 +69,14 @@ def repeat(
           --data cifar10:PATH --prune-macs 0.5
     """
     inner = RepeatedCommand.of(context, command, Path(folder) / f"seed-{seeds[0]}")
+    from aacp.disk.writing import remove_file
     from aacp.pipeline.repeat import repeat_request
     from aacp.runs.repeats import file_name
 
     if inner.name in NEW_RUNS:
         _check_other_commands(Path(folder), inner)
     if inner.replaces:
-        (Path(folder) / file_name(inner.label)).unlink(missing_ok=True)
+        remove_file(Path(folder) / file_name(inner.label))
     with resumable(folder):
         found = repeat_request(inner.run, seeds, folder, inner.label, inner.request, verbose=True)
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {folder}")
@@ -135,13 +136,14 @@ class RepeatedCommand:
 def _check_other_commands(folder: Path, inner: RepeatedCommand) -> None:
     """Reject a folder whose runs another command started, except that aacp prune may continue from aacp search."""
     from aacp.pipeline.repeat import require_same_options
+    from aacp.runs.folder import RunFolder
     from aacp.runs.repeats import Repetition, file_name
 
     for other in NEW_RUNS:
-        file = folder / file_name(other)
-        if other == inner.name or not file.exists():
+        known = None if other == inner.name else RunFolder(folder).read_json(file_name(other))
+        if known is None:
             continue
-        before = Repetition.from_json(json.loads(file.read_text())).request
+        before = Repetition.from_json(known).request
         names = set(before) & set(inner.request)
         if {other, inner.name} == {"prune", "search"}:
             names.remove("command")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
-from pathlib import Path
 
 import torch
 
 from aacp.data.devices import usable_cores
+from aacp.disk.reading import read_text
 
 MAX_KEPT = 16 << 30  # bytes of data that one Batches keeps in the host's memory at most
 KEPT_SHARE = 0.25  # share of the free memory, of the host or of a device, that one Batches takes at most
@@ -22,7 +23,7 @@ def free_memory(device: torch.device | str = "cpu") -> int:
     """The free memory of a device in bytes; MAX_KEPT if it is not known."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    lines = read_text("/proc/meminfo").splitlines() if os.path.exists("/proc/meminfo") else []
     available = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
     return available[0] if available else MAX_KEPT
 

@@ -21,7 +21,7 @@ REMEDIES = {
     errno.EPERM: NOT_ALLOWED,
     errno.EROFS: NOT_ALLOWED,
     errno.ENAMETOOLONG: "Choose a shorter name.",
-    errno.ELOOP: "A link stands in the place of a file or folder: remove the link, or choose another folder.",
+    errno.ELOOP: "Replace the link by a file or folder of its own, or choose another folder.",
     errno.ENOTDIR: "Choose a folder that exists or can be created.",
     errno.EISDIR: "A folder stands in the place of the file: move it away, or choose another folder.",
 }
@@ -35,7 +35,7 @@ def writing_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except AACPError:
         raise
     except OSError as error:
-        words = error.strerror or str(error)
+        words = "a link stands in its place" if error.errno == errno.ELOOP else error.strerror or str(error)
         remedy = REMEDIES.get(error.errno or 0, REPEAT)
         raise DiskError(f"{_shown(path)} cannot be written: {words}. {remedy}") from error
 

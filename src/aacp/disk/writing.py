@@ -27,6 +27,7 @@ from aacp.errors import DiskError
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.part")
 MAX_SHOWN_NAME = 40  # characters of a file's name in the name of its temporary file
 CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_cleaned: set[Path] = set()  # folders in which this process has looked for leftovers
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -44,6 +45,7 @@ def replacing(path: AnyPath) -> Iterator[BinaryIO]:
     """A temporary file to write to. It gets the name `path` if the block succeeds, and is removed if it fails."""
     target = absolute(path)
     with writing_errors(path), _folder_of(target) as folder:
+        _remove_leftovers_once(target.parent)
         name = _temporary_name(target.name)
         descriptor = os.open(name, CREATE | os.O_RDWR, 0o666, dir_fd=folder)
         try:
@@ -203,6 +205,15 @@ def remove_leftovers(folder: AnyPath) -> None:
         folders[:] = [name for name in folders if not TEMPORARY.fullmatch(name)]
 
 
+def _remove_leftovers_once(folder: Path) -> None:
+    """Remove leftovers in a folder that may never be locked, when this process first writes there."""
+    if folder not in _cleaned:
+        _cleaned.add(folder)
+        for name in os.listdir(folder):
+            if TEMPORARY.fullmatch(name):
+                _remove_if_abandoned(folder / name)
+
+
 def _sync_folder(descriptor: int) -> None:
     """Bring the names in a folder to the disk."""
     try:
@@ -282,6 +293,6 @@ def _entered(name: str, parent: int) -> int:
             _sync_folder(parent)
     except NotADirectoryError:
         if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, f"{name} is a link") from None
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
     return os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import nn
 
 from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.disk.tensors import tensor_header
+from aacp.errors import UnreadableFile
 from aacp.estimate.inheritance import KeptChannels
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
@@ -50,10 +51,10 @@ def save_network(
 def is_complete(path: Path) -> bool:
     """Whether the file of a pruned network exists and was written to its end."""
     try:
-        with safe_open(path, "pt"):  # which compares the length of the file with its header
-            return True
-    except (SafetensorError, FileNotFoundError):
+        tensor_header(path)  # which compares the length of the file with its header
+    except UnreadableFile:
         return False
+    return True
 
 
 def file_bytes(network: nn.Module) -> int:

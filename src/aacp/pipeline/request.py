@@ -65,7 +65,7 @@ def register_request(
     """Record the request of a search, or check that it is the same as the recorded one."""
     request = request_of(task, budget, plan, known_from)
     if folder.read_json(RUN) is None or _holds_only_reusable_files(folder):
-        (folder.path / GRAPH).unlink(missing_ok=True)  # it may have been traced with other options
+        folder.remove(GRAPH)  # it may have been traced with other options
         folder.write_json(RUN, request.to_json())
         return request
     before = _completed(read_request(folder), request)

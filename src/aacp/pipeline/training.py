@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from aacp.artefact.storage import load
@@ -20,6 +19,7 @@ from aacp.channels import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.data.scores import Score
 from aacp.data.splits import Source
+from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, WorkerFailed
 from aacp.modules import copy_module
 from aacp.pipeline.delivery import export_both, file_bytes, is_complete, save_network
@@ -88,7 +88,7 @@ class _Parts:
         run_in_processes(
             _train_share, self, processes=processes, precision=precision, device=device, folder=self.folder
         )
-        self.network.load_state_dict(load_file(self.folder / WEIGHTS))
+        self.network.load_state_dict(tensors_in(self.folder / WEIGHTS))
         return self.network
 
 

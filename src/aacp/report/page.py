@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from aacp.disk.reading import read_text
 from aacp.errors import NothingToReport
 from aacp.report.headline import headline, headline_of, remarks
 from aacp.report.html import Markup, details, escaped, joined, plotly_script, tag
@@ -133,8 +134,8 @@ def _folded(run: Run, identity: str) -> Markup:
 def document(title: str, body: Markup) -> str:
     """A page with a title and a body that works without the network: style, scripts and data are inside it."""
     here = Path(__file__).parent
-    style = (here / "page.css").read_text()
-    script = (here / "page.js").read_text()
+    style = read_text(here / "page.css")
+    script = read_text(here / "page.js")
     # The page forbids network access itself: a request would show up as an error in the browser's console.
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
     return f"""<!doctype html>

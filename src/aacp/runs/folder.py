@@ -79,11 +79,14 @@ class RunFolder:
     def read_json(self, name: str) -> Any | None:
         """The content of a file, or None if there is no such file."""
         try:
-            return read_json(self.path / name, self._remedy)
+            found = read_json(self.path / name, self._remedy)
         except MissingFile:
             return None
         except DamagedFile as error:
             raise DamagedRun(str(error)) from None
+        if found is None:  # which no version of aacp writes, and which would look like a missing file
+            raise DamagedRun(f"{self.path / name} is damaged: it holds null. {self._remedy}")
+        return found
 
     def read_log(self, name: str) -> list[Any]:
         """The records of a log; an incomplete last line, left by a crash, is skipped."""

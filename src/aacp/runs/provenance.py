@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from aacp.disk.reading import read_text
 from aacp.version import __version__
 
 
 def processor() -> str:
     """The name of the processor, where the operating system reports one."""
-    information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
+    if os.path.exists("/proc/cpuinfo"):
+        for line in read_text("/proc/cpuinfo").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

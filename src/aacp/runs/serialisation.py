@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -42,6 +42,7 @@ class Record:
         return cls(**found)
 
 
+MAX_INTEGER = 1 << 64  # whole numbers of files are below this: seeds reach it
 TYPE_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -97,5 +98,7 @@ def _is(kind: type, value: Any) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     if kind is float:
-        return isinstance(value, (int, float)) and math.isfinite(value)
+        return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+    if kind is int:
+        return isinstance(value, int) and abs(value) < MAX_INTEGER
     return isinstance(value, kind)

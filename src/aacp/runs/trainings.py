@@ -7,11 +7,11 @@ Older versions kept one training in the run folder itself: there it is found und
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from aacp.disk.writing import remove_file, remove_folder
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, RUN, TRAINING, TRAINING_REQUEST, TRAININGS, TrainingRequest
 from aacp.runs.folder import RunFolder
@@ -67,11 +67,11 @@ def read_training(folder: Path) -> TrainingRequest | None:
 def remove_training(folder: Path) -> None:
     """Remove a training with its results; of an older run folder, only what belongs to the training."""
     if not _holds_old_training(folder):
-        shutil.rmtree(folder)
+        remove_folder(folder)
         return
-    shutil.rmtree(folder / TRAINING, ignore_errors=True)
+    remove_folder(folder / TRAINING)
     for name in RESULTS:
-        (folder / name).unlink(missing_ok=True)
+        remove_file(folder / name)
 
 
 def run_of(folder: Path) -> Path:

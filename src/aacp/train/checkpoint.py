@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from aacp.errors import RunMismatch
+from aacp.disk.tensors import tensor_header, tensors_in
+from aacp.errors import DamagedRun, RunMismatch, UnreadableFile
 from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
 from aacp.train.recipe import Recipe
@@ -70,11 +70,9 @@ class Checkpoint:
         if not path.exists():
             return 0
         try:
-            with safe_open(path, "pt") as file:
-                epochs = int(file.metadata()["epochs"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            self._load(tensors)
-        except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
+            epochs = int(tensor_header(path).metadata["epochs"])
+            self._load(tensors_in(path))
+        except (UnreadableFile, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
                 f"{path} is not the state of this training run: {error}. Remove it, or choose another folder."
             ) from error
@@ -135,6 +133,10 @@ def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
     recorded = folder.read_json(RUN)
     if recorded is None:
         return
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("recipe"), dict):
+        raise DamagedRun(
+            f"{folder.path / RUN} does not describe a training run. Restore it from a copy, or choose another folder."
+        )
     recorded["recipe"] = Recipe.completed(recorded["recipe"])
     before = _flat(recorded)
     now = _flat(json.loads(json.dumps(request)))

@@ -52,7 +52,7 @@ def run_in_processes(
     if processes == 1:
         return function(fabric, *arguments)
     try:
-        result = fabric.launch(partial(_result, function, arguments))
+        result = fabric.launch(partial(_result, function, arguments, os.getpid()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
@@ -75,20 +75,23 @@ def run_in_processes(
     return result
 
 
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent ended, since the workers of a killed launcher must not train on."""
+def _end_with(launcher: int) -> None:
+    """End this process soon after its launcher ended, since the workers of a killed launcher must not train on.
+
+    The launcher may have ended while this process started, so it is compared with the pid that the launcher sent.
+    """
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == launcher:
             time.sleep(WATCH_SECONDS)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _result(function: Callable[..., Any], arguments: tuple[Any, ...], fabric: Fabric) -> Any:
+def _result(function: Callable[..., Any], arguments: tuple[Any, ...], launcher: int, fabric: Fabric) -> Any:
     """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
-    _end_with(os.getppid())
+    _end_with(launcher)
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:

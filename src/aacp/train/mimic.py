@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from aacp.data.batches import Batches
 from aacp.data.examples import call, tensors_in
-from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch
+from aacp.disk.tensors import tensor_header
+from aacp.disk.tensors import tensors_in as read_tensors
+from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch, UnreadableFile
 from aacp.modules import copy_module, detach_hooks, evaluating
 from aacp.runs.folder import RunFolder
 from aacp.train.checkpoint import RUN, STATE, WEIGHTS
@@ -228,11 +229,9 @@ class _Session:
         if not path.exists():
             return 0
         try:
-            with safe_open(path, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                self._load(tensors)
-                return int(file.metadata()["steps"])
-        except (SafetensorError, LookupError, RuntimeError, ValueError) as error:
+            self._load(read_tensors(path))
+            return int(tensor_header(path).metadata["steps"])
+        except (UnreadableFile, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
                 f"{path} is not the state of this mimicry: {error}. Remove it, or choose another folder."
             ) from error

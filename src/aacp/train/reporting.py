@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aacp.disk.writing import create_folder
 from aacp.errors import InvalidOption
 from aacp.runs.files import Epoch
 from aacp.runs.folder import RunFolder
@@ -42,7 +43,8 @@ class Report:
         if self.folder is None:
             return []
         records = self.folder.read_log(LOG)
-        kept = [Epoch(**record) for record in records if record["epoch"] <= done]
+        epochs = [Epoch.from_json(record) for record in records]
+        kept = [epoch for epoch in epochs if epoch.epoch <= done]
         if self.is_first and len(kept) < len(records):
             self.folder.write_text(LOG, "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in kept))
         return kept
@@ -110,6 +112,7 @@ def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InvalidOption("TensorBoard is not installed. Install it with: pip install tensorboard.") from error
+    create_folder(folder.path / "tensorboard")  # which rejects a link in its place
     writer: Any = SummaryWriter(str(folder.path / "tensorboard"))
     try:
         yield lambda epoch: _write(writer, epoch)

@@ -7,7 +7,6 @@ belongs to it.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -24,6 +23,8 @@ from torch import nn
 
 from aacp.artefact.onnx import OPSET, OnnxFile, export_onnx
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
+from aacp.disk.reading import MAX_BYTES, read_json
+from aacp.disk.writing import remove_file
 from aacp.errors import AACPError, UntraceableModel, first_line
 from aacp.graph.examples import FlatNetwork, tensors_in
 from aacp.latency.runtimes.runtime import Runtime, TimedLayer
@@ -102,8 +103,8 @@ class OnnxPieces:
             return []
         profile = Path(self._profiled.end_profiling())  # a session writes one profile: the next run opens another
         self._profiled = None
-        events = json.loads(profile.read_text())
-        profile.unlink()
+        events = read_json(profile, limit=MAX_BYTES)
+        remove_file(profile)
         return [piece_seconds(run, self._layers) for run in runs_in(events)]
 
 
