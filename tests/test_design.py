@@ -11,9 +11,9 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "user_code", "values", "correlation", "acceleration", "version"},
+    {"errors", "user_code", "values", "plain_checks", "correlation", "acceleration", "version"},
     {"disk"},
-    {"structure", "lane_runs", "channels", "coordinates", "space"},
+    {"structure", "lane_runs", "plain_graphs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},
     {"modules", "torch_internals"},
     {"data"},
@@ -29,11 +29,11 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "user_code", "values", "correlation", "structure", "lane_runs", "channels",
-    "coordinates", "space", "runs", "cost", "search",
+    "disk", "report", "errors", "user_code", "values", "plain_checks", "correlation", "structure", "lane_runs",
+    "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
 }  # fmt: skip
 
-NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "table", "timing")}
+NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "plain_tables", "table", "timing")}
 
 
 def room(module: str) -> str:

@@ -14,20 +14,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
-from aacp.artefact.header import KEY, AppliedCut, Artefact, artefact_path
+from aacp.artefact.header import COPY_AGAIN, KEY, AppliedCut, Artefact, artefact_path
 from aacp.channels import ChannelGraph
-from aacp.errors import BrokenArtefact, GraphMismatch, InvalidOption
+from aacp.disk.tensors import tensors_in
+from aacp.disk.translation import reading_as
+from aacp.errors import AACPError, BrokenArtefact, GraphMismatch, InvalidOption, first_line
 from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
-from aacp.graph.slicing import passing_attributes, plain_attributes
+from aacp.graph.slicing import passing_attributes, plain_attributes, size_in
 from aacp.graph.surgery import Kept, shrink
 from aacp.modules import require_network
 from aacp.runs.folder import RunFolder
 from aacp.structure import Structure
+from aacp.values import path_text
 
 
 def save(
@@ -74,8 +76,8 @@ def save(
             artefact, model=model or earlier.model, cuts=(*earlier.cuts, cut), example=plain or earlier.example
         )
     content = serialised(_to_store(pruned, cut), {KEY: artefact.text()})
-    path = Path(path)
-    RunFolder(path.parent).write_bytes(path.name, content)
+    place = Path(path_text("path", path))
+    RunFolder(place.parent).write_bytes(place.name, content)
     return artefact
 
 
@@ -95,11 +97,20 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None, *, t
     path = artefact_path(path)
     artefact = Artefact.read(path)
     network = into if isinstance(into, nn.Module) else _original(path, artefact, into, trust)
-    for cut in artefact.cuts:
-        _require_original(path, network, cut.graph)
-        example = from_plain(artefact.example) if cut.graph.form == "exported" else None
-        network = shrink(network, cut.graph, cut.kept, example=example)
-    _fill(path, network, load_file(path))
+    with reading_as(BrokenArtefact):
+        weights = tensors_in(path, COPY_AGAIN)
+    try:
+        for cut in artefact.cuts:
+            _require_original(path, network, cut.graph)
+            example = from_plain(artefact.example) if cut.graph.form == "exported" else None
+            network = shrink(network, cut.graph, cut.kept, example=example)
+        _fill(path, network, weights)
+    except (AACPError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # a header may be well formed and describe a cut that this network does not allow
+        raise BrokenArtefact(
+            f"The network cannot be cut as {path} says: {first_line(error)}. Give the original, or another file."
+        ) from error
     return network.eval()
 
 
@@ -173,6 +184,14 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
             "Give a new network of the original class."
         )
     require_network(network, f"The {graph.model}")
+    for size in graph.sizes:
+        wanted = len(graph.lanes[size.lane]) * size.times // size.over
+        number = size_in(network, size)
+        if number != wanted:
+            raise BrokenArtefact(
+                f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in the {graph.model} that was given, but "
+                f"{wanted} in the one that {path} was pruned from. Build the original as it was built then."
+            )
     found = {name: tuple(tensor.shape) for name, tensor in tensors_of(network).items()}
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
     passing = passing_attributes(network, graph)

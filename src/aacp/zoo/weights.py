@@ -18,6 +18,7 @@ from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, InvalidWeights
 from aacp.modules import require_network
 from aacp.torch_internals import COMPILED_PREFIX
+from aacp.values import path_text
 from aacp.zoo.pickles import require_bounded
 
 PLACES = ("state_dict", "model")  # keys under which training scripts save the state dict beside other values
@@ -45,7 +46,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a file by name, on the CPU. Anything but tensors and plain values is rejected, never executed."""
-    path = Path(path)
+    path = Path(path_text("path", path))
     if not os.path.lexists(path):
         raise InvalidWeights(f"There is no file {path}. Name a safetensors file or one written by torch.save.")
     with reading_as(InvalidWeights), open_file(path, SAVE) as file:
