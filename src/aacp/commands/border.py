@@ -57,8 +57,13 @@ class Commands(click.Group):
             if os.environ.get(TRACEBACK) == "1":
                 click.echo(traceback.format_exc(), err=True)
             sentence, code = explained(error)
-            click.echo(sentence, err=True)
+            click.echo(printable(sentence), err=True)
             ctx.exit(code)
+
+
+def printable(text: str) -> str:
+    """Text in one line. Files of strangers may hold characters that move the cursor or hide what follows."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def explained(error: BaseException) -> tuple[str, int]:

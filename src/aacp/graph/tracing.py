@@ -99,8 +99,6 @@ def prepare(
 
 def _require_traceable(model: nn.Module) -> None:
     require_network(model)
-    if isinstance(model, torch.jit.ScriptModule):
-        raise UntraceableModel("The model is a TorchScript module. Give the torch.nn.Module that it was made from.")
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise UntraceableModel(f"{name} holds values that are not finite. Load finite weights, then trace again.")

@@ -153,9 +153,20 @@ class LoaderBatches:
 
 
 def check_targets(targets: Any, classes: float) -> None:
-    """Reject a label without a class before it reaches a GPU, where it would end the process."""
-    if isinstance(targets, Tensor) and not targets.is_floating_point():
+    """Reject a label without a class before it reaches a GPU, where it would end the process.
+
+    Numbers with a fraction are accepted only as a probability for each class, of shape (n, classes, ...).
+    """
+    if not isinstance(targets, Tensor):
+        return
+    if not targets.is_floating_point():
         check_labels(targets[targets != IGNORED], classes)
+    elif targets.dim() < 2 or targets.size(1) != classes:
+        first = float(targets.flatten()[0]) if targets.numel() else "none"
+        raise InvalidData(
+            f"The training data have labels of {targets.dtype} and shape {tuple(targets.shape)}, such as {first}, but "
+            "cross-entropy needs classes. Give whole numbers, or your own loss (loss) for other targets."
+        )
 
 
 def check_labels(labels: Tensor, classes: float) -> None:

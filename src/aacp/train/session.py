@@ -15,7 +15,7 @@ from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score, scored
-from aacp.errors import Diverged, InvalidData
+from aacp.errors import Diverged, InvalidData, first_line
 from aacp.modules import evaluating
 from aacp.runs.files import Epoch
 from aacp.torch_internals import BatchNorm
@@ -173,7 +173,7 @@ class Session:
             raise
         except (RuntimeError, TypeError, ValueError) as error:
             raise InvalidData(
-                f"The {role} does not run on a batch of {_kind(inputs)}: {str(error).splitlines()[0]}. "
+                f"The {role} does not run on a batch of {_kind(inputs)}: {first_line(error)}. "
                 "Give data of the size and kind it is made for."
             ) from error
 
