@@ -108,7 +108,7 @@ def test_fuzz_tables_by_value(place: Path, changed: Any) -> None:
     def read() -> None:
         table = LatencyTable.load(place / "table.json")
         str(table)
-        table.cost(GRAPH, elsewhere=True)([1])
+        table.cost(GRAPH, elsewhere=True)
 
     read_or_reject(read)
 
@@ -117,7 +117,7 @@ def test_what_is_changed_is_valid(place: Path) -> None:
     assert isinstance(aacp.load(place / "valid", into=Net()), Net)
     assert len(GRAPH.sizes) == 1
     TABLE.save(place / "table.json")
-    assert LatencyTable.load(place / "table.json").cost(GRAPH, elsewhere=True)([1]) > 0
+    assert LatencyTable.load(place / "table.json").seconds([[1]]) > 0
     GRAPH.save(place / "graph.json")
     assert aacp.ChannelGraph.load(place / "graph.json") == GRAPH
     assert aacp.ChannelGraph.from_json(GRAPH.to_json()) == GRAPH

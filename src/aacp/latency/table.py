@@ -232,7 +232,9 @@ class LatencyTable:
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
         data["setting"] = data.pop("conditions")  # the name of this field in the file format
-        return {"format": FORMAT, **data, "error": asdict(self.error)}
+        # The error of few structures may have no rank correlation: JSON has no NaN.
+        error = {name: value if math.isfinite(value) else None for name, value in asdict(self.error).items()}
+        return {"format": FORMAT, **data, "error": error}
 
     @classmethod
     def from_json(cls, data: Any) -> LatencyTable:
