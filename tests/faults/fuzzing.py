@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -108,6 +109,11 @@ def _short_places(value: Any) -> list[tuple[Any, ...]]:
     return kept or places
 
 
+def _wrong_values() -> st.SearchStrategy[Any]:
+    """A wrong value of its own, which a second change may change."""
+    return st.sampled_from(WRONG_VALUES).map(copy.deepcopy)
+
+
 @st.composite
 def changed_json(draw: st.DrawFn, valid: Any) -> Any:
     """A valid JSON value with one or two values replaced, removed or repeated."""
@@ -115,13 +121,13 @@ def changed_json(draw: st.DrawFn, valid: Any) -> Any:
     for _ in range(draw(st.integers(1, 2))):
         path = draw(st.sampled_from(_short_places(value)))
         if not path:
-            return draw(st.sampled_from(WRONG_VALUES))
+            return draw(_wrong_values())
         holder = value
         for step in path[:-1]:
             holder = holder[step]
         change = draw(st.sampled_from(["replace", "replace", "replace", "remove", "repeat"]))
         if change == "replace":
-            holder[path[-1]] = draw(st.sampled_from(WRONG_VALUES))
+            holder[path[-1]] = draw(_wrong_values())
         elif change == "remove":
             del holder[path[-1]]
         elif isinstance(holder, list):
