@@ -27,6 +27,7 @@ few = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+fewer = settings(few, max_examples=max(3, EXAMPLES // 5))  # for readers that take long
 
 # What a stranger may write in the place of any value of a JSON file.
 WRONG_VALUES: tuple[Any, ...] = (

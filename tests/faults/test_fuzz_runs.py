@@ -17,7 +17,7 @@ from aacp.report.page import write_report
 from aacp.runs.files import ChosenStructure, Evaluation
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import Recipe
-from faults.fuzzing import any_bytes, changed_bytes, changed_json, few, in_time, read_or_reject
+from faults.fuzzing import any_bytes, changed_bytes, changed_json, few, fewer, in_time, read_or_reject
 
 OLD = Path(__file__).parent.parent / "previous_version"
 FILES = ("run.json", "graph.json", "structure.json", "evaluation.json", "history.jsonl", "search.json")
@@ -53,7 +53,7 @@ def test_fuzz_records(run: Path, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @given(st.data())
-@few
+@fewer
 def test_fuzz_reports(run: Path, data: st.DataObject) -> None:
     written(run, data.draw(st.sampled_from(FILES)), data)
     read_or_reject(lambda: write_report(run))
@@ -70,7 +70,7 @@ def test_fuzz_recorded_recipes(data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @given(st.data())
-@few
+@fewer
 def test_fuzz_commands_on_a_run_folder(run: Path, data: st.DataObject) -> None:
     written(run, data.draw(st.sampled_from(("run.json", "structure.json", "graph.json"))), data)
     command = data.draw(st.sampled_from(["evaluate", "finetune"]))
