@@ -7,7 +7,7 @@ Beside them, in the same run, are what users have otherwise: uniform widths and 
 only recalibrated. With 1,000 pictures the standard error of a score is about 1.5 points; it is printed with each.
 
     python benchmarks/repair_mobilenet.py --weights FILE --pictures FOLDER [--rates 0.3 0.2 0.1] [--evaluations 200]
-        [--orders obs activation] [--mimic 300] [--parts baselines product searched] [--device cuda] [--out FOLDER]
+        [--orders obs activation] [--mimic 300 1000] [--parts baselines product searched] [--device cuda] [--out FOLDER]
     python benchmarks/repair_mobilenet.py --smoke
 
 FOLDER holds fit, search and test, each with folders of pictures of 224 x 224 named by ImageNet's class index.
@@ -34,8 +34,9 @@ PARTS = ("baselines", "product", "searched")
 class Comparison:
     """All rows of a run, saved after each one."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, runs: Path) -> None:
         self.options = options
+        self.runs = runs
         self.fit, self.search, self.test = parts_of(options)
         model = aacp.build_model(NETWORK).eval()
         if options.weights:
@@ -85,32 +86,45 @@ class Comparison:
     # -- ours ---------------------------------------------------------------------------------------------------------
 
     def product(self, rate: float) -> None:
-        """`aacp.prune` as a user calls it without training, with labels and without evaluations of any kind."""
+        """`aacp.prune` as a user calls it without training: searched with labels and without, and by curves alone."""
         options = self.options
-        settings: dict[str, dict[str, Any]] = {"aacp.prune": {"evaluations": options.evaluations}}
-        settings["aacp.prune, curves"] = {"method": "curves"}
-        if options.mimic:
-            settings["aacp.prune, mimicked"] = {"evaluations": options.evaluations, "mimic": options.mimic}
+        searched: dict[str, Any] = {"evaluations": options.evaluations}
+        self.deliver(rate, "aacp.prune", searched)
+        self.deliver(rate, "aacp.prune, without labels", searched, self.subject.likeness)
+        for steps in options.mimic:
+            mimicked = {**searched, "mimic": steps}
+            self.deliver(rate, f"aacp.prune, without labels, {steps} steps", mimicked, self.subject.likeness)
+        self.deliver(rate, "aacp.prune, curves", {"method": "curves"})
+
+    def deliver(self, rate: float, name: str, fields: dict[str, Any], score: Any = None) -> None:
+        """One call of `aacp.prune`; a search that was made before for the same rate and score is reused.
+
+        Args:
+            rate: the share of the MACs to remove.
+            name: the name of the row.
+            fields: fields of the plan.
+            score: what scores a structure; None is the accuracy.
+        """
+        options = self.options
         order = {"importance": options.importance} if options.importance else {}
-        for name, fields in settings.items():
-            plan = aacp.Plan(
-                recipe=None, export=False, calibration_images=len(self.fit), seed=options.seed, **order, **fields
-            )
-            data = aacp.Data(self.fit, self.search, self.test, "pictures")
-            begun = time.perf_counter()
-            with tempfile.TemporaryDirectory() as folder:
-                found = aacp.prune(
-                    self.subject.model, data, {"macs": rate}, Path(folder) / "run", plan=plan, device=options.device
-                )
-                row = {"seconds": time.perf_counter() - begun, "structure": list(found.choice.structure)}
-            row |= {
-                "importance": plan.importance,
-                "treatment": "as delivered",
-                "plan": {k: str(v) for k, v in fields.items()},
-            }
-            cost = aacp.macs(self.subject.graph)
-            row["removed"] = 1 - float(cost(found.choice.structure)) / cost.full
-            self.add(rate, name, row | self.subject.judged(found.network))
+        plan = aacp.Plan(
+            recipe=None, export=False, calibration_images=len(self.fit), seed=options.seed, **order, **fields
+        )
+        data = aacp.Data(self.fit, self.search, self.test, "pictures")
+        folder = self.runs / f"{rate}-{plan.method}-{'likeness' if score else 'accuracy'}"
+        begun = time.perf_counter()
+        found = aacp.prune(
+            self.subject.model, data, {"macs": rate}, folder, plan=plan, device=options.device, score=score
+        )
+        row: shared.Row = {"seconds": time.perf_counter() - begun, "structure": list(found.choice.structure)}
+        row |= {
+            "importance": plan.importance,
+            "treatment": "as delivered",
+            "plan": {k: str(v) for k, v in fields.items()},
+        }
+        cost = aacp.macs(self.subject.graph)
+        row["removed"] = 1 - float(cost(found.choice.structure)) / cost.full
+        self.add(rate, name, row | self.subject.judged(found.network))
 
     def searched(self, rate: float) -> None:
         """Searches by the repaired estimate, with and without labels, by the plain estimate, and no search: curves."""
@@ -142,11 +156,12 @@ class Comparison:
 
 def main() -> None:
     options = arguments()
-    comparison = Comparison(options)
-    for part in PARTS:
-        for rate in options.rates:
-            if part in options.parts:
-                getattr(comparison, part)(rate)
+    with tempfile.TemporaryDirectory() as runs:
+        comparison = Comparison(options, Path(runs))
+        for part in PARTS:
+            for rate in options.rates:
+                if part in options.parts:
+                    getattr(comparison, part)(rate)
 
 
 def arguments() -> argparse.Namespace:
@@ -159,7 +174,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--orders", nargs="+", default=["obs", "activation"])
     parser.add_argument("--importance", help="order of channels in the runs of the product")
     parser.add_argument("--evaluations", type=int, default=200)
-    parser.add_argument("--mimic", type=int, default=0, help="steps of mimicking in one more run of the product")
+    parser.add_argument("--mimic", nargs="*", type=int, default=[], help="steps of mimicking; one more run for each")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -8,8 +8,8 @@ Then every treatment is compared on the same structures: uniform widths without 
 `curves`, and searches by the plain and by the repaired estimate, each with channels in the order of l1, activation and
 obs. Scores are those of all test images, which nothing is fitted, searched or chosen on.
 
-    python benchmarks/repair_resnet56.py --weights FILE --data FOLDER [--rates 0.5 0.7] [--images 1000] [--mimic 300]
-        [--parts product table] [--device cuda] [--out FOLDER]
+    python benchmarks/repair_resnet56.py --weights FILE --data FOLDER [--rates 0.5 0.7] [--images 1000]
+        [--evaluations 200] [--mimic 300] [--parts product table] [--device cuda] [--out FOLDER]
     python benchmarks/repair_resnet56.py --weights FILE --data FOLDER --again benchmarks/results/repair_resnet56_l1.json
     python benchmarks/repair_resnet56.py --smoke
 """
@@ -101,7 +101,7 @@ def write_unlabelled(options: argparse.Namespace, file: Path) -> None:
 
 def product(options: argparse.Namespace) -> list[shared.Row]:
     """The product's own command: with its defaults, without labels, without evaluations, and with mimicking."""
-    few = ["--evaluations", "3"] if options.smoke else []
+    few = ["--evaluations", str(options.evaluations)]
     few += ["--importance", options.importance] if options.importance else []
     labelled = subject_of(options)[1]
     rows = []
@@ -111,7 +111,7 @@ def product(options: argparse.Namespace) -> list[shared.Row]:
         unlabelled = [*few, "--holdout", str(options.images)]
         runs = {"as it is": (labelled, few), "curves": (labelled, [*few, "--method", "curves"])}
         runs["without labels"] = (f"tensors:{file}", unlabelled)
-        runs |= {"mimicked": (labelled, [*few, "--mimic", str(options.mimic)])} if options.mimic else {}
+        runs |= {"mimicked": (f"tensors:{file}", [*unlabelled, "--mimic", str(options.mimic)])} if options.mimic else {}
         chosen = {name: run for name, run in runs.items() if name in options.runs}
         for rate in options.rates:
             for name, (data, choices) in chosen.items():
@@ -220,7 +220,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rates", nargs="+", type=float, default=[0.5, 0.7])
     parser.add_argument("--images", type=int, default=1000, help="training images to fit on, without labels")
     parser.add_argument("--orders", nargs="+", default=list(shared.ORDERS))
-    parser.add_argument("--evaluations", type=int, default=200, help="of each search of the table")
+    parser.add_argument("--evaluations", type=int, default=200, help="of each search")
     parser.add_argument("--mimic", type=int, default=0, help="steps of mimicking in one more run of the product")
     parser.add_argument("--parts", nargs="+", default=["product", "table"], choices=["product", "table"])
     parser.add_argument("--importance", help="order of channels in the runs of the product")

@@ -14,8 +14,7 @@ from aacp.estimate.importance import unit_importance
 from aacp.repairs import grams as grams_module
 from aacp.repairs import obs
 from aacp.repairs.grams import Grams
-from aacp.repairs.obs import removal
-from aacp.repairs.parallel import RIDGE
+from aacp.repairs.obs import RIDGE, removal
 from graph.micro_networks import Block, chain, conv
 from repair.dependent_networks import build
 

@@ -20,8 +20,10 @@ IMAGES = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(0)) + 
 
 
 def parallel(model: nn.Module, **options: float) -> tuple[ParallelRepair, aacp.ChannelGraph]:
+    """The repair of a network whose units are removed from the last to the first, and its graph."""
     graph = aacp.trace(model, IMAGES[:2])
-    return ParallelRepair(Grams.of(model, graph, aacp.Batches.of(IMAGES)), **options), graph
+    ranks = np.concatenate([np.arange(group.width) for group in graph.groups])
+    return ParallelRepair(Grams.of(model, graph, aacp.Batches.of(IMAGES)), ranks, **options), graph
 
 
 def units_without_multiples(graph: aacp.ChannelGraph, name: str) -> np.ndarray:
@@ -89,30 +91,8 @@ def test_nothing_removed_changes_nothing() -> None:
     repair.apply(tensors, units_without_multiples(graph, "dense"))
     assert not torch.equal(twin.reader.weight, model.reader.weight)
     repair.apply(tensors, graph.kept_units(graph.full))
-    assert repair.weights(graph.kept_units(graph.full)) == {}
     for (name, one), (_, other) in zip(named_tensors(twin), named_tensors(model), strict=True):
         assert torch.equal(one, other), name
-
-
-def test_each_set_of_kept_inputs_is_solved_once() -> None:
-    model = build("dense")
-    repair, graph = parallel(model)
-    stem, reader = sorted(graph.free, key=lambda group: -group.width)
-    for kept in (4, 6, 4):
-        for outputs in (2, 3, 5):
-            repair.weights(graph.kept_units({stem.name: kept, reader.name: outputs}))
-    assert repair.solved == 2 + 3  # two sets of inputs of the reader, three of the head
-
-
-def test_a_full_memo_forgets_what_was_used_longest_ago() -> None:
-    model = build("dense")
-    repair, graph = parallel(model)
-    wanted = {count: graph.kept_units([count, 6]) for count in (3, 4, 5)}
-    expected = {count: repair.weights(units)["reader.weight"] for count, units in wanted.items()}
-    small, _ = parallel(model, memo_bytes=2 * 4 * (model.reader.weight.numel() + 6))
-    for count in (3, 4, 3, 5, 3, 4):
-        assert torch.equal(small.weights(wanted[count])["reader.weight"], expected[count])
-    assert small.solved == 4  # 3, 4, 5, and 4 again
 
 
 def test_the_head_that_reads_a_constant_channel_is_still_solved() -> None:
@@ -123,3 +103,64 @@ def test_the_head_that_reads_a_constant_channel_is_still_solved() -> None:
     repair, graph = parallel(model)
     units = graph.kept_units({graph.free[0].name: [0, 4, 5, 6, 7]})
     assert all(torch.isfinite(tensor).all() for tensor in repair.weights(units).values())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("columns", [2304, 20])
+def test_one_factorisation_serves_every_width(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of an order of removal are those of the same units without any order."""
+    monkeypatch.setattr(grams_module, "MAX_COLUMNS", columns)
+    model = build(name)
+    with torch.no_grad():
+        for parameter in model.parameters():  # no channel depends on others any more
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    repair, graph = parallel(model)
+    ranks = aacp.Inheritance(model, graph, IMAGES, importance="random").order.ranks
+    ordered = ParallelRepair(repair.grams, ranks)
+    for share in (0.3, 0.5, 0.7):
+        units = ranks < np.maximum(1, np.round(share * widths_of_groups(graph)))
+        expected = repair.weights(units)
+        found = ordered.weights(units)
+        assert found.keys() == expected.keys() != set()
+        for weight in expected:
+            assert torch.allclose(found[weight], expected[weight], atol=1e-4 * float(expected[weight].abs().max()))
+
+
+def widths_of_groups(graph: aacp.ChannelGraph) -> np.ndarray:
+    """For each unit the width of its group; more than any rank where the group is frozen."""
+    widths = np.array([group.width if group.frozen is None else np.inf for group in graph.groups])
+    return widths[graph.unit_groups]
+
+
+class Concatenation(nn.Module):
+    """Two convolutions whose channels one reader sees side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow = nn.Conv2d(3, 4, 1)
+        self.wide = nn.Conv2d(3, 6, 3, padding=1)
+        self.reader = nn.Conv2d(10, 5, 3, padding=1)
+        self.head = nn.Linear(5, 2)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.narrow(x), self.wide(x)], dim=1).relu()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.reader(self.hidden(x)).mean((2, 3)))
+
+
+def test_a_reader_of_two_groups_has_the_least_squares_of_what_is_left() -> None:
+    torch.manual_seed(0)
+    model = Concatenation().eval()
+    repair, graph = parallel(model, ridge=1e-9)
+    units = graph.kept_units([2, 4, 5])
+    kept = [0, 1, 4, 5, 6, 7]
+    with torch.no_grad():
+        hidden = model.hidden(IMAGES)
+        target = model.reader(hidden).movedim(1, 3).reshape(-1, 5).double().numpy()
+        windows = F.unfold(hidden[:, kept], 3, padding=1).movedim(1, 2).flatten(0, 1).double().numpy()
+    solution, *_ = np.linalg.lstsq(np.column_stack([windows, np.ones(len(windows))]), target, rcond=None)
+    found = repair.weights(units)
+    assert np.allclose(found["reader.weight"][:, kept].flatten(1), solution[:-1].T, atol=1e-4)
+    assert np.allclose(found["reader.bias"], solution[-1], atol=1e-4)
+    assert float(found["reader.weight"][:, [2, 3, 8, 9]].abs().max()) < 1e-10

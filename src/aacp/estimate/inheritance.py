@@ -218,7 +218,7 @@ class Inheritance:
     @cached_property
     def parallel_repair(self) -> ParallelRepair:
         """The repaired weights of any structure, without a forward pass."""
-        return ParallelRepair(self.grams)
+        return ParallelRepair(self.grams, self.order.ranks)
 
     @cached_property
     def _repaired(self) -> nn.Module:

@@ -30,7 +30,7 @@ from aacp.repairs.sensitivity import Sensitivities, sensitivities
 MAX_ROWS = 16384  # sampled rows of a product, over all images
 ROWS_PER_COLUMN = 8  # a product with many columns has more rows: this many for each column
 MAX_COLUMNS = 2304  # a product with more columns has the channel form
-MAX_BYTES = 2 << 30  # of all covariances together; beyond it, the widest products have the channel form
+MAX_BYTES = 1 << 30  # of all covariances together; beyond it, the widest products have the channel form
 BATCH_SIZE = {"cpu": 128, "cuda": 512}  # images per forward pass, by device
 
 

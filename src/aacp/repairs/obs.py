@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from aacp.channels import ChannelGroup
+from aacp.repairs.factors import ridge_factor
 from aacp.repairs.grams import Gram, Grams
-from aacp.repairs.parallel import RIDGE, with_ridge
 
 Scores = NDArray[np.float64]
+RIDGE = 1e-3  # added to the diagonal of a covariance, relative to its mean
 MAX_SHARE = 1 - 1e-4  # of the error of a whole group: keeps its logarithm finite
 MAX_REMOVALS = 256  # steps in which a group is removed; a wider group loses several units in each
 
@@ -192,7 +193,7 @@ def _readers_of(grams: Grams, gram: Gram, start: int, width: int) -> list[Reader
         by_unit = columns[local[columns].argsort(stable=True)]
         present, counts = local[columns].unique(return_counts=True)
         places = by_unit.reshape(len(present), int(counts[0])).to(covariance.device)  # all units occur equally often
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(with_ridge(covariance, RIDGE)))
+        inverse = torch.cholesky_inverse(ridge_factor(covariance[None], RIDGE)[0])
         readers.append(Reader(places, inverse, weight.T @ weight, present.tolist(), width))
     return readers
 

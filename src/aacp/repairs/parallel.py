@@ -7,39 +7,42 @@ P. Statistics of batch norms are not those of the repaired network: recalibratio
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from aacp.repairs.grams import Gram, Grams
+from aacp.repairs.nested import NestedProducts, nested_products
 
-RIDGE = 1e-3  # added to the diagonal of a covariance, relative to its mean; refinement removes most of its bias
-REFINEMENTS = 2  # solves with the same factors that follow the first one
-MEMO_BYTES = 1 << 30  # of repaired weights that are kept for further structures
+RIDGE = 1e-6  # added to the diagonal of a covariance, relative to its mean, so that dependent columns can be solved
 Repaired = dict[str, torch.Tensor]  # weights and biases in full size, by name
 
 
 class ParallelRepair:
-    """Repaired weights of any structure of one network; each is solved once for each set of kept inputs.
-
-    Output channels do not matter, since they are only sliced, and a group has few widths in a search: most structures
-    find the weights of most products in the memo.
+    """Repaired weights of any structure of one network.
 
     Args:
         grams: the Gram matrices of the original network.
+        ranks: the rank of each unit within its group, 0 for the one that is removed last. Sets of units that keep the
+            lowest ranks of each group are repaired faster than others.
         ridge: added to the diagonal of a covariance, relative to its mean.
-        memo_bytes: the size of the memo; the least recently used weights leave it first.
     """
 
-    def __init__(self, grams: Grams, ridge: float = RIDGE, memo_bytes: int = MEMO_BYTES) -> None:
+    def __init__(self, grams: Grams, ranks: NDArray[np.int64], ridge: float = RIDGE) -> None:
         self.grams = grams
-        self.solved = 0  # the number of products solved so far
+        self._ranks = ranks
         self._ridge = ridge
-        self._room = memo_bytes
-        self._memo: OrderedDict[tuple[str, bytes], Repaired] = OrderedDict()
+
+    @cached_property
+    def _in_order(self) -> tuple[NestedProducts, ...]:
+        return nested_products(self.grams, self._ranks, self._ridge)
+
+    @cached_property
+    def _in_any_order(self) -> tuple[NestedProducts, ...]:
+        return nested_products(self.grams, None, self._ridge)
 
     def weights(self, units: NDArray[np.bool_]) -> Repaired:
         """The repaired weights and biases, in full size; what belongs to removed units in them is meaningless.
@@ -47,21 +50,11 @@ class ParallelRepair:
         Args:
             units: for each unit of the graph whether it is kept.
         """
-        present = torch.from_numpy(np.append(units, True))
-        kept = {name: present[gram.units] for name, gram in self.grams.grams.items()}  # -1: the last entry
-        keys = {name: np.packbits(mask.numpy()).tobytes() for name, mask in kept.items() if not bool(mask.all())}
-        alike: dict[tuple[torch.Size, bytes], list[Gram]] = {}
-        for name, key in keys.items():
-            if (name, key) not in self._memo:
-                gram = self.grams.grams[name]
-                alike.setdefault((gram.covariance.shape, key), []).append(gram)
-        for products in alike.values():
-            self._solve(products, kept[products[0].product.weight])
+        present = torch.from_numpy(np.append(units, True)).to(self.grams.images.device)
         found: Repaired = {}
-        for known in keys.items():
-            found |= self._memo[known]
-            self._memo.move_to_end(known)
-        self._forget()
+        for products in self._in_order if self._are_in_order(units) else self._in_any_order:
+            for gram, matrix in products.matrices(present):
+                found |= self._tensors(gram, matrix)
         return found
 
     def apply(self, tensors: Mapping[str, torch.Tensor], units: NDArray[np.bool_]) -> None:
@@ -71,92 +64,23 @@ class ParallelRepair:
             tensors: the tensors of the copy, by name.
             units: for each unit of the graph whether it is kept.
         """
-        repaired = self.weights(units)
-        for name in self.names:
-            tensors[name].copy_(repaired.get(name, self.grams.weights[name]))
+        for name, repaired in self.weights(units).items():
+            tensors[name].copy_(repaired)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all tensors that repair may change."""
-        products = [gram.product for gram in self.grams]
-        return [name for product in products for name in (product.weight, product.bias) if name is not None]
+    def _are_in_order(self, units: NDArray[np.bool_]) -> bool:
+        """Whether every group keeps the units of its lowest ranks."""
+        groups = self.grams.graph.unit_groups
+        counts = np.bincount(groups, weights=units)
+        return bool((units == (self._ranks < counts[groups])).all())
 
-    def _forget(self) -> None:
-        """Drop what was used longest ago until the memo has its size."""
-        while self._room < 0 and len(self._memo) > 1:
-            _, oldest = self._memo.popitem(last=False)
-            self._room += _bytes(oldest)
-
-    def _solve(self, grams: list[Gram], kept: torch.Tensor) -> None:
-        """Repair products that keep the same inputs, with covariances of one shape, and remember the results.
-
-        Residual streams have many readers. On a GPU one factorisation of many small matrices takes as long as that of
-        a single one.
-        """
-        originals = [self.grams.matrix(gram) for gram in grams]
-        matrices = [original * kept.to(original.device)[:, None] for original in originals]
-        for pattern, members in _patterns(kept, originals[0].device):
-            stay, gone = (mask.nonzero().flatten().to(members.device) for mask in (pattern, ~pattern))
-            if not len(stay) or not len(gone):
-                continue
-            covariances = torch.cat([gram.covariance[members] for gram in grams])
-            shares = torch.split(regression(covariances, stay, gone, self._ridge), len(members))
-            for original, matrix, share in zip(originals, matrices, shares, strict=True):
-                lost = original[members][:, :, gone]
-                matrix[members[:, None], :, stay] += (lost @ share).permute(0, 2, 1)
-        key = np.packbits(kept.numpy()).tobytes()
-        for gram, original, matrix in zip(grams, originals, matrices, strict=True):
-            repaired = self._tensors(gram, original, matrix)
-            self._memo[gram.product.weight, key] = repaired
-            self._room -= _bytes(repaired)
-            self.solved += 1
-
-    def _tensors(self, gram: Gram, original: torch.Tensor, matrix: torch.Tensor) -> Repaired:
+    def _tensors(self, gram: Gram, matrix: torch.Tensor) -> Repaired:
         """A folded matrix as the weight and the bias of its product."""
         product = gram.product
+        columns = gram.unfolded(matrix)
         weight = self.grams.weights[product.weight]
-        found = {product.weight: product.tensor(gram.unfolded(matrix)).to(weight)}
+        found = {product.weight: product.tensor(columns).to(weight)}
         if product.bias is not None:
-            constant = (gram.unfolded(original - matrix) @ gram.mean[:, :, None]).flatten()
             bias = self.grams.weights[product.bias]
-            found[product.bias] = (bias.double() + constant).to(bias)
+            constant = (product.matrix(weight).double() - columns) @ gram.mean[:, :, None]
+            found[product.bias] = (bias.double() + constant.flatten()).to(bias)
         return found
-
-
-def _patterns(kept: torch.Tensor, device: torch.device) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The sets of inputs that groups of a convolution keep, each with the indices of the groups that keep it."""
-    groups: dict[bytes, list[int]] = {}
-    for group, row in enumerate(kept.numpy()):
-        groups.setdefault(row.tobytes(), []).append(group)
-    return [(kept[members[0]], torch.tensor(members, device=device)) for members in groups.values()]
-
-
-def regression(covariance: torch.Tensor, stay: torch.Tensor, gone: torch.Tensor, ridge: float) -> torch.Tensor:
-    """How removed columns follow from kept ones: C_PS C_SS^-1, of shape (groups, removed, kept).
-
-    A ridge keeps dependent columns solvable. Refinement with the same factors then reduces its bias to the cube.
-
-    Args:
-        covariance: (groups, columns, columns).
-        stay: indices of the kept columns.
-        gone: indices of the removed columns.
-        ridge: added to the diagonal, relative to its mean.
-    """
-    kept = covariance[:, stay[:, None], stay]
-    cross = covariance[:, stay[:, None], gone]
-    factors = torch.linalg.cholesky(with_ridge(kept, ridge))
-    solution = torch.cholesky_solve(cross, factors)
-    for _ in range(REFINEMENTS):
-        solution += torch.cholesky_solve(cross - kept @ solution, factors)
-    return solution.mT
-
-
-def with_ridge(covariance: torch.Tensor, ridge: float) -> torch.Tensor:
-    """Covariances plus a share of the mean of their diagonals, so that they can be inverted."""
-    diagonal = covariance.diagonal(dim1=-2, dim2=-1)
-    added = (ridge * diagonal.mean(dim=-1)).clamp(min=torch.finfo(torch.float32).tiny)
-    return covariance + torch.diag_embed(added[..., None].expand_as(diagonal))
-
-
-def _bytes(repaired: Repaired) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in repaired.values())
