@@ -56,7 +56,7 @@ def _read(file: Path) -> tuple[Tensor, Tensor | None]:
         tensors = tensors_in(file, WRITE_AGAIN)
     labels = [tensors.pop(name) for name in LABELS if name in tensors]
     if len(tensors) != 1 or len(labels) > 1:
-        names = ", ".join(tensors) or "none"
+        names = ", ".join(sorted(tensors)) or "none"
         raise InvalidData(
             f"{file} should hold one tensor of inputs, and may hold one named labels, but its other tensors are: "
             f"{names[:200]}. Write a file with these two."
