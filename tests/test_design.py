@@ -33,7 +33,9 @@ TORCHLESS = {
     "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
 }  # fmt: skip
 
-NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "plain_tables", "table", "timing")}
+NUMPY_ONLY = {
+    f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "plain_tables", "table", "timing")
+}
 
 
 def room(module: str) -> str:

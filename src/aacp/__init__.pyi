@@ -37,6 +37,7 @@ from aacp.errors import GraphMismatch as GraphMismatch
 from aacp.errors import InfeasibleBudget as InfeasibleBudget
 from aacp.errors import InvalidData as InvalidData
 from aacp.errors import InvalidExample as InvalidExample
+from aacp.errors import InvalidLoss as InvalidLoss
 from aacp.errors import InvalidOption as InvalidOption
 from aacp.errors import InvalidScore as InvalidScore
 from aacp.errors import InvalidStructure as InvalidStructure

@@ -28,7 +28,7 @@ from aacp.commands.options import (
     run_folder,
     run_option,
 )
-from aacp.commands.parameters import Shape
+from aacp.commands.parameters import SEED, Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.commands.repeat import repeat
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
@@ -96,7 +96,7 @@ def trace(
 @click.option(
     "--precision", type=click.Choice(get_args(Precision)), help="By default bf16 on GPUs that have it, else single."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, order and augmentation.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights, order and augmentation.")
 @click.option(
     "--weights", type=click.Path(), help="File of weights to start from; by default they are drawn at random."
 )
@@ -104,7 +104,13 @@ def trace(
 @click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
 @run_option("runs/MODEL")
 @DEVICE
-@click.option("--processes", type=int, default=1, show_default=True, help="Processes on this machine, a GPU each.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes on this machine, a GPU each.",
+)
 @click.option("--tensorboard", is_flag=True, help="Write files for TensorBoard into the run folder.")
 @click.option(
     "--until",
@@ -183,7 +189,9 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 @click.argument("path", metavar="RUN_OR_FILE", type=click.Path())
 @click.option("--model", help="MODEL that was pruned, if the file does not record it.")
 @click.option("--input", "shape", type=Shape(), help="Shape of the example, if the file does not record it.")
-@click.option("--out", type=click.Path(), help="File to write; by default the same name with the suffix .onnx.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False), help="File to write; by default the same name with the suffix .onnx."
+)
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
 @TRUST

@@ -2,7 +2,8 @@
 
 AACPError
 ├── InvalidOption      an argument is outside its range
-│   └── InfeasibleBudget   no structure of the space meets every limit
+│   ├── InfeasibleBudget   no structure of the space meets every limit
+│   └── InvalidLoss        a loss function raises an exception or returns something that cannot be minimised
 ├── UnknownModel       the name of a model does not lead to a network
 ├── UnknownData        the name of a data set does not lead to data
 ├── UntrustedCode      a run folder or file names code, and the user has not said that it may be executed
@@ -45,6 +46,10 @@ class InvalidOption(AACPError, ValueError):
 
 class InfeasibleBudget(InvalidOption):
     """No structure of the space meets every limit."""
+
+
+class InvalidLoss(InvalidOption):
+    """A loss function raises an exception or returns something that cannot be minimised."""
 
 
 class UnknownModel(AACPError, LookupError):

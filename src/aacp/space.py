@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from aacp.channels import ChannelGraph
 from aacp.errors import InvalidOption, InvalidStructure
 from aacp.structure import Structure
-from aacp.values import MAX_COUNT, shown, whole_number
+from aacp.values import MAX_COUNT, instance, shown, whole_number
 
 _STEP_ADVICE = "Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."
 
@@ -39,6 +39,7 @@ class SearchSpace:
     producer_counts: tuple[int, ...]  # for each gene the most layers that produce one of its groups; streams have many
 
     def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = 1 / 8) -> None:
+        instance("graph", graph, ChannelGraph, "Give the result of aacp.trace.")
         groups = graph.free
         widths = [(group.name, group.width, group.unit_channels) for group in groups]
         place = {group.name: position for position, group in enumerate(groups)}
@@ -247,6 +248,8 @@ def _checked_step(what: str, step: Any) -> float | int:
 
 
 def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float | int]:
+    if isinstance(step, str):
+        raise InvalidOption(f"The pruning step is {shown(step)}, which is not a number. {_STEP_ADVICE}")
     if isinstance(step, Mapping):
         if unknown := [name for name in step if name not in names]:
             raise InvalidOption(

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import sysconfig
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, walk_tb
+from typing import ParamSpec, TypeVar
 
-from aacp.errors import first_line
+from aacp.errors import UserCodeFailed, first_line
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 _LIBRARIES = ("stdlib", "platstdlib", "purelib", "platlib")  # where Python and its packages are installed
 _LOADER_PROCESS = "in DataLoader worker process"  # in the message of every exception that torch passes on from one
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
+
+
+def without_exit(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A function of the library in which a `sys.exit` of the user's code is an error and does not end the program."""
+
+    @functools.wraps(function)
+    def called(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        try:
+            return function(*arguments, **named)
+        except SystemExit as error:
+            raise UserCodeFailed(
+                f"Your code ended the program with {described_failure(error)}. Let it return, or raise an exception."
+            ) from error
+
+    return called
 
 
 def user_frame(error: BaseException) -> FrameSummary | None:

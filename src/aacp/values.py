@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, TypeVar
+
+import numpy as np
 
 from aacp.errors import InvalidOption, InvalidScore
 
@@ -75,11 +77,34 @@ def truth_value(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def paths(name: str, value: Any) -> tuple[str, ...]:
+    """Several paths as text; one path is rejected, since its characters would be taken for paths."""
+    if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable):
+        raise InvalidOption(
+            f"{name} is {shown(value)}, which is not a list of paths. Give one, such as ['runs/first']."
+        )
+    return tuple(path_text(name, each) for each in value)
+
+
 def names(name: str, value: Any) -> tuple[str, ...]:
     """Several names as a tuple; one text is rejected, since its characters would be taken for names."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(each, str) for each in value):
+    is_list = isinstance(value, (Sequence, Set)) and not isinstance(value, (str, bytes))
+    if not is_list or not all(isinstance(each, str) for each in value):
         raise InvalidOption(f"{name} is {shown(value)}, which is not a list of names. Give one, such as ['conv1'].")
     return tuple(value)
+
+
+def checked_holdout(value: Any) -> float | None:
+    """The size of a hold-out: a share below 1 as a float, a number of examples as an int, or None."""
+    if value is None:
+        return None
+    found = as_float(value)
+    is_share = isinstance(value, (float, np.floating))
+    if found is None or not 0 <= found <= MAX_COUNT or (is_share and found >= 1):
+        raise InvalidOption(
+            f"The hold-out is {shown(value)}. Give a share of at least 0 and below 1, or a whole number of examples."
+        )
+    return found if is_share else int(found)
 
 
 def path_text(name: str, value: Any) -> str:
@@ -127,6 +152,14 @@ def finite_score(value: Any, where: str = "") -> float:
             f"The score{place} is {found}, which {reason}. Let the score function return finite numbers up to "
             f"{MAX_SCORE:g}, also for a bad network, and check the data for NaN."
         )
+    return found
+
+
+def finite_metric(name: str, value: Any) -> float:
+    """A metric of a run as a float; means and spreads of values that are not finite say nothing."""
+    found = as_float(value)
+    if found is None or not math.isfinite(found):
+        raise InvalidScore(f"The metric {name!r} is {shown(value)}. Return finite numbers by name.")
     return found
 
 

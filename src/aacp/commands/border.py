@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -21,6 +22,7 @@ from aacp.user_code import described_failure, is_from_user_code
 FAILED = 1
 OUR_MISTAKE = 3
 INTERRUPTED = 130
+LONG_WORD = re.compile(r"\S{300,}")  # such as a value of many characters, which a message must not repeat
 TRACEBACK = "AACP_TRACEBACK"  # the environment variable that requests tracebacks
 
 # What to do about an error of the operating system; every other one gets the last sentence.
@@ -44,6 +46,12 @@ OTHER_REMEDY = "Check the path and the disk, and give the same command again."
 class Commands(click.Group):
     """Commands whose exceptions are translated here and nowhere else."""
 
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        super().add_command(cmd, name)
+        for parameter in cmd.params:
+            if parameter.callback is None:
+                parameter.callback = _reject_empty
+
     def invoke(self, ctx: click.Context) -> Any:
         _print_any_character()
         try:
@@ -57,8 +65,19 @@ class Commands(click.Group):
             if os.environ.get(TRACEBACK) == "1":
                 click.echo(traceback.format_exc(), err=True)
             sentence, code = explained(error)
-            click.echo(printable(sentence), err=True)
+            click.echo(printable(LONG_WORD.sub(_shortened, sentence)), err=True)
             ctx.exit(code)
+
+
+def _reject_empty(_: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Reject an option that is given without a value, which would be taken for one that is not given."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise click.BadParameter("The value is empty. Give one, or leave the option out.", param=parameter)
+    return value
+
+
+def _shortened(word: re.Match[str]) -> str:
+    return f"{word[0][:60]}...{word[0][-20:]}"
 
 
 def printable(text: str) -> str:

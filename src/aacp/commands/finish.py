@@ -19,6 +19,7 @@ from aacp.commands.options import (
     resumable,
     show,
 )
+from aacp.commands.parameters import SEED as SEED_NUMBER
 from aacp.commands.recipes import (
     FINETUNING,
     FROM_SCRATCH,
@@ -53,7 +54,7 @@ override_options = gathered(
 )
 
 
-SEED = click.option("--seed", type=int, show_default="the search's", help="Seed of the training.")
+SEED = click.option("--seed", type=SEED_NUMBER, show_default="the search's", help="Seed of the training.")
 
 
 @click.command()
@@ -147,7 +148,7 @@ def _recipe(job: FinishingJob, training: dict[str, Any], seed: int | None) -> Re
 @CACHE
 @metric_option("the run's, or accuracy")
 @DEVICE
-@click.option("--seed", type=int, show_default="the run's, or 0", help="Seed of the hold-out.")
+@click.option("--seed", type=SEED_NUMBER, show_default="the run's, or 0", help="Seed of the hold-out.")
 @TRUST
 @JSON
 def evaluate(

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from aacp.commands.border import INTERRUPTED
-from aacp.commands.parameters import Names, Part, Shape, Step
+from aacp.commands.parameters import SEED, Names, Part, Shape, Step
 from aacp.pipeline import defaults
 from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
@@ -232,7 +232,7 @@ search_options = gathered(
         FROZEN,
         SEARCH_SCOPE,
         TIE,
-        click.option("--seed", type=int, default=defaults.SEED, show_default=True, help="Seed of everything random."),
+        click.option("--seed", type=SEED, default=defaults.SEED, show_default=True, help="Seed of everything random."),
         RUNTIME,
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),
         BATCH,

@@ -17,6 +17,7 @@ from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
 from aacp.modules import copy_module, positional, require_network
 from aacp.structure import Structure
+from aacp.values import instance
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]
 
@@ -35,6 +36,7 @@ def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = 
         A module of the same class, or a `GraphNetwork` if the network was traced with `form="exported"`.
     """
     require_network(model)
+    instance("graph", graph, ChannelGraph, "Give the result of aacp.trace.")
     return cut_units(model, graph, graph.kept_units(kept), example=example)
 
 

@@ -17,11 +17,14 @@ from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, Untraceabl
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.modules import require_network
+from aacp.user_code import without_exit
+from aacp.values import names
 
 SCOPES = ("all", "inner", "paper")
 FORMS = ("module", "exported")
 
 
+@without_exit
 def trace(
     model: nn.Module,
     example: Any,
@@ -45,7 +48,7 @@ def trace(
             graph of operators in place of a module of the same class.
         seed: the seed of the random cuts.
     """
-    patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
+    patterns = (frozen,) if isinstance(frozen, str) else names("frozen", frozen)
     _require_choice("scope", scope, SCOPES)
     _require_choice("form", form, FORMS)
     _require_traceable(model)

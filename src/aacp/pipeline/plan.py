@@ -119,6 +119,8 @@ class Plan:
         if self.recipe is not None:
             instance("recipe", self.recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...), or None.")
         instance("deployment", self.deployment, Deployment, "Give aacp.Deployment(runtime, device, batch, threads).")
+        if self.training is not None:
+            instance("training", self.training, str, "Give the name of the training.")
         changed: dict[str, Any] = {
             "pruning_step": checked_steps(self.pruning_step),
             "frozen": names("frozen", self.frozen),
@@ -166,7 +168,9 @@ class Plan:
     @property
     def training_name(self) -> str:
         """The name of the training in the run folder."""
-        return self.training or default_name(self.recipe is not None, self.from_scratch, bool(self.mimic))
+        if self.training is not None:
+            return self.training
+        return default_name(self.recipe is not None, self.from_scratch, bool(self.mimic))
 
     @property
     def chosen_reconstruction(self) -> Reconstruction | Literal["repair"] | None:
@@ -239,6 +243,11 @@ def _listed(name: str, value: Any) -> Sequence[Any]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidOption(f"{name} is {shown(value)}, which is not a list. Give a list of lists of names.")
     return value
+
+
+def require_plan(plan: Any) -> None:
+    """Reject what is not a plan, such as a dictionary of its fields."""
+    instance("plan", plan, Plan, "Give aacp.Plan(...).")
 
 
 DEFAULT = Plan()

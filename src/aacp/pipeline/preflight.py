@@ -12,7 +12,7 @@ from aacp.channels import ChannelGraph
 from aacp.data.examples import call, has_targets, inputs_of, targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
-from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
+from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
 from aacp.modules import copy_module, device_of_model, evaluating
 from aacp.pipeline.plan import Plan
@@ -26,6 +26,8 @@ from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, one_number
+from aacp.user_code import described_failure
+from aacp.values import instance, whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
@@ -41,8 +43,9 @@ def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, pro
         processes: how many processes will train together.
     """
     train, _ = task.training_parts(plan)
-    if processes < 1:
-        raise InvalidOption(f"processes is {processes}, but training needs at least 1. Give a positive number.")
+    whole_number("processes", processes, 1)
+    if teacher is not None:
+        instance("teacher", teacher, nn.Module, "Give the network itself, an object of its class.")
     if plan.recipe is not None:
         check_mixing(plan.recipe, task.loss)
         if teacher is not None:
@@ -131,6 +134,8 @@ def _trouble_in_a_step(task: PruningTask, recipe: Recipe, network: nn.Module, ba
             if task.loss is None:
                 check_targets(targets, outputs.size(1))
             Objective(recipe, task.loss).labelled(outputs, targets).backward()  # type: ignore[no-untyped-call]
+    except InvalidLoss as error:
+        return described_failure(error.__cause__) if error.__cause__ else str(error).partition(". ")[0]
     except AACPError:
         raise
     except Exception as error:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.splits import UNNAMED, Data, Holdout
 from aacp.errors import InvalidOption, UnknownData
-from aacp.values import shown
+from aacp.values import checked_holdout, seed_number, shown
 from aacp.zoo.catalogue import DATA_NAMES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
@@ -43,6 +43,8 @@ def load_data(
             the next one.
         cache: a folder for decoded images of "imagefolder:PATH", which later passes and commands read instead.
     """
+    seed = seed_number(seed)
+    holdout = checked_holdout(holdout)
     source, separator, place = name.partition(":") if isinstance(name, str) else ("", "", "")
     is_folder = source.partition("@")[0] == "imagefolder"
     if cache is not None and not is_folder:
