@@ -100,3 +100,24 @@ def test_code_that_ends_the_program_is_an_error(code: str, tmp_path: Path, monke
     monkeypatch.delitem(sys.modules, "ending", raising=False)
     with pytest.raises(aacp.UnknownModel, match="failed with SystemExit"):
         aacp.build_model("ending:build")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [("meta", "on the meta device"), ("lazy", "has no shape yet"), ("scripted", "is a TorchScript module")],
+)
+def test_a_named_network_without_data_is_rejected_when_it_is_built(build: str, message: str) -> None:
+    with pytest.raises(aacp.UntraceableModel, match=f"^zoo.given_networks:{build} .*{message}"):
+        aacp.build_model(f"zoo.given_networks:{build}")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 10**11, 10**11), (10**400, 1), (0, 3, 8, 8), ()])
+def test_an_input_that_cannot_be_made_is_rejected(shape: tuple[int, ...]) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"An input of shape .* cannot be made"):
+        aacp.example_input(Net(), shape)
+
+
+@pytest.mark.parametrize("size", ["0", "9" * 5000, "100000", "x", "-1", "²"])
+def test_a_size_of_images_that_no_network_reads_is_rejected(size: str) -> None:
+    with pytest.raises(aacp.UnknownData, match="has no size of images from 1 to 8,192 pixels"):
+        aacp.load_data(f"imagefolder@{size}:pictures")

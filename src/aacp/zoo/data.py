@@ -18,6 +18,8 @@ from aacp.zoo.folders import IMAGE_SIZE, image_folder
 from aacp.zoo.imports import function_of
 from aacp.zoo.tensor_files import tensor_file
 
+MAX_IMAGE_SIZE = 8192  # pixels of each side of an image that a network reads
+
 
 def load_data(
     name: str,
@@ -69,8 +71,11 @@ def _image_size(source: str) -> int:
     _, separator, size = source.partition("@")
     if not separator:
         return IMAGE_SIZE
-    if not size.isdecimal() or int(size) < 1:
-        raise UnknownData(f"{source}: has no size of images in pixels after the @. Write imagefolder@32:PATH.")
+    if not size.isdecimal() or len(size) > 9 or not 1 <= int(size) <= MAX_IMAGE_SIZE:
+        raise UnknownData(
+            f"{shown(source)} has no size of images from 1 to {MAX_IMAGE_SIZE:,} pixels after the @. Write "
+            "imagefolder@32:PATH."
+        )
     return int(size)
 
 
