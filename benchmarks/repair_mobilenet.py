@@ -28,6 +28,7 @@ import repair_treatments as shared
 from aacp.estimate.importance import unit_importance
 from released_structures import NETWORK, parts_of
 
+RUNS = ("labels", "no labels", "curves")
 PARTS = ("baselines", "product", "searched")
 
 
@@ -89,12 +90,15 @@ class Comparison:
         """`aacp.prune` as a user calls it without training: searched with labels and without, and by curves alone."""
         options = self.options
         searched: dict[str, Any] = {"evaluations": options.evaluations}
-        self.deliver(rate, "aacp.prune", searched)
-        self.deliver(rate, "aacp.prune, without labels", searched, self.subject.likeness)
-        for steps in options.mimic:
-            mimicked = {**searched, "mimic": steps}
-            self.deliver(rate, f"aacp.prune, without labels, {steps} steps", mimicked, self.subject.likeness)
-        self.deliver(rate, "aacp.prune, curves", {"method": "curves"})
+        if "labels" in options.runs:
+            self.deliver(rate, "aacp.prune", searched)
+        if "no labels" in options.runs:
+            self.deliver(rate, "aacp.prune, without labels", searched, self.subject.likeness)
+            for steps in options.mimic:
+                mimicked = {**searched, "mimic": steps, "training": f"mimicked-{steps}"}
+                self.deliver(rate, f"aacp.prune, without labels, {steps} steps", mimicked, self.subject.likeness)
+        if "curves" in options.runs:
+            self.deliver(rate, "aacp.prune, curves", {"method": "curves"})
 
     def deliver(self, rate: float, name: str, fields: dict[str, Any], score: Any = None) -> None:
         """One call of `aacp.prune`; a search that was made before for the same rate and score is reused.
@@ -175,6 +179,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--importance", help="order of channels in the runs of the product")
     parser.add_argument("--evaluations", type=int, default=200)
     parser.add_argument("--mimic", nargs="*", type=int, default=[], help="steps of mimicking; one more run for each")
+    parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=RUNS, help="of the product")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

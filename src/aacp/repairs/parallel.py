@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from aacp.repairs.grams import Gram, Grams
 from aacp.repairs.nested import NestedProducts, nested_products
 
-RIDGE = 1e-6  # added to the diagonal of a covariance, relative to its mean, so that dependent columns can be solved
-Repaired = dict[str, torch.Tensor]  # weights and biases in full size, by name
+RIDGE = 5e-5  # added to the diagonal of a covariance, relative to its mean, so that dependent columns can be solved
+Repaired = dict[str, torch.Tensor]  # weights and biases in full size and double precision, by name
 
 
 class ParallelRepair:
@@ -45,7 +45,7 @@ class ParallelRepair:
         return nested_products(self.grams, None, self._ridge)
 
     def weights(self, units: NDArray[np.bool_]) -> Repaired:
-        """The repaired weights and biases, in full size; what belongs to removed units in them is meaningless.
+        """The repaired weights and biases, in full size and double precision; those of removed units are meaningless.
 
         Args:
             units: for each unit of the graph whether it is kept.
@@ -77,10 +77,9 @@ class ParallelRepair:
         """A folded matrix as the weight and the bias of its product."""
         product = gram.product
         columns = gram.unfolded(matrix)
-        weight = self.grams.weights[product.weight]
-        found = {product.weight: product.tensor(columns).to(weight)}
+        found = {product.weight: product.tensor(columns)}
         if product.bias is not None:
-            bias = self.grams.weights[product.bias]
-            constant = (product.matrix(weight).double() - columns) @ gram.mean[:, :, None]
-            found[product.bias] = (bias.double() + constant.flatten()).to(bias)
+            original = product.matrix(self.grams.weights[product.weight])
+            constant = (original - columns) @ gram.mean[:, :, None]
+            found[product.bias] = self.grams.weights[product.bias] + constant.flatten()
         return found
