@@ -52,6 +52,7 @@ from aacp.errors import UnknownData as UnknownData
 from aacp.errors import UnknownModel as UnknownModel
 from aacp.errors import UnreadableFile as UnreadableFile
 from aacp.errors import UntraceableModel as UntraceableModel
+from aacp.errors import UntrustedCode as UntrustedCode
 from aacp.errors import UserCodeFailed as UserCodeFailed
 from aacp.errors import WorkerFailed as WorkerFailed
 from aacp.estimate.distributed import search_on as search_on

@@ -23,6 +23,7 @@ from aacp.commands.options import (
     JSON,
     SCOPE,
     TIE,
+    TRUST,
     reject_options,
     resumable,
     run_folder,
@@ -194,6 +195,7 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 )
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
+@TRUST
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def export(
     path: str,
@@ -202,12 +204,13 @@ def export(
     out: str | None,
     opset: int,
     batch: int | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Write the pruned network of a run folder or of a .safetensors file as ONNX, compared with torch."""
     from aacp.artefact.onnx import export_artefact
 
-    found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch)
+    found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch, trust=trust)
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 

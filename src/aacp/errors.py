@@ -6,6 +6,7 @@ AACPError
 │   └── InvalidLoss        a loss function raises an exception or returns something that cannot be minimised
 ├── UnknownModel       the name of a model does not lead to a network
 ├── UnknownData        the name of a data set does not lead to data
+├── UntrustedCode      a run folder or file names code, and the user has not said that it may be executed
 ├── InvalidWeights     a file of weights cannot be read or does not fit the network
 ├── UntraceableModel   the network cannot be turned into a channel graph
 │   ├── InvalidExample     the network does not run on the example input
@@ -57,6 +58,10 @@ class UnknownModel(AACPError, LookupError):
 
 class UnknownData(AACPError, LookupError):
     """The name of a data set does not lead to data."""
+
+
+class UntrustedCode(AACPError):
+    """A run folder or file names code, and the user has not said that it may be executed."""
 
 
 class InvalidWeights(AACPError):

@@ -67,7 +67,7 @@ class Commands(click.Group):
             if os.environ.get(TRACEBACK) == "1":
                 click.echo(traceback.format_exc(), err=True)
             sentence, code = explained(error)
-            click.echo(LONG_WORD.sub(_shortened, sentence), err=True)
+            click.echo(printable(LONG_WORD.sub(_shortened, sentence)), err=True)
             ctx.exit(code)
 
 
@@ -80,6 +80,11 @@ def _reject_empty(_: click.Context, parameter: click.Parameter, value: Any) -> A
 
 def _shortened(word: re.Match[str]) -> str:
     return f"{word[0][:60]}...{word[0][-20:]}"
+
+
+def printable(text: str) -> str:
+    """Text in one line. Files of strangers may hold characters that move the cursor or hide what follows."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def explained(error: BaseException) -> tuple[str, int]:

@@ -112,6 +112,9 @@ DEVICE = click.option(
     show_default="the GPU if there is one",
     help="Where to compute: cpu, cuda, or cuda:1 for the second GPU.",
 )
+TRUST = click.option(
+    "--trust", is_flag=True, help="Import the code that the folder or file names. Only for those whose maker you trust."
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 NO_EXPORT = click.option("--no-export", is_flag=True, help="Skip the ONNX files and the timing of both networks.")
 FROM = click.option(

@@ -15,7 +15,7 @@ from aacp.graph.exported import cut_exported
 from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
-from aacp.modules import copy_module, positional
+from aacp.modules import copy_module, positional, require_network
 from aacp.structure import Structure
 from aacp.values import instance
 
@@ -35,7 +35,7 @@ def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = 
     Returns:
         A module of the same class, or a `GraphNetwork` if the network was traced with `form="exported"`.
     """
-    instance("model", model, nn.Module, "Give the network itself, an object of its class.")
+    require_network(model)
     instance("graph", graph, ChannelGraph, "Give the result of aacp.trace.")
     return cut_units(model, graph, graph.kept_units(kept), example=example)
 

@@ -10,6 +10,7 @@ from torch import nn
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import Runtime
+from aacp.modules import require_network
 from aacp.runs.provenance import machine
 from aacp.values import whole_number
 
@@ -57,6 +58,7 @@ HERE: Deployment = Deployment()
 
 def conditions_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
     """Return the conditions of a latency measured here and now; reject what cannot be measured here."""
+    require_network(model)
     where.require_device()
     runtime = where.resolved_runtime
     runtime.require_installed()

@@ -99,7 +99,7 @@ def prune(
             train, and all get the result.
         known_from: folders of earlier runs of the same network, whose evaluations the search reuses.
         name: the name that `aacp.build_model` builds the unpruned network by. With it `aacp.load(folder)` needs nothing
-            else; without it, `aacp.load` needs a fresh network.
+            else, or trust=True if the name is that of your own function; without it, `aacp.load` needs a new network.
         device: where to compute; None is the GPU, if there is one.
         verbose: report progress on the standard error output.
     """

@@ -19,7 +19,7 @@ from aacp.data.splits import Data, Holdout, Source, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import prepare
-from aacp.modules import evaluating
+from aacp.modules import evaluating, require_network
 from aacp.pipeline.plan import Plan
 from aacp.runs.files import NetworkMetrics
 from aacp.structure import Structure
@@ -86,12 +86,12 @@ class PruningTask:
     _unpruned_scores: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        require_network(self.model)
         if not isinstance(self.data, Data):
             raise InvalidData(
                 f"data is a {type(self.data).__name__}, which does not say what to train, search and test on. "
                 "Give aacp.Data.of(train, test), or aacp.Data(train, holdout, test)."
             )
-        instance("model", self.model, nn.Module, "Give the network itself, an object of its class.")
         function("score", self.score, "(network, batches)")
         if self.loss is not None:
             function("loss", self.loss, "(outputs, targets)")

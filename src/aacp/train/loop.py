@@ -14,7 +14,7 @@ from torch import nn
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
-from aacp.modules import device_of_model
+from aacp.modules import device_of_model, require_network
 from aacp.runs.files import RUN, WEIGHTS, Epoch
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
@@ -87,7 +87,7 @@ def fit(
         until: stop after this epoch, with the learning rates of the whole recipe. The folder then has the weights in
             `weights-UNTIL.safetensors`, and the same call with a later `until`, or without one, continues.
     """
-    instance("model", model, nn.Module, "Give the network itself, an object of its class.")
+    require_network(model)
     instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
     function("score", score, "(network, batches)")
     if loss is not None:
@@ -182,6 +182,7 @@ def train_from_scratch(
 
     The arguments are those of `fit`.
     """
+    require_network(model)
     instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
     draw_weights(model, recipe.seed)
     return fit(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidOption, RunMismatch
 from aacp.values import MAX_SEED, real_number, shown, truth_value, whole_number
 
 Schedule = Literal["steps", "cosine"]
@@ -142,6 +142,12 @@ class Recipe:
     @classmethod
     def completed(cls, written: dict[str, Any]) -> dict[str, Any]:
         """Fill fields missing from a recipe saved by an older version with their defaults."""
+        known = {field.name for field in fields(cls)}
+        missing = [name for name in ("epochs", "batch_size", "lr") if name not in written]
+        unknown = [name for name in written if name not in known]
+        if missing or unknown:
+            what = f"has no {missing[0]}" if missing else f"has an unknown field {shown(unknown[0])}"
+            raise RunMismatch(f"A recorded recipe {what}. Give a recipe, or use the version that wrote the file.")
         shortest = cls(**{name: written[name] for name in ("epochs", "batch_size", "lr")})
         return shortest.to_json() | written
 

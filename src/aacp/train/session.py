@@ -15,7 +15,7 @@ from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score, scored
-from aacp.errors import Diverged, InvalidData
+from aacp.errors import Diverged, InvalidData, first_line
 from aacp.modules import evaluating
 from aacp.runs.files import Epoch
 from aacp.torch_internals import BatchNorm
@@ -135,6 +135,11 @@ class Session:
         diverged = (~values[:, 0].isfinite()).nonzero()
         if len(diverged):
             step = last + 1 - len(unread) + int(diverged[0])
+            if not self.source.are_inputs_finite:
+                raise InvalidData(
+                    f"The training data hold inputs that are NaN or infinite, at step {step + 1} of epoch {epoch + 1} "
+                    "or before. Remove these examples, or correct them."
+                )
             raise Diverged(
                 f"The loss is {float(values[diverged[0], 0])} at step {step + 1} of epoch {epoch + 1}. "
                 "Lower the learning rate or lengthen the warm-up; a run folder keeps the state before this epoch."
@@ -173,7 +178,7 @@ class Session:
             raise
         except (RuntimeError, TypeError, ValueError) as error:
             raise InvalidData(
-                f"The {role} does not run on a batch of {_kind(inputs)}: {str(error).splitlines()[0]}. "
+                f"The {role} does not run on a batch of {_kind(inputs)}: {first_line(error)}. "
                 "Give data of the size and kind it is made for."
             ) from error
 
