@@ -272,14 +272,6 @@ def test_an_export_whose_files_are_lost_is_not_believed(lost: str, tmp_path: Pat
     assert believed_export(folder) is None
 
 
-def test_a_file_that_is_not_there_is_not_announced(run: Path) -> None:
-    found = replace(pruned(run), exported=OnnxRecord(18, 0.0, 5, 3, ()))
-    assert "ONNX" not in str(found)
-    assert "report:" in str(found)
-    found.report.unlink()
-    assert "report:" not in str(found)
-
-
 def test_a_flipped_bit_of_an_exported_file_leads_to_another_export(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = []
 

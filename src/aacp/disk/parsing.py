@@ -82,6 +82,9 @@ def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"it holds {text}, which is not a number")
 
 
+DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_reject_constant)  # made once: a log has many lines
+
+
 def _require_printable(content: bytes, value: Any) -> None:
     """Reject NUL characters and halves of surrogate pairs, which are valid in JSON but not in paths and messages."""
     if b"\\u" not in content:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from torch import nn
@@ -86,8 +87,7 @@ class Pruned:
 
     def _places(self) -> list[str]:
         """The files of the result."""
-        exported = self.training.path / PRUNED_ONNX
-        onnx = [f"ONNX: {exported}"] if self.exported and exported.exists() else []
+        onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
-        report = [f"report: {self.report}"] if self.report.exists() else []
+        report = [f"report: {self.report}"] if find_spec("plotly") else []
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]
