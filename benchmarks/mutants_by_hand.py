@@ -249,7 +249,7 @@ DELIVERED = [
             "Likeness(model) if not has_targets(first)", "Likeness(model) if has_targets(first)",
             f"{RECOVERY}test_inputs_alone_are_enough"),
     _mutant("the likeness is to the pruned network", "pipeline/evaluation.py",
-            "score = Likeness(_original(network, request))", "pass", f"{RECOVERY}test_inputs_alone_are_enough"),
+            "score = Likeness(_original(network, request, model))", "pass", f"{RECOVERY}test_inputs_alone_are_enough"),
     _named("delivered without recalibration", "estimate/inheritance.py",
            "    recalibrate(network, self.calibration)\n        return network\n\n    def scored",
            "    pass\n        return network\n\n    def scored", STATISTICS),

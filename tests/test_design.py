@@ -11,9 +11,9 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "correlation", "acceleration", "version"},
+    {"errors", "user_code", "values", "plain_checks", "correlation", "acceleration", "version"},
     {"disk"},
-    {"structure", "lane_runs", "channels", "coordinates", "space"},
+    {"structure", "lane_runs", "plain_graphs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},
     {"modules", "torch_internals"},
     {"data"},
@@ -29,11 +29,13 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "correlation", "structure", "lane_runs", "channels", "coordinates", "space", "runs",
-    "cost", "search",
+    "disk", "report", "errors", "user_code", "values", "plain_checks", "correlation", "structure", "lane_runs",
+    "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
 }  # fmt: skip
 
-NUMPY_ONLY = {f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "table", "timing")}
+NUMPY_ONLY = {
+    f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "plain_tables", "table", "timing")
+}
 
 
 def room(module: str) -> str:
@@ -122,16 +124,12 @@ ALLOWED_FILE_CALLS = {
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
     "commands/repeat.py": {"TemporaryFile"},
     "latency/runtimes/onnxruntime.py": {"TemporaryDirectory", "mkdtemp"},
-    "artefact/header.py": {"safe_open"},
-    "artefact/onnx.py": {"TemporaryDirectory", "mkdir", "open", "fsync"},
-    "artefact/storage.py": {"load_file"},
-    "latency/table.py": {"read_text"},
-    "zoo/cifar10.py": {"open", "fromfile"},
-    "zoo/digits.py": {"load"},
+    "commands/border.py": {"NamedTemporaryFile"},
+    # Decoders of libraries, which read from a file that aacp.disk has opened.
     "zoo/pictures.py": {"open"},
-    "zoo/pixel_cache.py": {"open", "fromfile", "tofile", "unlink", "mkdir", "memmap"},
-    "zoo/tensor_files.py": {"load", "load_file"},
-    "zoo/weights.py": {"open", "load", "load_file"},
+    "zoo/weights.py": {"open", "load"},
+    "zoo/digits.py": {"load"},  # a file of the package itself
+    "zoo/pixel_cache.py": {"memmap"},  # the images of a cache are too large to be read as a whole
 }
 
 

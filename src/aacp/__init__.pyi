@@ -37,6 +37,7 @@ from aacp.errors import GraphMismatch as GraphMismatch
 from aacp.errors import InfeasibleBudget as InfeasibleBudget
 from aacp.errors import InvalidData as InvalidData
 from aacp.errors import InvalidExample as InvalidExample
+from aacp.errors import InvalidLoss as InvalidLoss
 from aacp.errors import InvalidOption as InvalidOption
 from aacp.errors import InvalidScore as InvalidScore
 from aacp.errors import InvalidStructure as InvalidStructure
@@ -51,6 +52,8 @@ from aacp.errors import UnknownData as UnknownData
 from aacp.errors import UnknownModel as UnknownModel
 from aacp.errors import UnreadableFile as UnreadableFile
 from aacp.errors import UntraceableModel as UntraceableModel
+from aacp.errors import UntrustedCode as UntrustedCode
+from aacp.errors import UserCodeFailed as UserCodeFailed
 from aacp.errors import WorkerFailed as WorkerFailed
 from aacp.estimate.distributed import search_on as search_on
 from aacp.estimate.inheritance import Inheritance as Inheritance

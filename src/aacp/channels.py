@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aacp.disk.reading import read_json
+from aacp.disk.translation import reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
-from aacp.lane_runs import from_runs, to_runs
+from aacp.lane_runs import from_runs, to_runs, uneven_lane
+from aacp.plain_graphs import require_graph
 from aacp.structure import Structure
 
 FORMAT = 1  # version of the JSON; raise it when the meaning of a field changes
@@ -304,15 +306,19 @@ class ChannelGraph:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ChannelGraph:
-        """The graph that `to_json` was called on."""
-        if data.get("format") != FORMAT:
+    def from_json(cls, data: Any) -> ChannelGraph:
+        """The graph that `to_json` was called on; data that do not describe a graph are rejected."""
+        if isinstance(data, Mapping) and data.get("format") != FORMAT:
             raise GraphMismatch(
-                f"This graph has format {data.get('format')!r}, but this version of aacp reads format {FORMAT}. "
+                f"This graph has format {_short(data.get('format'))}, but this version of aacp reads format {FORMAT}. "
                 "Trace the network again."
             )
+        try:
+            require_graph(data)
+        except ValueError as error:
+            raise GraphMismatch(f"This is not a channel graph: {error}. Trace the network again.") from error
         groups = [{**group, "members": [Member.parse(text) for text in group["members"]]} for group in data["groups"]]
-        return cls(
+        graph = cls(
             model=data["model"],
             groups=tuple(ChannelGroup(**_tuples(group)) for group in groups),
             lanes=tuple(from_runs(runs) for runs in data["lanes"]),
@@ -324,18 +330,27 @@ class ChannelGraph:
             notes=tuple(data["notes"]),
             ties=tuple(map(tuple, data.get("ties", ()))),  # older files have none
         )
+        uneven = uneven_lane(graph.lanes, [group.width for group in graph.groups])
+        if uneven is not None:
+            raise GraphMismatch(
+                f"This is not a channel graph: lane {uneven} holds the units of a group unequally often. Trace the "
+                "network again."
+            )
+        return graph
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a JSON file."""
-        replace_file(path, f"{json.dumps(self.to_json())}\n".encode())
+        replace_file(path, json.dumps(self.to_json()).encode() + b"\n")
 
     @classmethod
-    def load(cls, path: str | Path) -> ChannelGraph:
+    def load(cls, path: str | os.PathLike[str]) -> ChannelGraph:
         """Read a graph from a JSON file."""
+        with reading_as(GraphMismatch):
+            data = read_json(path, "Trace the network again.")
         try:
-            return cls.from_json(read_json(path))
-        except (OSError, ValueError, AttributeError, LookupError, TypeError) as error:
-            raise GraphMismatch(f"{path} does not hold a channel graph: {error}. Trace the network again.") from error
+            return cls.from_json(data)
+        except GraphMismatch as error:
+            raise GraphMismatch(f"{path}: {error}") from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChannelGraph) and self.to_json() == other.to_json()

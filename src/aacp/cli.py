@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
 from aacp.bench.commands import bench
+from aacp.commands.border import Commands
 from aacp.commands.check import check
 from aacp.commands.finish import evaluate, finetune, scratch
 from aacp.commands.measure import measure
@@ -23,32 +23,18 @@ from aacp.commands.options import (
     JSON,
     SCOPE,
     TIE,
+    TRUST,
     reject_options,
     resumable,
     run_folder,
     run_option,
 )
-from aacp.commands.parameters import Shape
+from aacp.commands.parameters import SEED, Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.commands.repeat import repeat
-from aacp.errors import AACPError
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
 from aacp.zoo.catalogue import named_data
-
-
-class Commands(click.Group):
-    """Commands that print an AACPError in one line and exit with 1, and exit with 130 after Ctrl-C."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except AACPError as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            sys.exit(1)
-        except KeyboardInterrupt:  # before there is anything to resume, such as while torch is imported
-            click.echo("Interrupted.", err=True)
-            sys.exit(130)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -111,7 +97,7 @@ def trace(
 @click.option(
     "--precision", type=click.Choice(get_args(Precision)), help="By default bf16 on GPUs that have it, else single."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, order and augmentation.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights, order and augmentation.")
 @click.option(
     "--weights", type=click.Path(), help="File of weights to start from; by default they are drawn at random."
 )
@@ -119,7 +105,13 @@ def trace(
 @click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
 @run_option("runs/MODEL")
 @DEVICE
-@click.option("--processes", type=int, default=1, show_default=True, help="Processes on this machine, a GPU each.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes on this machine, a GPU each.",
+)
 @click.option("--tensorboard", is_flag=True, help="Write files for TensorBoard into the run folder.")
 @click.option(
     "--until",
@@ -198,9 +190,12 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 @click.argument("path", metavar="RUN_OR_FILE", type=click.Path())
 @click.option("--model", help="MODEL that was pruned, if the file does not record it.")
 @click.option("--input", "shape", type=Shape(), help="Shape of the example, if the file does not record it.")
-@click.option("--out", type=click.Path(), help="File to write; by default the same name with the suffix .onnx.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False), help="File to write; by default the same name with the suffix .onnx."
+)
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
+@TRUST
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def export(
     path: str,
@@ -209,12 +204,13 @@ def export(
     out: str | None,
     opset: int,
     batch: int | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Write the pruned network of a run folder or of a .safetensors file as ONNX, compared with torch."""
     from aacp.artefact.onnx import export_artefact
 
-    found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch)
+    found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch, trust=trust)
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 

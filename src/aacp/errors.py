@@ -2,9 +2,11 @@
 
 AACPError
 ├── InvalidOption      an argument is outside its range
-│   └── InfeasibleBudget   no structure of the space meets every limit
+│   ├── InfeasibleBudget   no structure of the space meets every limit
+│   └── InvalidLoss        a loss function raises an exception or returns something that cannot be minimised
 ├── UnknownModel       the name of a model does not lead to a network
 ├── UnknownData        the name of a data set does not lead to data
+├── UntrustedCode      a run folder or file names code, and the user has not said that it may be executed
 ├── InvalidWeights     a file of weights cannot be read or does not fit the network
 ├── UntraceableModel   the network cannot be turned into a channel graph
 │   ├── InvalidExample     the network does not run on the example input
@@ -26,6 +28,7 @@ AACPError
 ├── DiskError          a file cannot be written, replaced or removed
 ├── NothingToReport    a run folder does not exist or contains nothing to show
 ├── Diverged           a loss became infinite or NaN
+├── UserCodeFailed     a function or module that the user named raised an exception or ended the program
 ├── WorkerFailed       one of several processes failed or ended before its work was done
 └── InvalidStructure   channel counts or indices that the graph or the space does not allow
 
@@ -45,12 +48,20 @@ class InfeasibleBudget(InvalidOption):
     """No structure of the space meets every limit."""
 
 
+class InvalidLoss(InvalidOption):
+    """A loss function raises an exception or returns something that cannot be minimised."""
+
+
 class UnknownModel(AACPError, LookupError):
     """The name of a model does not lead to a network."""
 
 
 class UnknownData(AACPError, LookupError):
     """The name of a data set does not lead to data."""
+
+
+class UntrustedCode(AACPError):
+    """A run folder or file names code, and the user has not said that it may be executed."""
 
 
 class InvalidWeights(AACPError):
@@ -139,6 +150,10 @@ class NothingToReport(AACPError):
 
 class Diverged(AACPError, ArithmeticError):
     """A loss became infinite or NaN."""
+
+
+class UserCodeFailed(AACPError):
+    """A function or module that the user named raised an exception or ended the program."""
 
 
 class WorkerFailed(AACPError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,3 +26,25 @@ def from_runs(runs: Iterable[Iterable[int]]) -> NDArray[np.int64]:
     """The inverse of `to_runs`."""
     parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in runs]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def uneven_lane(lanes: Sequence[NDArray[np.int64]], widths: Sequence[int]) -> int | None:
+    """The first lane that does not hold all units of a group equally often, or None. Units are numbered by group.
+
+    Args:
+        lanes: for each index of a dimension the number of its unit, or -1.
+        widths: the number of units of each group.
+    """
+    groups = np.repeat(np.arange(len(widths)), widths)
+    sizes = np.array(widths, dtype=np.int64)
+    for number, lane in enumerate(lanes):
+        units, counts = np.unique(lane[lane >= 0], return_counts=True)
+        if not len(units):
+            continue
+        of_units = groups[units]
+        starts = np.flatnonzero(np.diff(of_units, prepend=-1))
+        present = np.diff(np.append(starts, len(units)))
+        is_even = np.minimum.reduceat(counts, starts) == np.maximum.reduceat(counts, starts)
+        if not is_even.all() or (present != sizes[of_units[starts]]).any():
+            return number
+    return None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.errors import UntraceableModel, first_line
+from aacp.errors import InvalidOption, UntraceableModel, first_line
 from aacp.torch_internals import forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
 
 
@@ -25,6 +25,31 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             if value is not None and id(value) not in seen:
                 seen.add(id(value))
                 yield (f"{path}.{key}" if path else key), value
+
+
+def require_network(model: object, what: str = "The model") -> None:
+    """Reject what is not a network with data in its tensors.
+
+    A lazy module is rejected and not initialised: the network is the user's, and is not changed.
+
+    Args:
+        model: what the user gave as a network.
+        what: how to call it in the message.
+    """
+    if isinstance(model, type):
+        raise InvalidOption(f"{what} is the class {model.__name__}. Give a network of this class: {model.__name__}().")
+    if not isinstance(model, nn.Module):
+        raise InvalidOption(f"{what} is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UntraceableModel(f"{what} is a TorchScript module. Give the torch.nn.Module that it was made from.")
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        if nn.parameter.is_lazy(value):
+            raise UntraceableModel(
+                f"{what} has a {type(value).__name__} {name}, which has no shape yet. Run the network once on an "
+                "input, then give it."
+            )
+        if value.is_meta:
+            raise UntraceableModel(f"{what} has {name} on the meta device, without data. Load weights, then give it.")
 
 
 def device_of_model(model: nn.Module) -> torch.device:

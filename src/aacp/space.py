@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from aacp.channels import ChannelGraph
 from aacp.errors import InvalidOption, InvalidStructure
 from aacp.structure import Structure
+from aacp.values import MAX_COUNT, instance, shown, whole_number
+
+_STEP_ADVICE = "Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."
 
 PruningStep = float | int | Sequence[float | int] | Mapping[str, float | int]
 
@@ -36,6 +39,7 @@ class SearchSpace:
     producer_counts: tuple[int, ...]  # for each gene the most layers that produce one of its groups; streams have many
 
     def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = 1 / 8) -> None:
+        instance("graph", graph, ChannelGraph, "Give the result of aacp.trace.")
         groups = graph.free
         widths = [(group.name, group.width, group.unit_channels) for group in groups]
         place = {group.name: position for position, group in enumerate(groups)}
@@ -54,7 +58,8 @@ class SearchSpace:
             ties: the positions of the groups of each tie, no group twice.
         """
         space = cls.__new__(cls)
-        groups = [(f"group{i}", width, 1) for i, width in enumerate(widths)]
+        checked = [whole_number("a width", width, 1) for width in widths]
+        groups = [(f"group{i}", width, 1) for i, width in enumerate(checked)]
         space._fill(groups, pruning_step, (1,) * len(groups), ties)
         return space
 
@@ -218,7 +223,33 @@ def _same_shares(choice: tuple[int, ...], leading: tuple[int, ...]) -> NDArray[n
     return np.asarray(from_widest[distances.argmin(axis=1)])
 
 
+def checked_steps(step: Any) -> Any:
+    """A pruning step as plain numbers, as files hold it: one, a tuple of them, a dictionary, or "auto"."""
+    if isinstance(step, Mapping):
+        return {str(name): _checked_step(f"The pruning step of group {name!r}", value) for name, value in step.items()}
+    if isinstance(step, str):
+        if step != "auto":
+            raise InvalidOption(f"The pruning step is {shown(step)}. {_STEP_ADVICE}")
+        return step
+    if isinstance(step, (Sequence, np.ndarray)) and np.ndim(step):
+        return tuple(_checked_step(f"Pruning step {position}", value) for position, value in enumerate(step))
+    return _checked_step("The pruning step", step)
+
+
+def _checked_step(what: str, step: Any) -> float | int:
+    """One step: a whole number of channels, or a share of a width."""
+    if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and 1 <= step <= MAX_COUNT:
+        return int(step)
+    if isinstance(step, (float, np.floating)) and 0 < step < 1:
+        return float(step)
+    raise InvalidOption(
+        f"{what} is {shown(step)}, neither a fraction between 0 and 1 nor a whole number of channels. {_STEP_ADVICE}"
+    )
+
+
 def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float | int]:
+    if isinstance(step, str):
+        raise InvalidOption(f"The pruning step is {shown(step)}, which is not a number. {_STEP_ADVICE}")
     if isinstance(step, Mapping):
         if unknown := [name for name in step if name not in names]:
             raise InvalidOption(
@@ -238,11 +269,7 @@ def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float
 
 def _step_in_units(name: str, step: float | int, width: int, unit_channels: int) -> int:
     """e_i in units: a fraction of the width, or the fewest units whose channels are a multiple of `step`."""
-    if isinstance(step, (int, np.integer)) and not isinstance(step, bool) and step >= 1:
-        return int(step) // math.gcd(int(step), unit_channels)
-    if isinstance(step, float) and 0 < step < 1:
-        return max(1, math.floor(width * step + 1e-9))  # in floats, 49 * (1 / 49) is below 1
-    raise InvalidOption(
-        f"The pruning step of group {name!r} is {step!r}, neither a fraction between 0 and 1 nor a whole number of "
-        "channels. Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."
-    )
+    checked = _checked_step(f"The pruning step of group {name!r}", step)
+    if isinstance(checked, int):
+        return checked // math.gcd(checked, unit_channels)
+    return max(1, math.floor(width * checked + 1e-9))  # in floats, 49 * (1 / 49) is below 1

@@ -111,7 +111,7 @@ def test_another_network_is_rejected_by_its_class_or_by_a_tensor(saved: tuple[Pa
 
 
 def test_a_network_without_data_cannot_be_filled(saved: tuple[Path, nn.Module]) -> None:
-    with pytest.raises(aacp.InvalidOption, match="meta device"):
+    with pytest.raises(aacp.UntraceableModel, match="meta device"):
         aacp.load(saved[0], into=chain().to("meta"))
 
 

@@ -62,7 +62,11 @@ def test_several_are_named_in_one_go(tmp_path: Path) -> None:
         ("sweep", TABLE, "table t.json would be ignored, since nothing limits"),
         ("prune", ("--max-drop", "1"), "A limit on macs would be ignored, since max_drop"),
         ("prune", ("--scratch", "--recipe", "finetune"), "from scratch there is none"),
-        ("prune", ("--max-drop", "1", "--no-training", "--probe-epochs", "1"), "recipe of None"),
+        (
+            "prune",
+            ("--max-drop", "1", "--no-training", "--probe-epochs", "1"),
+            "probe_epochs is 1, but there is no recipe",
+        ),
     ],
 )
 def test_what_the_library_rejects_is_an_error_in_one_line(command, given, words: str, tmp_path: Path) -> None:

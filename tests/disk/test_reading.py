@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,7 +48,7 @@ def test_a_pipe_a_device_a_socket_and_a_folder_are_rejected_at_once(tmp_path: Pa
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
-        for place in (tmp_path / "pipe", tmp_path / "socket", tmp_path, Path("/dev/zero"), Path("/dev/null")):
+        for place in (tmp_path / "pipe", tmp_path / "socket", tmp_path, Path("/dev/zero")):
             for reading in (read_bytes, read_text, read_json, sha256_of, lambda path: list(read_json_lines(path))):
                 with pytest.raises(UnreadableFile, match=f"{place} "):
                     reading(place)
@@ -101,6 +103,25 @@ def test_a_file_is_rejected_by_its_size_before_it_is_read(tmp_path: Path) -> Non
     assert read_bytes(written(tmp_path, b"abc"), limit=3) == b"abc"
     with pytest.raises(DamagedFile):
         read_bytes(written(tmp_path, b"abcd"), limit=3)
+
+
+def test_a_small_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    path = written(tmp_path, b"[1, 2]")
+    code = (
+        "import resource, sys\n"
+        "from aacp.disk.reading import read_bytes, read_json, read_json_lines\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
+        "print(read_bytes(sys.argv[1]), read_json(sys.argv[1]), list(read_json_lines(sys.argv[1])))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert found.stdout == "b'[1, 2]' [1, 2] []\n", found.stderr
+
+
+def test_a_file_of_the_system_without_a_size_is_read_to_its_end() -> None:
+    assert os.stat("/proc/self/status").st_size == 0
+    assert f"Pid:\t{os.getpid()}\n" in read_text("/proc/self/status")
+    with pytest.raises(DamagedFile, match="more than 10 bytes"):
+        read_bytes("/proc/self/status", limit=10)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,10 +126,34 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_log_is_rejected_at_once(tmp_path: 
     with pytest.raises(DiskError, match="is a pipe, not a file"):
         append_line(tmp_path / "pipe", b"x")
     (tmp_path / "folder").mkdir()
-    for writing in (append_line, replace_file):
-        with pytest.raises(DiskError, match="A folder stands in the place"):
-            writing(tmp_path / "folder", b"x")
+    with pytest.raises(DiskError, match="A folder stands in the place"):
+        append_line(tmp_path / "folder", b"x")
     assert names(tmp_path) == {"pipe", "folder"}
+
+
+def test_a_pipe_a_device_or_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    for name, kind in {"pipe": "a pipe", "folder": "a folder"}.items():
+        with pytest.raises(DiskError, match=f"{name} is {kind}, not a file"):
+            replace_file(tmp_path / name, b"x")
+        with pytest.raises(DiskError, match=f"{name} is {kind}, not a file"):
+            move_file(tmp_path / "file", tmp_path / name)
+    assert names(tmp_path) == {"pipe", "folder", "file"}
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the root user could replace a device")
+def test_a_device_is_not_replaced_by_the_root_user(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("no right to make a device")
+    with pytest.raises(DiskError, match="null is a device, not a file"):
+        replace_file(device, b"x")
+    assert stat.S_ISCHR(device.stat().st_mode)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 300])

@@ -209,3 +209,14 @@ def test_the_graph_of_another_network_is_rejected(residual) -> None:
         unit_importance(other, graph)
     with pytest.raises(aacp.GraphMismatch, match=r"stem\.weight is missing"):
         unit_importance(nn.Identity(), graph)
+
+
+@pytest.mark.parametrize("importance", [lambda: None, lambda model, graph: {}["gone"]])
+def test_a_function_that_fails_is_named(importance: Any) -> None:
+    network = aacp.build_model("digits_resnet")
+    graph = aacp.trace(network, torch.randn(1, 1, 8, 8))
+    images = aacp.Batches.of(torch.randn(8, 1, 8, 8))
+    with pytest.raises(
+        aacp.InvalidOption, match=r"The importance function failed: .*It is called with \(model, graph\)"
+    ):
+        aacp.Inheritance(network, graph, images, importance=importance)

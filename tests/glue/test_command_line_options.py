@@ -416,7 +416,7 @@ FINISHING = (
     "recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "cache", "metric", "loss",
     "seed", "training", "init", "teacher", "teacher_weights",
 )  # fmt: skip
-NAMED = ("model", "weights", "device", "folder", "as_json", "again", "processes")  # seen elsewhere
+NAMED = ("model", "weights", "device", "folder", "as_json", "again", "processes", "trust")  # seen elsewhere
 # The options that mean something else than in a command that searches too.
 LATER = {
     "recipe": Check(("--recipe", "digits"), {}),
@@ -435,21 +435,21 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
     before, after = tmp_path / "before", tmp_path / "after"
     for folder in (before, after):
         shutil.copytree(searched, folder)
-    plain = requested(before, command, before, "--device", "cpu")
+    plain = requested(before, command, before, "--device", "cpu", "--trust")
     assert plain["from_scratch"] is (command == "scratch")
     assert plain["recipe.seed"] == 3
     if name == "cache":
-        result = invoke(command, after, "--cache", tmp_path / "pixels")
+        result = invoke(command, after, "--cache", tmp_path / "pixels", "--trust")
         assert (result.exit_code, "would ignore it" in result.stderr) == (1, True)
         return
     if name in ("data", "metric"):  # other than the search's, they are rejected
         Stopping.is_due = staticmethod(lambda: False)
-        result = invoke(command, after, *CHECKS[name].given, "--device", "cpu")
+        result = invoke(command, after, *CHECKS[name].given, "--device", "cpu", "--trust")
         assert (result.exit_code, "RunMismatch" in result.stderr) == (1, True)
         return
     check = LATER.get(name, CHECKS[name])
     given = [file if argument == "FILE" else argument for argument in check.given]
-    found = changes(plain, requested(after, command, after, "--device", "cpu", *given))
+    found = changes(plain, requested(after, command, after, "--device", "cpu", "--trust", *given))
     if name == "recipe":
         assert found["recipe.label_smoothing"] == 0.1
     elif name == "loss":
@@ -461,5 +461,5 @@ def test_every_option_of_what_follows_a_search_has_an_effect(
 def test_a_search_that_took_over_evaluations_can_be_finished(searched: Path, tmp_path: Path) -> None:
     short = ("--evaluations", "2", "--calibration", "16", "--seed", "3", "--from", searched, "--run", tmp_path)
     assert invoke("search", MODEL, *DATA, "--prune-macs", "0.4", *short).exit_code == 0
-    found = requested(tmp_path, "finetune", tmp_path, "--device", "cpu")
+    found = requested(tmp_path, "finetune", tmp_path, "--device", "cpu", "--trust")
     assert found["known_from"] == [str(searched)]

@@ -214,7 +214,7 @@ def test_the_file_records_the_name_and_the_channels_and_the_page_is_written(
     assert cut.channels is not None
     assert [len(channels) for channels in cut.channels] == list(by_scales.choice.counts)
     assert list(cut.channels[place]) == kept_rows(by_scales, model, "conv1")
-    loaded = aacp.load(by_scales.folder.path)  # by its name
+    loaded = aacp.load(by_scales.folder.path, trust=True)  # by its name
     assert torch.equal(loaded.conv1.bias, by_scales.network.conv1.bias)
     assert "macs" in by_scales.report.read_text().lower()
 

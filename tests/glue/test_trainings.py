@@ -21,7 +21,7 @@ from glue.subjects import SIZES, Tiny
 
 pytestmark = pytest.mark.slow
 
-SHORT = ("--epochs", "1", "--batch-size", "16", "--device", "cpu", "--no-export")
+SHORT = ("--epochs", "1", "--batch-size", "16", "--device", "cpu", "--no-export", "--trust")
 
 
 def invoke(*arguments: str | Path) -> None:
@@ -107,5 +107,5 @@ def test_a_teacher_by_name_teaches(searched: Path, tmp_path: Path) -> None:
     found = trained("finetune", searched, tmp_path, *options)
     assert found.passes()["delivery"]["run unpruned"] == {"train"}
     assert json.loads((found.training / "training.json").read_text())["teacher"] != ""
-    loaded = aacp.load(tmp_path / "trainings" / "finetuned")
+    loaded = aacp.load(tmp_path / "trainings" / "finetuned", trust=True)
     assert isinstance(loaded, Tiny)

@@ -16,8 +16,8 @@ import aacp
     ("options", "words"),
     [
         ({"runtime": "tflite"}, "no runtime 'tflite'"),
-        ({"batch": 0}, "A batch of 0 on 2 threads"),
-        ({"threads": 0}, "A batch of 1 on 0 threads"),
+        ({"batch": 0}, "batch is 0, below 1"),
+        ({"threads": 0}, "threads is 0, below 1"),
         ({"device": "tpu"}, "torch has no device 'tpu'"),
         ({"device": "cuda:99"}, "no device 'cuda:99'"),
         ({"runtime": "onnxruntime", "device": "cuda"}, "onnxruntime has no device 'cuda'. Use cpu"),

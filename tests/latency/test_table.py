@@ -110,9 +110,9 @@ def test_it_comes_back_from_its_file_as_it_was(table: LatencyTable, tmp_path: Pa
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 99}'])
 def test_a_file_without_a_table_is_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / "table.json").write_text(text)
-    with pytest.raises(aacp.GraphMismatch, match="does not hold a latency table"):
+    with pytest.raises(aacp.GraphMismatch, match=r"does not hold a latency table|table.json is damaged"):
         LatencyTable.load(tmp_path / "table.json")
-    with pytest.raises(aacp.GraphMismatch, match="does not hold a latency table"):
+    with pytest.raises(aacp.GraphMismatch, match=r"There is no file .*nowhere.json. Measure one"):
         LatencyTable.load(tmp_path / "nowhere.json")
 
 

@@ -99,7 +99,7 @@ def test_by_name_on_the_command_line_and_finished_by_another_command(tmp_path: P
     code, _, err = run("search", "digits_resnet", *SEARCH, *own, "--run", tmp_path)
     assert code == 0, err
     assert recorded(tmp_path, "search.json")["method"] == "OwnSearch"
-    code, _, err = run("finetune", tmp_path, "--epochs", "1", "--device", "cpu", "--no-export")
+    code, _, err = run("finetune", tmp_path, "--epochs", "1", "--device", "cpu", "--no-export", "--trust")
     assert code == 0, err
     (cut,) = aacp.Artefact.read(tmp_path).cuts
     widths = [group.width for group in cut.graph.free]

@@ -18,8 +18,8 @@ from aacp.train.recipe import BASE, FINETUNE
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"evaluations": 0}, "A search with 0 evaluations"),
-        ({"calibration_images": 0}, "on 0 calibration images finds nothing"),
+        ({"evaluations": 0}, "evaluations is 0, below 1"),
+        ({"calibration_images": 0}, "calibration_images is 0, below 1"),
         ({"method": "magic"}, "no search method 'magic'. Choose from"),
         ({"importance": "l7"}, "importance is 'l7'"),
         ({"shrink": "params"}, r"shrink='params' .* only with max_drop, which is not given. Give"),

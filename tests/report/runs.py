@@ -88,12 +88,14 @@ def make_run(
     graph = graph_of(model)
     budget = Budget(Limit(macs(graph), macs_rate), Limit(params(graph), params_rate))
     method = GuidedEvolution(SearchSpace(graph, 1 / 8), budget, 0)
+    request = _request(path, model, evaluations, macs_rate, params_rate)
+    RunFolder(path).write_json(RUN, request.to_json())  # the lines of a history are sealed with the request
     found = run_search(method, lambda structure: made_up_score(graph, structure), evaluations=evaluations, folder=path)
     best = found.recommended.structure
     made = Made(
         path,
         graph,
-        _request(path, model, evaluations, macs_rate, params_rate),
+        request,
         ChosenStructure(
             best.counts, found.recommended.score, tuple(LimitResult.of(limit, best) for limit in budget.limits)
         ),

@@ -15,7 +15,7 @@ from aacp.bench.problems import Problem, pruning_problem
 from aacp.bench.rivals import COMPARED, compared_method
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
-from aacp.errors import InfeasibleBudget, InvalidOption, InvalidStructure, RunMismatch
+from aacp.errors import InfeasibleBudget, InvalidOption, InvalidScore, InvalidStructure, RunMismatch
 from aacp.search.guided import GuidedEvolution, GuidedEvolutionSettings
 from aacp.search.history import History
 from aacp.search.loop import run_search
@@ -185,7 +185,7 @@ def test_scores_of_strangers_and_scores_that_are_none_are_rejected(problem: Prob
     batch = search.ask()
     with pytest.raises(InvalidStructure, match="not awaiting a score"):
         search.tell([(problem.space.smallest, 0.5)])
-    with pytest.raises(InvalidOption, match="finite number"):
+    with pytest.raises(InvalidScore, match="finite number"):
         search.tell([(batch[0], float("nan"))])
     search.tell([(batch[0], 0.5)])
     with pytest.raises(InvalidStructure, match="not awaiting a score"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,7 @@ def test_a_pickle_that_names_anything_else_is_rejected_unexecuted(
         (python2_pickle(b"\0" * N * 3072, [0] * 19 + [10], (N, 3072)), "image 19 has the label 10"),
         (python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072)).replace(b"U\x02u1", b"U\x02i8"), "i8, not bytes"),
         (pickle.dumps([1, 2]), "not a CIFAR-10 file"),
+        (python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072)).replace(b"](K\0", b"](G?\xe6ffffff"), "whole numbers"),
         (b"\x80\x02cnumpy\ndtype\nN}U\x08__call__Ns\x86b.", "not a CIFAR-10 file"),  # tries to change our stand-in
     ],
 )
@@ -146,6 +148,49 @@ def test_damaged_pickles_are_rejected(content: bytes, message: str, tmp_path: Pa
     (tmp_path / "py" / "test_batch").write_bytes(content)
     with pytest.raises(InvalidData, match=message):
         cifar10(tmp_path / "py")
+
+
+def shared(levels: int, empty: bytes, close: bytes) -> bytes:
+    """The opcodes of ten times the same container, inside ten times the same, and so on."""
+    content = empty + b"q\x00"
+    for level in range(levels):
+        content += b"(" + b"h" + bytes([level]) + (b"h" + bytes([level])) * 9 + close + b"q" + bytes([level + 1])
+    return content
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        shared(10, b")", b"t"),  # tuples of 10^10 parts
+        b"](" + shared(10, b"]", b"l") + b"e",  # lists of 10^10 parts
+        b"}" + shared(12, b")", b"t") + b"K\x00s",  # a dictionary whose key has 10^12 parts
+        b"]r\xff\xff\xff\x7f",  # a list that is remembered as number 2^31 - 1
+    ],
+)
+def test_a_small_pickle_of_endless_labels_is_rejected_at_once(labels: bytes, tmp_path: Path) -> None:
+    write_python2(tmp_path / "py")
+    array = python2_pickle(b"\0" * N * 3072, [0] * N, (N, 3072))
+    start = array.index(b"U\x04data")
+    content = b"\x80\x02}(U\x06labels" + labels + array[start:]
+    (tmp_path / "py" / "test_batch").write_bytes(content)
+    started = time.process_time()
+    with pytest.raises(InvalidData, match="test_batch is not a CIFAR-10 file"):
+        cifar10(tmp_path / "py")
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("layout", ["test_batch", "test_batch.bin"])
+def test_pipes_and_devices_in_the_place_of_files_are_rejected(layout: str, tmp_path: Path) -> None:
+    (write_binary if layout.endswith(".bin") else write_python2)(tmp_path / "files")
+    file = tmp_path / "files" / layout
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InvalidData, match=f"{layout} is a pipe, not a file"):
+        cifar10(tmp_path / "files")
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    with pytest.raises(InvalidData, match=f"{layout} is a device, not a file"):
+        cifar10(tmp_path / "files")
 
 
 def test_damaged_binary_files_are_rejected(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aacp import InvalidData
-from aacp.zoo.listing import Listing, list_images
+from aacp.zoo.listing import Listing, list_flat, list_images
 
 
 def tree(root: Path, files: list[str]) -> Path:
@@ -78,3 +78,25 @@ def test_as_many_names_as_imagenet_has_are_listed_in_seconds_and_take_little_mem
     assert len(listing.block) + listing.starts.nbytes + listing.ends.nbytes < 80e6
     assert listing[1_281_166].name == "n01281166_1281166.JPEG"
     assert time.process_time() - begun < 10
+
+
+def test_links_that_lead_back_are_rejected_and_not_followed_without_end(tmp_path: Path) -> None:
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "a.png").touch()
+    for name in ("again", "and_again", "and_again_still"):
+        (tmp_path / "cats" / name).symlink_to(tmp_path / "cats")
+    with pytest.raises(InvalidData, match="is a link to a folder that contains it"):
+        list_images(tmp_path)
+
+
+def test_a_link_to_another_folder_of_images_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.png").touch()
+    (tmp_path / "images" / "cats").mkdir(parents=True)
+    (tmp_path / "images" / "cats" / "more").symlink_to(tmp_path / "elsewhere")
+    assert list(list_images(tmp_path / "images")[0]) == [tmp_path / "images" / "cats" / "more" / "a.png"]
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=r"The folder .*nowhere cannot be read: No such file"):
+        list_flat(tmp_path / "nowhere")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from aacp import CorruptImage
 from aacp.zoo.pictures import centred_crop, random_box, random_crop
 
 
@@ -62,3 +66,54 @@ def test_a_large_jpeg_decoded_at_a_fraction_of_its_size_shows_the_same(crop, tmp
     small = crop(save(tmp_path / "large.jpg", waves), 64).float()
     whole = crop(save(tmp_path / "large.png", waves), 64).float()  # no PNG decoder reduces
     assert (small - whole).abs().mean() < 1.5
+
+
+# -- files of strangers -----------------------------------------------------------------------------------------------
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def header_of_png(width: int, height: int) -> bytes:
+    """A PNG file that claims a size, with very few pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(100)))
+
+
+def test_postscript_named_as_a_picture_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "x.png").write_bytes(POSTSCRIPT)
+    with pytest.raises(CorruptImage, match=r"x.png cannot be read as an image"):
+        centred_crop(tmp_path / "x.png", 8)
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "PPM", "WEBP", "ICO", "TGA", "PCX"])
+def test_only_jpeg_and_png_are_decoded_whatever_the_name_says(kind: str, tmp_path: Path) -> None:
+    Image.new("RGB", (16, 16)).save(tmp_path / "x.png", kind)
+    with pytest.raises(CorruptImage, match="cannot be read as an image"):
+        centred_crop(tmp_path / "x.png", 8)
+    Image.new("RGB", (16, 16)).save(tmp_path / "y.png", "JPEG")  # of the two formats, either name will do
+    assert centred_crop(tmp_path / "y.png", 8).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("size", [(10_000, 10_000), (65_535, 65_535), (2**31 - 1, 2**31 - 1)])
+def test_a_picture_with_too_many_pixels_is_not_decoded(size: tuple[int, int], tmp_path: Path) -> None:
+    (tmp_path / "bomb.png").write_bytes(header_of_png(*size))
+    with pytest.raises(CorruptImage, match=r"bomb.png cannot be read as an image \(.*pixels"):
+        centred_crop(tmp_path / "bomb.png", 8)
+
+
+def test_pipes_devices_and_folders_are_not_pictures(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    (tmp_path / "folder.png").mkdir()
+    for name, kind in (("pipe.png", "a pipe"), ("zero.png", "a device"), ("folder.png", "a folder")):
+        with pytest.raises(CorruptImage, match=f"{name} is {kind}, not a file"):
+            centred_crop(tmp_path / name, 8)

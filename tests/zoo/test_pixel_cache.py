@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from aacp import Batches, InvalidData
+from aacp import Batches, DiskError, InvalidData
 from aacp.zoo import pixel_cache
 from aacp.zoo.folders import image_folder
 
@@ -106,12 +106,12 @@ def test_a_full_disk_is_reported_before_and_while_it_is_written(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pixel_cache, "zlib", SimpleNamespace(crc32=full))
-    with pytest.raises(InvalidData, match=r"cannot be written .*No space left.*\. Make room"):
+    with pytest.raises(DiskError, match=r"cannot be written: No space left.*\. Make room"):
         read(folder, tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_place_that_is_no_folder_is_rejected(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidData, match="cannot be made"):
+    with pytest.raises(DiskError, match="cannot be written"):
         read(folder, tmp_path / "file")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from aacp import InvalidWeights, build_model, load_weights
+from aacp.zoo.weights import read_weights
 
 
 def network(seed: int) -> nn.Module:
@@ -91,7 +93,7 @@ class Malicious:
     ("content", "message"),
     [
         (b"", "cannot be read as weights"),
-        (b"\x10\x00\x00\x00\x00\x00\x00\x00{not json", "cannot be read as weights"),
+        (b"\x10\x00\x00\x00\x00\x00\x00\x00{not json", "is not a complete safetensors file"),
         (pickle.dumps(Malicious()), "cannot be read as weights"),
         (None, "There is no file"),
     ],
@@ -131,3 +133,82 @@ def test_a_truncated_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "weights.pt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InvalidWeights, match="cannot be read"):
         load_weights(network(0), tmp_path / "weights.pt")
+
+
+# -- files of strangers -----------------------------------------------------------------------------------------------
+
+
+def zipped(path: Path, compression: int, **members: bytes) -> None:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(f"weights/{name.replace('_', '.')}", content)
+
+
+def test_a_compressed_file_is_not_unpacked(tmp_path: Path) -> None:
+    torch.save({"a": torch.zeros(1000)}, tmp_path / "whole.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "whole.pt") as whole,
+        zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as bomb,
+    ):
+        for entry in whole.infolist():
+            bomb.writestr(entry.filename, whole.read(entry))
+    assert "a" in read_weights(tmp_path / "whole.pt")
+    with pytest.raises(InvalidWeights, match=r"bomb.pt cannot be read as weights \(its [\d,]+ bytes claim to hold"):
+        read_weights(tmp_path / "bomb.pt")
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_key_of_endless_tuples_is_rejected_at_once(is_zip: bool, tmp_path: Path) -> None:
+    endless: tuple[Any, ...] = ()
+    for _ in range(60):
+        endless = (endless, endless)
+    key = pickle.dumps(endless, 2)[2:-1]
+    content = b"\x80\x02}" + key + b"K\x01s."
+    if is_zip:
+        zipped(tmp_path / "a.pt", zipfile.ZIP_STORED, data_pkl=content, version=b"3\n", byteorder=b"little")
+    else:
+        (tmp_path / "a.pt").write_bytes(content)
+    with pytest.raises(InvalidWeights, match=r"a.pt cannot be read as weights \(its tuples have more parts"):
+        read_weights(tmp_path / "a.pt")
+
+
+def test_files_of_older_versions_of_torch_are_read(tmp_path: Path) -> None:
+    trained, model = network(1), network(2)
+    torch.save(trained.state_dict(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    load_weights(model, tmp_path / "old.pt")
+    assert equal(copied(model), copied(trained))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(5, 4, dtype=torch.int64),
+        torch.zeros(5, 4, dtype=torch.complex64),
+        torch.zeros(5, 4, dtype=torch.bool),
+        torch.zeros(5, 4).to_sparse(),
+        torch.zeros(5, 4, device="meta"),
+    ],
+)
+def test_tensors_of_another_sort_are_rejected_and_nothing_is_loaded(value: Tensor, tmp_path: Path) -> None:
+    model = network(2)
+    before = copied(model)
+    torch.save({**copied(network(1)), "3.weight": value}, tmp_path / "a.pt")
+    with pytest.raises(InvalidWeights, match=r"of another type 3.weight \(.*, torch.float32 in the network\)"):
+        load_weights(model, tmp_path / "a.pt")
+    assert equal(copied(model), before)
+
+
+def test_half_precision_is_accepted_for_single_precision(tmp_path: Path) -> None:
+    save_file(
+        {name: v.half() if v.is_floating_point() else v for name, v in copied(network(1)).items()}, tmp_path / "a"
+    )
+    load_weights(network(2), tmp_path / "a")
+
+
+def test_pipes_devices_and_folders_are_not_weights(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
+    for name, kind in (("pipe", "a pipe"), ("zero", "a device"), ("folder", "a folder")):
+        with pytest.raises(InvalidWeights, match=f"{name} is {kind}, not a file"):
+            read_weights(tmp_path / name)

@@ -7,18 +7,22 @@ original to the same shapes.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from aacp.channels import ChannelGraph
-from aacp.errors import AACPError, BrokenArtefact, InvalidOption
+from aacp.disk.parsing import parse_json
+from aacp.disk.tensors import tensor_header
+from aacp.disk.translation import reading_as
+from aacp.errors import AACPError, BrokenArtefact, InvalidOption, first_line
+from aacp.plain_graphs import MAX_DIMS
 from aacp.runs.trainings import delivered_in
 from aacp.structure import Structure
+from aacp.values import path_text
 from aacp.version import __version__
 
 FORMAT = 1  # version of the header's format; raise it when a field changes its meaning
@@ -26,6 +30,12 @@ FORMAT = 1  # version of the header's format; raise it when a field changes its 
 # networks would not give equal bytes.
 KEY = "aacp"
 Channels = tuple[tuple[int, ...], ...]
+COPY_AGAIN = "Copy it again from its source."
+MAX_EXAMPLE = 1 << 28  # numbers in all tensors of an example
+NUMBER_TYPES = {
+    "float64", "float32", "float16", "bfloat16", "complex64", "complex128",
+    "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class AppliedCut:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AppliedCut:
+        """The cut that `to_json` was called on; one that the graph does not allow is rejected."""
         graph = ChannelGraph.from_json(data["graph"])
         structure = Structure(data["structure"])
         graph.valid_counts(structure)  # rejects counts that are not the graph's
@@ -81,21 +92,23 @@ class Artefact:
         """Read the header of a file, or of the pruned network in a run folder."""
         path = artefact_path(path)
         try:
-            data = json.loads(_text_in(path))
+            data = parse_json(_text_in(path).encode())
             if data["format"] != FORMAT:
                 raise BrokenArtefact(
-                    f"{path} has format {data['format']!r}, written by aacp {data['aacp']}, but this is aacp "
+                    f"{path} has format {data['format']!r:.40}, written by aacp {data['aacp']!s:.40}, but this is aacp "
                     f"{__version__} and reads format {FORMAT}. Install that version, or write the file again."
                 )
             cuts = tuple(AppliedCut.from_json(cut) for cut in data["cuts"])
             if not cuts:
                 raise ValueError("it holds no cut")
+            _require_example(data["example"])
+            _require_types(data)
             return cls(data["model"], cuts, data["example"], data["metadata"], data["aacp"])
         except BrokenArtefact:
             raise
-        except (AACPError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        except (AACPError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError) as error:
             raise BrokenArtefact(
-                f"The header of {path} does not describe a pruned network ({type(error).__name__}: {error}). "
+                f"The header of {path} does not describe a pruned network ({first_line(error)}). "
                 "Write the file again with aacp.save."
             ) from error
 
@@ -113,22 +126,54 @@ class Artefact:
 
 def artefact_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of the file: of a run folder or the folder of a training, that of the pruned network in it."""
-    path = Path(path)
+    path = Path(path_text("path", path))
     return delivered_in(path) if path.is_dir() else path
 
 
 def _text_in(path: Path) -> str:
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise BrokenArtefact(f"There is no file {path}. Name one that aacp.save has written.")
-    try:
-        with safe_open(path, "np") as file:
-            entries = file.metadata() or {}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BrokenArtefact(
-            f"{path} is not a complete safetensors file: {error}. Copy it again from its source."
-        ) from error
+    with reading_as(BrokenArtefact):
+        entries = tensor_header(path, COPY_AGAIN).metadata
     if KEY not in entries:
         raise BrokenArtefact(
             f"{path} holds weights, but no header of a pruned network. Load plain weights with aacp.load_weights."
         )
-    return str(entries[KEY])
+    return entries[KEY]
+
+
+def _require_types(data: Mapping[str, Any]) -> None:
+    for name, kinds in {"model": (str, type(None)), "metadata": (dict, type(None)), "aacp": (str,)}.items():
+        if not isinstance(data[name], kinds):
+            raise ValueError(f"its {name} is {data[name]!r:.40}")
+
+
+def _require_example(plain: Any) -> int:
+    """Reject an example that cannot be built, or takes too much memory; return the number of its numbers."""
+    items: list[Any] = []
+    if isinstance(plain, list):
+        items = plain
+    elif isinstance(plain, Mapping) and plain.keys() == {"tuple"} and isinstance(plain["tuple"], list):
+        items = plain["tuple"]
+    elif isinstance(plain, Mapping) and plain.keys() == {"dictionary"} and isinstance(plain["dictionary"], dict):
+        items = list(plain["dictionary"].values())
+    elif isinstance(plain, Mapping):
+        return _count_of(plain)
+    total = sum(map(_require_example, items))
+    if total > MAX_EXAMPLE:
+        raise ValueError(f"its example has {total:,} numbers, more than {MAX_EXAMPLE:,}")
+    return total
+
+
+def _count_of(tensor: Mapping[str, Any]) -> int:
+    """The number of numbers in a tensor of an example, by its shape."""
+    shape, kind = tensor.get("tensor"), tensor.get("dtype")
+    is_shape = isinstance(shape, list) and len(shape) <= MAX_DIMS
+    if not is_shape or not all(type(size) is int and 0 <= size <= MAX_EXAMPLE for size in shape or ()):
+        raise ValueError(f"the shape of its example is {shape!r:.40}")
+    if kind not in NUMBER_TYPES:
+        raise ValueError(f"the type of its example is {kind!r:.40}")
+    count = math.prod(shape or ())
+    if count > MAX_EXAMPLE:
+        raise ValueError(f"its example has {count:,} numbers, more than {MAX_EXAMPLE:,}")
+    return count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +17,14 @@ from torch import Tensor, nn
 from aacp.artefact.header import Artefact, artefact_path
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.artefact.storage import load
+from aacp.disk.failures import writing_errors
+from aacp.disk.writing import move_file, temporary_folder
 from aacp.errors import ExportFailed, InvalidOption, first_line
 from aacp.graph.examples import FlatNetwork, batch_of, from_plain, tensors_in, with_batch
-from aacp.modules import copy_module, positional
+from aacp.modules import copy_module, positional, require_network
 from aacp.runs.folder import RunFolder
 from aacp.torch_internals import pytree
+from aacp.values import path_text
 from aacp.zoo.imports import require_package
 
 OPSET = 18  # the oldest opset that torch's exporter writes, which most runtimes can read
@@ -80,6 +82,7 @@ def export_onnx(
         dynamic_batch: whether the file accepts any batch size; otherwise only that of the example.
         check: whether to compare the outputs in ONNX Runtime with those of torch.
     """
+    require_network(model)
     for package in ("onnx", "onnxscript", *(("onnxruntime",) if check else ())):
         require_package(package, INSTALL)
     _require_opset(opset)
@@ -89,14 +92,14 @@ def export_onnx(
         arguments = with_batch(arguments, 2)  # torch.export would treat a size of one as a constant
     flat = FlatNetwork(copy_module(model).cpu().eval(), arguments)
     program = _converted(flat, arguments, opset, dynamic_batch)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        draft = Path(folder) / path.name
-        program.save(str(draft), external_data=_bytes(flat) > SINGLE_FILE_BYTES)
+    path = Path(path_text("path", path))
+    with temporary_folder(path) as folder:
+        draft = folder / path.name
+        with writing_errors(path):
+            program.save(str(draft), external_data=_bytes(flat) > SINGLE_FILE_BYTES)
         batches = CHECKED_BATCHES if dynamic_batch else (batch_of(arguments),)
         found = _compared(flat, arguments, draft, batches) if check else (None, None)
-        size = _move_all(Path(folder), path.parent)
+        size = _move_all(folder, path.parent)
     return OnnxFile(path, opset, size, flat.inputs, flat.outputs, dynamic_batch, batches if check else (), *found)
 
 
@@ -108,6 +111,7 @@ def export_artefact(
     shape: Sequence[int] | None = None,
     opset: int = OPSET,
     batch: int | None = None,
+    trust: bool = False,
 ) -> OnnxFile:
     """Write the pruned network of a file, or of a run folder, as ONNX.
 
@@ -118,9 +122,10 @@ def export_artefact(
         shape: the shape of an input; by default that of the example in the file.
         opset: the version of the ONNX operators.
         batch: the only batch size that the file accepts; by default any.
+        trust: whether code that the file names may be imported, see `load`.
     """
     path = artefact_path(path)
-    network = load(path, into=model)
+    network = load(path, into=model, trust=trust)
     example = from_plain(Artefact.read(path).example)
     if shape is not None or example is None:
         from aacp.zoo.models import example_input
@@ -250,9 +255,7 @@ def _move_all(source: Path, target: Path) -> int:
     files = sorted(source.iterdir(), key=lambda file: file.suffix == ".onnx")
     size = sum(file.stat().st_size for file in files)
     for file in files:
-        with file.open("rb") as content:
-            os.fsync(content.fileno())
-        file.replace(target / file.name)
+        move_file(file, target / file.name)
     return size
 
 

@@ -14,20 +14,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
-from aacp.artefact.header import KEY, AppliedCut, Artefact, artefact_path
+from aacp.artefact.header import COPY_AGAIN, KEY, AppliedCut, Artefact, artefact_path
 from aacp.channels import ChannelGraph
-from aacp.errors import BrokenArtefact, GraphMismatch, InvalidOption
+from aacp.disk.tensors import tensors_in
+from aacp.disk.translation import reading_as
+from aacp.errors import AACPError, BrokenArtefact, GraphMismatch, InvalidOption, first_line
 from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
-from aacp.graph.slicing import passing_attributes, plain_attributes
+from aacp.graph.slicing import passing_attributes, plain_attributes, size_in
 from aacp.graph.surgery import Kept, shrink
+from aacp.modules import require_network
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, is_whole
 from aacp.structure import Structure
+from aacp.values import path_text
 
 
 def save(
@@ -58,6 +61,7 @@ def save(
     Returns:
         The header of the file.
     """
+    require_network(pruned, "The pruned network")
     earlier = None if base is None else Artefact.read(base)
     plain = None if example is None else to_plain(example)
     if graph.form == "exported" and plain is None:
@@ -73,19 +77,20 @@ def save(
             artefact, model=model or earlier.model, cuts=(*earlier.cuts, cut), example=plain or earlier.example
         )
     content = serialised(_to_store(pruned, cut), {KEY: artefact.text()})
-    path = Path(path)
-    RunFolder(path.parent).write_bytes(path.name, content)
+    place = Path(path_text("path", path))
+    RunFolder(place.parent).write_bytes(place.name, content)
     return artefact
 
 
-def load(path: str | os.PathLike[str], into: nn.Module | str | None = None) -> nn.Module:
+def load(path: str | os.PathLike[str], into: nn.Module | str | None = None, *, trust: bool = False) -> nn.Module:
     """Return the pruned network of a file, in evaluation mode and in the precision of the file.
 
     Args:
         path: a file that `save` wrote, or the folder of a run.
         into: a new original network, which is not changed, or the name of one, as `build_model` takes it. None uses
-            the name in the file. A name `package.module:function` is imported and called, so give `into` for files
-            that you do not trust.
+            the name in the file.
+        trust: whether a name `package.module:function` in the file may be imported and called. Without it, such a name
+            is rejected; the names of built-in networks need no trust.
 
     Returns:
         The network, on the device of the original.
@@ -93,12 +98,21 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None) -> n
     path = artefact_path(path)
     artefact = Artefact.read(path)
     _require_whole(path)
-    network = into if isinstance(into, nn.Module) else _original(path, into or artefact.model)
-    for cut in artefact.cuts:
-        _require_original(path, network, cut.graph)
-        example = from_plain(artefact.example) if cut.graph.form == "exported" else None
-        network = shrink(network, cut.graph, cut.kept, example=example)
-    _fill(path, network, load_file(path))
+    network = into if isinstance(into, nn.Module) else _original(path, artefact, into, trust)
+    with reading_as(BrokenArtefact):
+        weights = tensors_in(path, COPY_AGAIN)
+    try:
+        for cut in artefact.cuts:
+            _require_original(path, network, cut.graph)
+            example = from_plain(artefact.example) if cut.graph.form == "exported" else None
+            network = shrink(network, cut.graph, cut.kept, example=example)
+        _fill(path, network, weights)
+    except (AACPError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # a header may be well formed and describe a cut that this network does not allow
+        raise BrokenArtefact(
+            f"The network cannot be cut as {path} says: {first_line(error)}. Give the original, or another file."
+        ) from error
     return network.eval()
 
 
@@ -151,13 +165,23 @@ def _to_store(pruned: nn.Module, cut: AppliedCut) -> dict[str, Tensor]:
     }
 
 
-def _original(path: Path, name: str | None) -> nn.Module:
+def _original(path: Path, artefact: Artefact, given: str | None, trust: bool) -> nn.Module:
+    """Return a new original network by the name that was given, or else by the one in the file."""
+    if given is not None and not isinstance(given, str):
+        raise InvalidOption(
+            f"into is {_described(given)}, not a network. Pass a new network, such as into=Net(), or a name."
+        )
+    name = given or artefact.model
     if name is None:
         raise BrokenArtefact(
             f"{path} does not say how to build its network, only that its class is "
-            f"{Artefact.read(path).cuts[0].graph.model}. Pass a new one: load(path, into=...)."
+            f"{artefact.cuts[0].graph.model}. Pass a new one: load(path, into=...)."
         )
     from aacp.zoo.models import build_model
+    from aacp.zoo.trust import MODEL, require_trust
+
+    if given is None:
+        require_trust(path, [(MODEL, name)], trust)
 
     with torch.random.fork_rng(devices=[]):  # the initial weights are not used, so the random state must not change
         return build_model(name)
@@ -170,8 +194,15 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
             f"{path} holds a pruned {graph.model}, but a {type(network).__name__} was given. "
             "Give a new network of the original class."
         )
-    if any(tensor.is_meta for tensor in network.parameters()):
-        raise InvalidOption(f"The {graph.model} is on the meta device and has no data to fill. Build it on the CPU.")
+    require_network(network, f"The {graph.model}")
+    for size in graph.sizes:
+        wanted = len(graph.lanes[size.lane]) * size.times // size.over
+        number = size_in(network, size)
+        if number != wanted:
+            raise BrokenArtefact(
+                f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in the {graph.model} that was given, but "
+                f"{wanted} in the one that {path} was pruned from. Build the original as it was built then."
+            )
     found = {name: tuple(tensor.shape) for name, tensor in tensors_of(network).items()}
     known = {tensor.name: tensor.shape for tensor in graph.tensors}
     passing = passing_attributes(network, graph)
@@ -204,6 +235,10 @@ def _fill(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None
         else:  # an attribute that a network makes when it first runs, and that a new one does not have yet
             module, _, key = name.rpartition(".")
             setattr(network.get_submodule(module), key, tensor.to(device))
+
+
+def _described(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _words(shape: tuple[int, ...] | None) -> str:

@@ -22,8 +22,16 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--seeds", default=50, show_default=True, help="Runs of each reading of the paper.")
-@click.option("--iterations", default=ITERATIONS, show_default=True, help="Iterations of each run at most.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=50, show_default=True, help="Runs of each reading of the paper."
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=1),
+    default=ITERATIONS,
+    show_default=True,
+    help="Iterations of each run at most.",
+)
 @PROCESSES
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for fig3.html, fig3.json, fig3.md.")
 def fig3(seeds: int, iterations: int, processes: int, out: Path | None) -> None:
@@ -43,7 +51,7 @@ def fig3(seeds: int, iterations: int, processes: int, out: Path | None) -> None:
 
 
 @bench.command()
-@click.option("--seeds", default=50, show_default=True, help="Problems of each family.")
+@click.option("--seeds", type=click.IntRange(min=1), default=50, show_default=True, help="Problems of each family.")
 @click.option("--family", "chosen", multiple=True, type=click.Choice(FAMILIES), help="Only this family. Repeatable.")
 @PROCESSES
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for search_FAMILY.json and .md.")

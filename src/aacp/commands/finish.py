@@ -12,12 +12,14 @@ from aacp.commands.options import (
     HOLDOUT,
     JSON,
     NO_EXPORT,
+    TRUST,
     gathered,
     loss_option,
     metric_option,
     resumable,
     show,
 )
+from aacp.commands.parameters import SEED as SEED_NUMBER
 from aacp.commands.recipes import (
     FINETUNING,
     FROM_SCRATCH,
@@ -47,11 +49,12 @@ override_options = gathered(
         metric_option("the run's"),
         loss_option("the run's"),
         DEVICE,
+        TRUST,
     ],
 )
 
 
-SEED = click.option("--seed", type=int, show_default="the search's", help="Seed of the training.")
+SEED = click.option("--seed", type=SEED_NUMBER, show_default="the search's", help="Seed of the training.")
 
 
 @click.command()
@@ -112,12 +115,10 @@ def _finish(
         as_json: whether to print JSON.
     """
     from aacp.pipeline.job import FinishingJob
-    from aacp.pipeline.request import plan_of
 
     job = FinishingJob(folder, **overrides)
     with resumable(folder):
-        plan = plan_of(
-            job.request,
+        plan = job.plan(
             recipe=_recipe(job, training, seed),
             from_scratch=training["scratch"],
             init=training["init"],
@@ -147,7 +148,8 @@ def _recipe(job: FinishingJob, training: dict[str, Any], seed: int | None) -> Re
 @CACHE
 @metric_option("the run's, or accuracy")
 @DEVICE
-@click.option("--seed", type=int, show_default="the run's, or 0", help="Seed of the hold-out.")
+@click.option("--seed", type=SEED_NUMBER, show_default="the run's, or 0", help="Seed of the hold-out.")
+@TRUST
 @JSON
 def evaluate(
     network: str,
@@ -159,6 +161,7 @@ def evaluate(
     metric: str | None,
     device: str | None,
     seed: int | None,
+    trust: bool,
     as_json: bool,
 ) -> None:
     """Score a network on test and held-out data, and compute its costs."""
@@ -166,6 +169,6 @@ def evaluate(
 
     found = evaluate_network(
         network, data=data, weights=weights, model=model, metric=metric, device=device, seed=seed, holdout=holdout,
-        cache=cache,
+        cache=cache, trust=trust,
     )  # fmt: skip
     show(found, found, as_json)

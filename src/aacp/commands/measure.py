@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, file_name, resumable
-from aacp.commands.parameters import Step
+from aacp.commands.parameters import Number, Step
 from aacp.pipeline import defaults
 
 
@@ -23,15 +23,22 @@ from aacp.pipeline import defaults
 @click.option("--step", type=Step(), default=defaults.PRUNING_STEP, show_default=True, help=STEP_HELP)
 @FROZEN
 @SCOPE
-@click.option("--structures", type=click.IntRange(min=8), default=48, show_default=True, help="Structures to time.")
+@click.option(
+    "--structures", type=click.IntRange(8, 100_000), default=48, show_default=True, help="Structures to time."
+)
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(1e-3, 3600),
     default=1.0,
     show_default=True,
     help="Time for each structure; give more on a busy machine.",
 )
-@click.option("--out", type=click.Path(), show_default="latency/MODEL-RUNTIME-DEVICE.json", help="File of the table.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False),
+    show_default="latency/MODEL-RUNTIME-DEVICE.json",
+    help="File of the table.",
+)
 @JSON
 def measure(
     model: str,

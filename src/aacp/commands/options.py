@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 from click.core import ParameterSource
 
-from aacp.commands.parameters import Names, Part, Shape, Step
+from aacp.commands.border import INTERRUPTED
+from aacp.commands.parameters import SEED, Names, Part, Shape, Step
 from aacp.pipeline import defaults
 from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
@@ -111,6 +111,9 @@ DEVICE = click.option(
     "--device",
     show_default="the GPU if there is one",
     help="Where to compute: cpu, cuda, or cuda:1 for the second GPU.",
+)
+TRUST = click.option(
+    "--trust", is_flag=True, help="Import the code that the folder or file names. Only for those whose maker you trust."
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 NO_EXPORT = click.option("--no-export", is_flag=True, help="Skip the ONNX files and the timing of both networks.")
@@ -229,7 +232,7 @@ search_options = gathered(
         FROZEN,
         SEARCH_SCOPE,
         TIE,
-        click.option("--seed", type=int, default=defaults.SEED, show_default=True, help="Seed of everything random."),
+        click.option("--seed", type=SEED, default=defaults.SEED, show_default=True, help="Seed of everything random."),
         RUNTIME,
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),
         BATCH,
@@ -280,7 +283,7 @@ def resumable(folder: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         click.echo(f"Interrupted. The same command resumes from {folder}.", err=True)
-        sys.exit(130)
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def show(found: object, record: Record, as_json: bool) -> None:

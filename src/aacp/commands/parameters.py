@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import click
+
+from aacp.values import MAX_COUNT, MAX_SEED, shown
+
+MAX_NUMBERS = 2**31  # in one input; 8 GiB in single precision
+SEED = click.IntRange(0, MAX_SEED)
+
+
+class Number(click.ParamType[float]):
+    """A finite number in a range.
+
+    Args:
+        low: the smallest number that is accepted.
+        high: the largest.
+    """
+
+    name = "float"
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low = low
+        self.high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not self.low <= number <= self.high:
+            self.fail(f"{shown(value)} is not a number from {self.low:g} to {self.high:g}.", param, ctx)
+        return number
 
 
 class Shape(click.ParamType[tuple[int, ...]]):
@@ -16,9 +46,13 @@ class Shape(click.ParamType[tuple[int, ...]]):
         try:
             sizes = tuple(int(size) for size in str(value).lower().split("x"))
         except ValueError:
-            self.fail(f"{value!r} is not a shape. Write sizes joined by x, such as 1x3x224x224.", param, ctx)
+            self.fail(f"{shown(value)} is not a shape. Write sizes joined by x, such as 1x3x224x224.", param, ctx)
+        if math.prod(sizes) > MAX_NUMBERS:
+            self.fail(
+                f"{shown(value)} is an input of more than {MAX_NUMBERS:,} numbers. Write a smaller one.", param, ctx
+            )
         if min(sizes) < 1:
-            self.fail(f"{value!r} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
+            self.fail(f"{shown(value)} has a size below 1. Write sizes such as 1x3x224x224.", param, ctx)
         return sizes
 
 
@@ -44,9 +78,13 @@ class Step(click.ParamType[float | Literal["auto"]]):
         try:
             step = float(value)
         except ValueError:
-            self.fail(f"{value!r} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
-        if not step > 0 or (step >= 1 and step != int(step)):
-            self.fail(f"{value!r} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx)
+            self.fail(
+                f"{shown(value)} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx
+            )
+        if not 0 < step <= MAX_COUNT or (step >= 1 and not step.is_integer()):
+            self.fail(
+                f"{shown(value)} is not a step. Write a share such as 0.125, channels such as 8, or auto.", param, ctx
+            )
         return step if step < 1 else int(step)
 
 
@@ -59,9 +97,13 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         try:
             seeds = tuple(int(seed) for seed in str(value).split(","))
         except ValueError:
-            self.fail(f"{value!r} is not a list of seeds. Write whole numbers joined by commas: 0,1,2.", param, ctx)
+            self.fail(
+                f"{shown(value)} is not a list of seeds. Write whole numbers joined by commas: 0,1,2.", param, ctx
+            )
+        if not all(0 <= seed <= MAX_SEED for seed in seeds):
+            self.fail(f"{shown(value)} contains a seed outside 0 to {MAX_SEED}. Give other seeds.", param, ctx)
         if len(set(seeds)) < len(seeds):
-            self.fail(f"{value!r} contains a seed more than once. Give each seed once.", param, ctx)
+            self.fail(f"{shown(value)} contains a seed more than once. Give each seed once.", param, ctx)
         return seeds
 
 
@@ -75,9 +117,9 @@ class Part(click.ParamType[float]):
             part = float(value)
         except ValueError:
             part = -1.0
-        if not part >= 0 or (part >= 1 and part != int(part)):
+        if not 0 <= part <= MAX_COUNT or (part >= 1 and not part.is_integer()):
             self.fail(
-                f"{value!r} is not a part of the data. Write a share such as 0.1, or a number such as 5000.",
+                f"{shown(value)} is not a part of the data. Write a share such as 0.1, or a number such as 5000.",
                 param,
                 ctx,
             )

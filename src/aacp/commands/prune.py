@@ -24,13 +24,15 @@ from aacp.commands.options import (
     task_names,
     task_options,
 )
+from aacp.commands.parameters import Number
 from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
 from aacp.cost.kinds import COSTS
 from aacp.pipeline import defaults
+from aacp.values import MAX_SCORE
 
 MAX_DROP = click.option(
     "--max-drop",
-    type=float,
+    type=Number(0, MAX_SCORE),
     metavar="POINTS",
     help="Accuracy first: reduce --shrink as far as held-out accuracy drops by at most POINTS, 0.5 for half a point "
     "(with --metric, in its own unit). Limits on other costs may be given too.",
@@ -44,7 +46,7 @@ SHRINK = click.option(
 )
 PROBE_EPOCHS = click.option(
     "--probe-epochs",
-    type=int,
+    type=click.IntRange(min=0),
     default=0,
     show_default=True,
     help="With --max-drop, score structures after this number of epochs of fine-tuning; 0 uses the estimate, which is "

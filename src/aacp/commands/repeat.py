@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from aacp.commands.border import FAILED, INTERRUPTED
 from aacp.commands.options import JSON, resumable
 from aacp.commands.parameters import Seeds
 from aacp.errors import WorkerFailed
@@ -39,7 +40,6 @@ CIRCUMSTANCES = (
     "processes",
     "until",
 )
-INTERRUPTED = 130  # the exit code of a command after Ctrl-C
 PLACEHOLDER = "{seed}"
 SECONDS_TO_STOP = 10  # for a command that was interrupted, before it is interrupted again
 
@@ -81,7 +81,7 @@ def repeat(
         found = repeat_request(inner.run, seeds, folder, inner.label, inner.request, verbose=True)
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {folder}")
     if found.failed:
-        sys.exit(1)
+        context.exit(FAILED)
 
 
 @dataclass(frozen=True)

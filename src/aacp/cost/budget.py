@@ -33,6 +33,7 @@ from aacp.runs.serialisation import Record
 from aacp.runs.sources import source_of
 from aacp.space import SearchSpace
 from aacp.structure import Structure
+from aacp.values import as_float, cost_number, shown
 
 TOLERANCE = 1e-9  # relative: a cost that equals its bound up to rounding meets it
 
@@ -54,7 +55,7 @@ def cost_of(
         keys = [row.tobytes() for row in kept]
         for key, row in zip(keys, kept, strict=True):
             if key not in known:
-                known[key] = float(function(Structure(row.tolist())))
+                known[key] = cost_number(name, function(Structure(row.tolist())))
         return np.array([known[key] for key in keys], dtype=np.float64)
 
     full = float(rows(np.asarray(space.full)[None])[0])
@@ -96,11 +97,9 @@ class Limit(Record):
         self._check()
 
     def _check(self) -> None:
-        name, rate, most = self.cost.name, self.pruning_rate, self.at_most
-        if any(not isinstance(value, (int, float, np.number, type(None))) for value in (rate, most)):
-            raise InvalidOption(
-                f"{name}: a limit is a number, but got {rate if most is None else most!r}. Give a number."
-            )
+        name = self.cost.name
+        rate = self._as_number("pruning_rate")
+        most = self._as_number("at_most")
         if (rate is None) == (most is None):
             given = "neither was" if rate is None else "both were"
             raise InvalidOption(
@@ -115,16 +114,27 @@ class Limit(Record):
                 f"{name}: the unpruned network costs {self.cost.full!r}, of which no share can be removed. Use at_most."
             )
 
+    def _as_number(self, name: str) -> float | None:
+        """The pruning rate or the bound as a plain number; numbers of numpy become one, as files hold them."""
+        given = getattr(self, name)
+        if given is None:
+            return None
+        found = as_float(given)
+        if found is None:
+            raise InvalidOption(f"{self.cost.name}: a limit is a number, but got {shown(given)}. Give a number.")
+        object.__setattr__(self, name, found)
+        return found
+
     @classmethod
     def of(cls, cost: str, value: float | str) -> Limit:
         """A limit as a mapping gives it: a number is the share to remove, text such as "60M" the most to keep."""
         kind = cost_kind(cost)
         if isinstance(value, str):
             return cls(kind, at_most=kind.parse(value))
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= value < 1:
             raise InvalidOption(
-                f"{cost}: {value!r} is not a share to remove, which lies in [0, 1). For the most to keep write text, "
-                f'such as "{kind.example}".'
+                f"{cost}: {shown(value)} is not a share to remove, which lies in [0, 1). For the most to keep write "
+                f'text, such as "{kind.example}".'
             )
         return cls(kind, pruning_rate=float(value))
 

@@ -18,9 +18,11 @@ from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, channel_count, macs, params, weight_bytes
 from aacp.errors import InvalidOption
 from aacp.runs.sources import source_of
+from aacp.values import shown
 
 COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 BYTES = {"": 1.0, "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+QUANTITY = re.compile(r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)")  # a number and its unit
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
@@ -125,10 +127,12 @@ class CostKind:
 
     def parse(self, text: str) -> float:
         """A number with a suffix, in the unit of the cost: "60M" MACs are 6e7."""
-        found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+        found = QUANTITY.fullmatch(text.strip())
         if found is None or found[2] not in self.suffixes or not float(found[1]):
             known = ", ".join(suffix or "no unit" for suffix in sorted(self.suffixes, key=len, reverse=True))
-            raise InvalidOption(f"{self.name}: {text!r} is not a quantity. Write a positive number and one of {known}.")
+            raise InvalidOption(
+                f"{self.name}: {shown(text)} is not a quantity. Write a positive number and one of {known}."
+            )
         return float(found[1]) * self.suffixes[found[2]]
 
     def write(self, value: float) -> str:

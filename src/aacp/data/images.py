@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +39,11 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
             raise InvalidData(
                 f"The images have {shape[1]} channels, but mean and std have {len(self.mean)} and {len(self.std)} "
                 "numbers. Give one per channel."
+            )
+        if not all(map(math.isfinite, self.mean)) or not all(0 < value < math.inf for value in self.std):
+            raise InvalidData(
+                f"The mean {self.mean} or std {self.std} makes inputs that are not finite. Give finite numbers, and a "
+                "positive std."
             )
 
     def __len__(self) -> int:

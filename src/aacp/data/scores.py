@@ -2,16 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
 
 from aacp.data.batches import Batches
-from aacp.data.examples import call, inputs_of, targets_of
-from aacp.errors import InvalidData
+from aacp.data.examples import call, inputs_of, targets_of, tensors_in
+from aacp.data.likeness import Likeness
+from aacp.errors import AACPError, InvalidData, InvalidScore
+from aacp.user_code import described_failure
+from aacp.values import finite_score
 
 Score = Callable[[nn.Module, Batches], float]
+
+
+class WatchedBatches(Batches):
+    """Batches that notice NaN and infinity in the inputs that are read from them, without reading anything twice.
+
+    Args:
+        batches: the batches to watch; bytes are not watched, since they cannot hold NaN.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        super().__init__(batches._batches, batches.device, batches._prepare)
+        self._broken = torch.zeros((), dtype=torch.bool, device=self.device)  # on the device: nothing waits for it
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            for tensor in () if self.are_bytes else tensors_in(inputs_of(batch)):
+                if tensor.is_floating_point():
+                    self._broken |= ~tensor.isfinite().all()
+            yield batch
+
+    def require_finite(self) -> None:
+        """Reject data if inputs that were read hold NaN or infinity: scores on them mean nothing."""
+        if bool(self._broken):
+            raise InvalidData(
+                "the inputs hold NaN or infinity, so scores on them mean nothing. Remove or correct these inputs."
+            )
+
+
+def scored(score: Score, network: nn.Module, batches: Batches, where: str) -> float:
+    """The score of a network, which is a finite number; every score of a network is computed here.
+
+    Args:
+        score: the score function, ours or the user's.
+        network: the network to score.
+        batches: the data; WatchedBatches with NaN or infinity are rejected.
+        where: the name of the data, for messages.
+    """
+    try:
+        value = score(network, batches)
+        if isinstance(batches, WatchedBatches):
+            batches.require_finite()
+    except InvalidData as error:
+        raise type(error)(f"{where.capitalize()}: {error}") from error
+    except (AACPError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a user's function or network may raise anything
+        if score is accuracy or isinstance(score, Likeness):
+            raise InvalidData(
+                f"{where.capitalize()}: the network does not run on them: {described_failure(error)}. Give inputs that "
+                "it is made for."
+            ) from error
+        raise InvalidScore(
+            f"The score function failed on the {where}: {described_failure(error)}. It is called with (network, "
+            "batches) and must return one number."
+        ) from error
+    return finite_score(value, where)
 
 
 def accuracy(model: nn.Module, batches: Batches) -> float:
@@ -26,7 +86,10 @@ def accuracy(model: nn.Module, batches: Batches) -> float:
             targets = _labels(batch)
             _check_outputs(outputs, targets)
             classes = outputs.shape[1]
-            correct += (outputs.argmax(1) == targets).sum()
+            predicted = outputs.argmax(1)
+            # argmax takes NaN for the largest output, but an output that is NaN predicts nothing.
+            is_number = ~outputs.gather(1, predicted.unsqueeze(1)).squeeze(1).isnan()
+            correct += ((predicted == targets) & is_number).sum()
             outside += ((targets < 0) | (targets >= classes)).sum()
             total += targets.numel()
     if int(outside):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from aacp.data.endless import length_of, require_countable
 from aacp.errors import InvalidData, InvalidOption
 
 UNNAMED = "data"
@@ -83,7 +85,8 @@ class Data:
 def _size(part: Source) -> str:
     """The number of examples, if it is known without reading them; that of a loader is its data set's."""
     examples: Any = getattr(part, "dataset", part)
-    return f"{len(examples):,}" if hasattr(examples, "__len__") else "an unknown number"
+    length = length_of(examples)
+    return "an unknown number" if length is None else f"{length:,}"
 
 
 def split(labels: torch.Tensor, holdout: Holdout = None, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,6 +100,7 @@ def split(labels: torch.Tensor, holdout: Holdout = None, seed: int = 0) -> tuple
             tenth, and at most 5,000 examples.
         seed: chooses which examples are held out.
     """
+    require_countable(len(labels))
     due = _due(len(labels), holdout)
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_label = shuffled[np.argsort(labels.cpu().numpy()[shuffled], kind="stable")]
@@ -145,10 +149,10 @@ def sampled(source: Any, images: int, seed: int = 0) -> Source:
     if isinstance(source, DataLoader) and _is_plain(source):
         return _loader_like(source, sampled(source.dataset, images, seed), held=True)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, torch.Tensor) for part in source):
-        return sampled(TensorDataset(*source), images, seed)
+        return sampled(paired(*source), images, seed)
     if isinstance(source, torch.Tensor):
-        return source[_positions(torch.zeros(len(source)), images, seed)]
-    if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and hasattr(source, "__len__"):
+        return source[_positions(_unlabelled(source), images, seed)]
+    if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and length_of(source) is not None:
         return Subset(source, _positions(_labels(source), images, seed).tolist())
     return source  # type: ignore[no-any-return]
 
@@ -158,7 +162,7 @@ def _test_size(train: Any) -> int:
     examples: Any = getattr(train, "dataset", train)
     if isinstance(train, tuple) and train and isinstance(train[0], torch.Tensor):
         examples = train[0]
-    size = len(examples) if hasattr(examples, "__len__") else 0
+    size = length_of(examples) or 0
     return min(MAX_DEFAULT, int(TEST_SHARE * size))
 
 
@@ -187,11 +191,11 @@ def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[
         rest_set, held_set = _without_holdout(name, train.dataset, share, seed)
         return _loader_like(train, rest_set), _loader_like(train, held_set, held=True)
     if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
-        return _without_holdout(name, TensorDataset(*train), share, seed)
+        return _without_holdout(name, paired(*train), share, seed)
     if isinstance(train, torch.Tensor):
-        rest, held = split(torch.zeros(len(train)), share, seed)
+        rest, held = split(_unlabelled(train), share, seed)
         return train[rest], train[held]
-    if isinstance(train, Dataset) and not isinstance(train, IterableDataset) and hasattr(train, "__len__"):
+    if isinstance(train, Dataset) and not isinstance(train, IterableDataset) and length_of(train) is not None:
         rest, held = split(_labels(train), share, seed)
         return Subset(train, rest.tolist()), Subset(train, held.tolist())
     raise InvalidData(
@@ -213,7 +217,7 @@ def _joined(name: str, train: Any, holdout: Any) -> Source:
         return _loader_like(train, _joined(name, train.dataset, held))
     if isinstance(train, torch.Tensor) and isinstance(holdout, torch.Tensor):
         return torch.cat([train, holdout])
-    sets = [TensorDataset(*part) if isinstance(part, tuple) else part for part in (train, holdout)]
+    sets = [paired(*part) if isinstance(part, tuple) else part for part in (train, holdout)]
     if all(isinstance(part, Dataset) and not isinstance(part, IterableDataset) for part in sets):
         return ConcatDataset(sets)
     raise InvalidData(
@@ -253,19 +257,54 @@ def _loader_like(loader: DataLoader[Any], dataset: Any, held: bool = False) -> D
     )
 
 
+def _unlabelled(inputs: torch.Tensor) -> torch.Tensor:
+    """A label of 0 for each input."""
+    if not inputs.dim():
+        raise InvalidData("The inputs are one number without a first dimension. Give a tensor of (examples, ...).")
+    require_countable(len(inputs))
+    return torch.zeros(len(inputs))
+
+
 def _labels(train: Any) -> torch.Tensor:
     """The labels of a data set that has them as an attribute (as torchvision's do), or else zeros.
 
     Reading every example only to see its label could take hours.
     """
+    count = len(train)
+    require_countable(count)
     found = getattr(train, "targets", getattr(train, "labels", None))
     if found is None and isinstance(train, TensorDataset) and len(train.tensors) == 2:
         found = train.tensors[1]
-    labels = np.asarray(found)
-    usable = labels.shape == (len(train),) and labels.dtype.kind in "iu"
-    return torch.from_numpy(labels.astype(np.int64)) if usable else torch.zeros(len(train))
+    labels = _whole_numbers(found, count)
+    return torch.zeros(count) if labels is None else labels
+
+
+def _whole_numbers(found: Any, count: int) -> torch.Tensor | None:
+    """Labels as a tensor, if they are one whole number for each example: a label of 0.7 is not cut to 0."""
+    if isinstance(found, torch.Tensor):
+        found = found.detach().cpu().numpy()
+    if isinstance(found, np.ndarray):
+        is_whole = found.shape == (count,) and found.dtype.kind in "iu"
+        return torch.from_numpy(found.astype(np.int64)) if is_whole else None
+    if not isinstance(found, (list, tuple)) or len(found) != count:
+        return None
+    try:
+        return torch.tensor([operator.index(label) for label in found], dtype=torch.int64)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # not whole, or more than 64 bits
+        return None
+
+
+def paired(inputs: torch.Tensor, labels: torch.Tensor) -> TensorDataset:
+    """A data set of inputs and their labels."""
+    if not inputs.dim() or not labels.dim() or len(inputs) != len(labels):
+        raise InvalidData(
+            f"There are inputs of shape {tuple(inputs.shape)} and labels of shape {tuple(labels.shape)}, which are not "
+            "one label for each input. Give as many labels as inputs."
+        )
+    return TensorDataset(inputs, labels)
 
 
 def _classes(train: Any) -> tuple[str, ...]:
     inner = train.dataset if isinstance(train, DataLoader) else train
-    return tuple(map(str, getattr(inner, "classes", ())))
+    found = getattr(inner, "classes", ())
+    return tuple(map(str, found)) if isinstance(found, (list, tuple)) else ()

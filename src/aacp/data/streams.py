@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from aacp.data.endless import bounded, length_of, require_countable, without_worker_traceback
 from aacp.data.examples import batch_size_of, bytes_of, inputs_of, narrowed, rebatched, tensors_in
 from aacp.data.images import Images
 from aacp.data.memory import BATCH_SIZE, MAX_PREPARED, fitting_batch_size, release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seeded_pass
-from aacp.errors import AACPError, InvalidData
+from aacp.errors import InvalidData
 
 Prepare = Callable[[Any], Any]  # from a batch on the device to the batch that the network reads
 
@@ -39,11 +40,12 @@ class Stream:
     _counts: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        is_data = isinstance(self.source, (torch.Tensor, Iterable)) or _has_length(self.source)
+        is_data = isinstance(self.source, (torch.Tensor, Iterable)) or length_of(self.source) is not None
         if not is_data or isinstance(self.source, (str, bytes)):
             raise InvalidData(
                 f"A {type(self.source).__name__} is not data. Give a loader, a data set, or tensors (inputs, targets)."
             )
+        require_countable(self.examples or 0)
 
     @property
     def is_repeatable(self) -> bool:
@@ -77,12 +79,14 @@ class Stream:
             return None
         if isinstance(self.source, PixelSource):
             return self.examples * self.source.bytes_per_image
-        first = narrowed(self.source, 0, 1, self.examples) if _are_tensors(self.source) else self.source[0]
+        if _are_tensors(self.source):
+            return self.examples * bytes_of(narrowed(self.source, 0, 1, self.examples))
+        first = next(without_worker_traceback(self.source[place] for place in (0,)))
         return self.examples * bytes_of(first)
 
     def bytes_like(self, batch: Any) -> int | None:
         """The bytes of all batches if all are like this one; None if the source has no length."""
-        if not _has_length(self.source):
+        if length_of(self.source) is None:
             return None
         size = batch_size_of(batch)
         examples = len(self.source) if self._is_dataset else len(self.source) * size
@@ -154,7 +158,7 @@ class Stream:
 
     @property
     def _is_dataset(self) -> bool:
-        return isinstance(self.source, Dataset) and _has_length(self.source)
+        return isinstance(self.source, Dataset) and length_of(self.source) is not None
 
     def _pieces(self) -> Iterator[Any]:
         source = self.source
@@ -164,7 +168,8 @@ class Stream:
         elif _are_tensors(source):
             yield source
         else:
-            yield from without_worker_traceback(seeded_pass(self._loader() if self._is_dataset else source))
+            batches = without_worker_traceback(seeded_pass(self._loader() if self._is_dataset else source))
+            yield from batches if self._is_dataset else bounded(batches, length_of(source), self.limit or 0)
 
     def _loader(self) -> DataLoader[Any]:
         """A loader of a data set, with worker processes where the images must be decoded or are too many to keep."""
@@ -197,26 +202,8 @@ def limited(batches: Iterable[Any], examples: int | None) -> Iterator[Any]:
             return
 
 
-def without_worker_traceback(loader: Iterable[Any]) -> Iterator[Any]:
-    """The batches of a loader. torch puts a worker's traceback into the message of its error: remove it from ours."""
-    try:
-        yield from loader
-    except AACPError as error:
-        *before, last = str(error).strip().splitlines()
-        if not before:
-            raise
-        raise type(error)(last.partition(": ")[2]) from None
-
-
 def _are_tensors(source: Any) -> bool:
     """Whether the source is one batch of everything: inputs, or (inputs, targets)."""
     if isinstance(source, tuple):
         return len(source) == 2 and all(tensors_in(part) for part in source)
     return isinstance(source, torch.Tensor)
-
-
-def _has_length(source: Any) -> bool:
-    try:
-        return isinstance(source, Sized) and len(source) >= 0
-    except TypeError:  # a loader of an iterable data set has __len__ and raises
-        return False

@@ -45,6 +45,7 @@ def replacing(path: AnyPath) -> Iterator[BinaryIO]:
     """A temporary file to write to. It gets the name `path` if the block succeeds, and is removed if it fails."""
     target = absolute(path)
     with writing_errors(path), open_folder(target.parent) as folder:
+        _require_replaceable(target, folder)
         _remove_leftovers_once(target.parent)
         name = _temporary_name(target.name)
         descriptor = os.open(name, CREATE | os.O_RDWR, 0o666, dir_fd=folder)
@@ -65,10 +66,18 @@ def replacing(path: AnyPath) -> Iterator[BinaryIO]:
 def require_place(path: AnyPath) -> None:
     """Reject the path of a file that could not be replaced, before long work on its content begins."""
     target = absolute(path)
-    with writing_errors(path), open_folder(target.parent):
-        mode = os.lstat(target).st_mode if os.path.lexists(target) else stat.S_IFREG
-        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            raise DiskError(f"{path} is {kind_of(mode)}, not a file. Give the path of a file.")
+    with writing_errors(path), open_folder(target.parent) as folder:
+        _require_replaceable(target, folder)
+
+
+def _require_replaceable(path: Path, folder: int) -> None:
+    """Reject a device, a pipe or a folder: a renamed file would take its place, and /dev/null would be lost."""
+    try:
+        mode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        raise DiskError(f"{path} is {kind_of(mode)}, not a file. Give the path of a file, or choose another folder.")
 
 
 def append_line(path: AnyPath, line: bytes) -> None:
@@ -187,6 +196,7 @@ def move_file(source: AnyPath, path: AnyPath) -> None:
     """Give a complete file another name in the same file system, in the place of the file that has it."""
     target = absolute(path)
     with writing_errors(path), open_folder(target.parent) as folder:
+        _require_replaceable(target, folder)
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -13,12 +13,13 @@ from torch import nn
 
 from aacp.channels import ChannelAxis, ChannelGraph
 from aacp.data.batches import Batches
-from aacp.errors import InvalidOption
+from aacp.errors import AACPError, InvalidOption
 from aacp.graph.slicing import require_match
 from aacp.modules import evaluating, named_tensors
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import activation_scores, removal
 from aacp.torch_internals import BatchNorm
+from aacp.user_code import described_failure
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 GroupScores = Mapping[str, ArrayLike]  # one number per unit of each group, by the name of the group
@@ -104,9 +105,16 @@ def _called(
     importance: Callable[..., GroupScores], model: nn.Module, graph: ChannelGraph, calibration: Batches | None
 ) -> GroupScores:
     """The scores of a user's function, which is given the calibration images if it requires a third argument."""
-    if not _requires_three_arguments(importance):
-        return importance(model, graph)
-    return importance(model, graph, _required(calibration))
+    arguments = (model, graph, _required(calibration)) if _requires_three_arguments(importance) else (model, graph)
+    try:
+        return importance(*arguments)
+    except (AACPError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise InvalidOption(
+            f"The importance function failed: {described_failure(error)}. It is called with (model, graph) or with "
+            "(model, graph, calibration)."
+        ) from error
 
 
 def _requires_three_arguments(function: Callable[..., Any]) -> bool:

@@ -18,7 +18,7 @@ from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
-from aacp.modules import copy_module, detach_hooks, device_of_model, named_tensors
+from aacp.modules import copy_module, detach_hooks, device_of_model, named_tensors, require_network
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import removal
 from aacp.repairs.parallel import ParallelRepair
@@ -135,6 +135,7 @@ class Inheritance:
         reconstruction: Reconstruction | Literal["repair"] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
+        require_network(model)
         require_criterion(importance)
         require_reconstruction(reconstruction)
         self.graph = graph

@@ -6,7 +6,6 @@ on held-out images. Calibration and held-out images come from the training data,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -15,8 +14,8 @@ from torch import nn
 
 from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
-from aacp.data.scores import Score, accuracy
-from aacp.errors import AACPError, InvalidOption, InvalidScore, first_line
+from aacp.data.scores import Score, accuracy, scored
+from aacp.errors import InvalidOption
 from aacp.estimate.execution import Execution, Sliced
 from aacp.estimate.inheritance import Inheritance, require_finite
 from aacp.estimate.recalibration import running_norms
@@ -137,27 +136,13 @@ class PSAE:
         """The score of a network on the held-out images, in batches that are halved as often as memory requires."""
         while True:
             try:
-                value = float(self.score(network, self.holdout))
-            except AACPError:
-                raise
+                return scored(self.score, network, self.holdout, "held-out data")
             except torch.OutOfMemoryError:
                 if self._batch_size == 1:
                     raise
-            except Exception as error:  # a user's function may raise anything
-                raise InvalidScore(
-                    f"The score function failed: {first_line(error)}. It is called with (network, batches)."
-                ) from error
-            else:
-                return _finite(value)
             self._halve_batches()
 
     def _halve_batches(self) -> None:
         self._batch_size = max(1, min(self._batch_size, self.holdout.images) // 2)
         self.holdout = Batches.of(self.holdout, batch_size=self._batch_size, device=self.holdout.device)
         self.notes.append(f"Out of memory: held-out images are now scored in batches of {self._batch_size}.")
-
-
-def _finite(score: float) -> float:
-    if not math.isfinite(score):
-        raise InvalidScore(f"The score is {score}, which ranks nothing. Return a finite number.")
-    return score

@@ -11,6 +11,7 @@ from torch import nn
 
 from aacp.correlation import kendall, spearman
 from aacp.data.batches import Batches
+from aacp.data.scores import scored
 from aacp.errors import InvalidOption
 from aacp.estimate.psae import PSAE
 from aacp.structure import Structure
@@ -76,7 +77,7 @@ def ranking(
         network = estimate.inheritance.network(structure)
         estimates.append(estimate(structure))
         finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=device)
-        outcomes.append(float(estimate.score(network.eval(), scored_on)))
+        outcomes.append(scored(estimate.score, network.eval(), scored_on, "data of the outcome"))
         if verbose:
             sys.stderr.write(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, fine-tuned {outcomes[-1]:.4f}\n")
     return Ranking(chosen, tuple(estimates), tuple(outcomes))

@@ -24,7 +24,7 @@ from aacp.data.memory import free_memory
 from aacp.data.moments import Moments
 from aacp.errors import AACPError, InvalidData, first_line
 from aacp.estimate.synchronised_forward import SynchronisedForward
-from aacp.modules import evaluating
+from aacp.modules import evaluating, require_network
 from aacp.torch_internals import BatchNorm, pytree
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
@@ -64,6 +64,7 @@ def recalibrate(model: nn.Module, data: Any, *, images: int | None = None) -> Re
         data: a loader, a data set, tensors or Batches.
         images: use only the first N images; None uses all.
     """
+    require_network(model)
     norms = running_norms(model)
     out_of_reach = _norm_operators(model)
     if not norms:

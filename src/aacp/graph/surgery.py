@@ -15,8 +15,9 @@ from aacp.graph.exported import cut_exported
 from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
-from aacp.modules import copy_module, positional
+from aacp.modules import copy_module, positional, require_network
 from aacp.structure import Structure
+from aacp.values import instance
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]
 
@@ -34,6 +35,8 @@ def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = 
     Returns:
         A module of the same class, or a `GraphNetwork` if the network was traced with `form="exported"`.
     """
+    require_network(model)
+    instance("graph", graph, ChannelGraph, "Give the result of aacp.trace.")
     return cut_units(model, graph, graph.kept_units(kept), example=example)
 
 

@@ -16,11 +16,15 @@ from aacp.coordinates import Ties, paper_coordinates, tied
 from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
+from aacp.modules import require_network
+from aacp.user_code import without_exit
+from aacp.values import names
 
 SCOPES = ("all", "inner", "paper")
 FORMS = ("module", "exported")
 
 
+@without_exit
 def trace(
     model: nn.Module,
     example: Any,
@@ -44,7 +48,7 @@ def trace(
             graph of operators in place of a module of the same class.
         seed: the seed of the random cuts.
     """
-    patterns = (frozen,) if isinstance(frozen, str) else tuple(frozen)
+    patterns = (frozen,) if isinstance(frozen, str) else names("frozen", frozen)
     _require_choice("scope", scope, SCOPES)
     _require_choice("form", form, FORMS)
     _require_traceable(model)
@@ -97,15 +101,8 @@ def prepare(
 
 
 def _require_traceable(model: nn.Module) -> None:
-    if not isinstance(model, nn.Module):
-        raise InvalidOption(f"The model is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise UntraceableModel("The model is a TorchScript module. Give the torch.nn.Module that it was made from.")
+    require_network(model)
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
-        if value.is_meta:
-            raise UntraceableModel(f"{name} is on the meta device and has no data. Load weights, then trace.")
-        if nn.parameter.is_lazy(value):
-            raise UntraceableModel(f"{name} has no shape yet. Run the network once on an input, then trace it.")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise UntraceableModel(f"{name} holds values that are not finite. Load finite weights, then trace again.")
 

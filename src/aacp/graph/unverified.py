@@ -36,6 +36,8 @@ def trace_unverified(
     Returns:
         The propagation, the assembled graph, and the example as positional arguments of this type.
     """
+    if any(tensor.is_meta for tensor in tensors_in(example)):
+        raise InvalidExample("The example is on the meta device and has no data. Give an input with data.")
     home = device_of_model(model)
     arguments = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(home), positional(model, example))
     # One copy for each use: networks that keep caches are not the same after they have run.

@@ -7,11 +7,14 @@ from typing import Any
 
 from torch import nn
 
-from aacp.errors import InvalidOption
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import Runtime
+from aacp.modules import require_network
 from aacp.runs.provenance import machine
+from aacp.values import whole_number
+
+MAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,8 @@ class Deployment:
     threads: int = 2
 
     def __post_init__(self) -> None:
-        if self.batch < 1 or self.threads < 1:
-            raise InvalidOption(
-                f"A batch of {self.batch} on {self.threads} threads cannot be timed. Give 1 or more of both."
-            )
+        object.__setattr__(self, "batch", whole_number("batch", self.batch, 1))
+        object.__setattr__(self, "threads", whole_number("threads", self.threads, 1, MAX_THREADS))
         self.resolved_runtime.require_kind(self.device)
 
     @property
@@ -57,6 +58,7 @@ HERE: Deployment = Deployment()
 
 def conditions_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
     """Return the conditions of a latency measured here and now; reject what cannot be measured here."""
+    require_network(model)
     where.require_device()
     runtime = where.resolved_runtime
     runtime.require_installed()

@@ -75,6 +75,8 @@ class MeasurementJob:
         name = f"{Path(self.file).name}.steps"
         known = folder.read_json(name)
         names = [group.name for group in graph.free]
+        if known is not None and not _are_steps(known):
+            raise RunMismatch(f"{name} does not hold steps. Remove it to find them again, or choose another file.")
         if known is not None and (known["setting"] != conditions or list(known["steps"]) != names):
             raise RunMismatch(f"{name} holds steps of another network or setting. Remove it, or choose another file.")
         if known is None:
@@ -83,3 +85,9 @@ class MeasurementJob:
             folder.write_json(name, known)
         found: dict[str, int] = known["steps"]
         return found
+
+
+def _are_steps(known: Any) -> bool:
+    """Whether data of a file are conditions and the step of each group."""
+    steps = known.get("steps") if isinstance(known, dict) and "setting" in known else None
+    return isinstance(steps, dict) and all(type(step) is int and step >= 1 for step in steps.values())

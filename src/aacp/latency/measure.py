@@ -23,6 +23,7 @@ from aacp.disk.writing import require_place
 from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
+from aacp.latency.plain_tables import require_timed
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
 from aacp.runs.folder import RunFolder
@@ -122,7 +123,8 @@ def measure_table(
         require_place(file)
     fitted, held_out = plan
     counts = [[list(structure) for structure in part] for part in plan]
-    request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts]))
+    sizes = [[layer.name, layer.kind, layer.output_size] for layer in graph.layers]
+    request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts, sizes]))
     log = _MeasurementLog(file, request)
     structures = [*fitted, *held_out]
     progress = MeasurementProgress("structures", len(structures), len(log.measured), verbose)
@@ -150,13 +152,21 @@ class _MeasurementLog:
         self._folder = None if file is None else RunFolder(file.parent)
         self._name = "" if file is None else f"{file.name}.log"
         lines = self._folder.read_log(self._name) if self._folder else []
-        if lines and lines[0] != request:
+        # The log of an older version has no sizes of layers.
+        if lines and lines[0] not in (request, request[:-1]):
             raise RunMismatch(
                 f"{self._name} holds measurements of another network, space or setting. Remove it, or choose another "
                 "file for the table."
             )
         if self._folder and not lines:
             self._folder.append(self._name, request)
+        try:
+            for position, line in enumerate(lines[1:], 2):
+                require_timed(f"line {position}", line)
+        except ValueError as error:
+            raise RunMismatch(
+                f"{self._name} is damaged: {error}. Remove it to measure again, or choose another file for the table."
+            ) from error
         self.measured = [TimedStructure.from_json(line) for line in lines[1:]]
 
     def add(self, measured: TimedStructure) -> None:

@@ -7,7 +7,6 @@ structures. Some structures are held out to measure the error of the predictions
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -21,14 +20,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost
+from aacp.disk.reading import read_json
+from aacp.disk.translation import reading_as
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
 from aacp.latency.calibration import Correction, PredictionError, Trend, robust_line
 from aacp.latency.lookup import Lookup
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
+from aacp.latency.plain_tables import require_table
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import machine
 
 FORMAT = 1  # version of the JSON format; raise it when a field changes its meaning
+MEASURE = "Measure one."  # what to do about a file that holds no table
 # If no measured structure takes less than this share of the unpruned network's time, pruning channels cannot make the
 # network much faster under these conditions, and the table carries a warning. Chosen by hand.
 SMALLEST_USEFUL_SHARE = 0.7
@@ -229,18 +232,35 @@ class LatencyTable:
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
         data["setting"] = data.pop("conditions")  # the name of this field in the file format
-        return {"format": FORMAT, **data, "error": asdict(self.error)}
+        # The error of few structures may have no rank correlation: JSON has no NaN.
+        error = {name: value if math.isfinite(value) else None for name, value in asdict(self.error).items()}
+        return {"format": FORMAT, **data, "error": error}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> LatencyTable:
-        if data["format"] != FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, not {FORMAT}")
+    def from_json(cls, data: Any) -> LatencyTable:
+        """The table that `to_json` was called on; data that no prediction can be fitted to raise a ValueError."""
+        if isinstance(data, Mapping) and data.get("format") != FORMAT:
+            raise ValueError(f"its format is {data.get('format')!r:.40}, not {FORMAT}")
+        require_table(data)
         pieces = tuple(map(Piece.from_json, data["pieces"]))
         runs = {part: tuple(map(TimedStructure.from_json, data[part])) for part in ("measured", "held_out")}
         corrections = tuple((tuple(counts), float(seconds)) for counts, seconds in data["corrections"])
         conditions = MeasurementConditions(**data["setting"])
         choices = tuple(map(tuple, data["choices"]))
-        return cls(data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
+        table = cls(data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
+        table._require_predictions()
+        return table
+
+    def _require_predictions(self) -> None:
+        """Reject numbers that are well formed, but that no prediction can be fitted to."""
+        ends = np.array([[choice[0] for choice in self.choices], [choice[-1] for choice in self.choices]])
+        try:
+            with np.errstate(all="ignore"):
+                found = [*self.seconds(ends), self.reference, self.error.noise]
+        except (ArithmeticError, LookupError, np.linalg.LinAlgError, MemoryError) as error:
+            raise ValueError(f"no prediction can be fitted to it ({type(error).__name__})") from error
+        if not np.isfinite(found).all():
+            raise ValueError("its predictions are not finite")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a file; the file appears as a whole or not at all."""
@@ -249,10 +269,12 @@ class LatencyTable:
     @classmethod
     def load(cls, path: str | os.PathLike[str], conditions: MeasurementConditions | None = None) -> LatencyTable:
         """Read a table from a file; reject it if it was not measured under the given conditions."""
+        with reading_as(GraphMismatch):
+            data = read_json(path, MEASURE)
         try:
-            table = cls.from_json(json.loads(Path(path).read_text()))
-        except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
-            raise GraphMismatch(f"{path} does not hold a latency table: {error}. Measure one.") from error
+            table = cls.from_json(data)
+        except (ValueError, RuntimeWarning) as error:
+            raise GraphMismatch(f"{path} does not hold a latency table: {error}. {MEASURE}") from error
         if conditions is not None:
             table.conditions.require(conditions)
         return table

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
+from aacp.artefact.header import Artefact
 from aacp.artefact.storage import load
 from aacp.data.devices import device_of
 from aacp.data.likeness import Likeness
@@ -19,6 +20,7 @@ from aacp.runs.files import NetworkMetrics, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import delivered_in, read_training, run_of
 from aacp.zoo.data import load_data
+from aacp.zoo.trust import DATA, MODEL, require_trust
 
 
 def evaluate(
@@ -32,6 +34,7 @@ def evaluate(
     seed: int | None = None,
     holdout: Holdout = None,
     cache: str | None = None,
+    trust: bool = False,
 ) -> NetworkMetrics:
     """The scores and costs of a network.
 
@@ -46,6 +49,7 @@ def evaluate(
         seed: the seed of the hold-out; a run folder records its own.
         holdout: the part of the training data that is held out, see `load_data`; a run folder records its own.
         cache: the folder of decoded images, see `load_data`.
+        trust: whether code that a run folder or file names may be imported, see `aacp.load`.
     """
     path = Path(network)
     knows_holdout = False
@@ -69,6 +73,10 @@ def evaluate(
             raise InvalidOption(
                 f"The hold-out of {network} is {request.holdout or 'the default'}, not {holdout}. Leave it out."
             )
+        recorded = [(DATA, None if data else request.data_source or request.data)]
+        recorded += [("score", None if metric else request.metric_source)]
+        recorded += [(MODEL, None if model else name) for name in (request.model, Artefact.read(path).model)]
+        require_trust(path, recorded, trust)
         data = data or request.data_source or request.data
         metric = metric or request.metric_source or None
         seed = request.seed
@@ -76,21 +84,21 @@ def evaluate(
     if data is None:
         raise InvalidOption(f"{network} does not record what data to evaluate it on. Name the data (--data).")
     seed = seed or 0
-    evaluated = load(path, into=model) if path.exists() else network_of(network, weights, seed)
+    evaluated = load(path, into=model, trust=trust) if path.exists() else network_of(network, weights, seed)
     loaded = load_data(data, holdout=holdout, seed=seed, cache=cache)
     score = chosen_score(score_of(metric), evaluated, loaded)
     if isinstance(score, Likeness):
-        score = Likeness(_original(network, request))
+        score = Likeness(_original(network, request, model))
     task = PruningTask(evaluated, loaded, network, device_of(device), score)
     graph = trace(evaluated, task.example())
     return task.measure(evaluated, graph, graph.full, knows_holdout=knows_holdout)
 
 
-def _original(network: str, request: Request | None) -> nn.Module:
+def _original(network: str, request: Request | None, model: str | None) -> nn.Module:
     """The unpruned network of a run, which its pruned network is compared with if there are no labels."""
     if request is None:
         raise InvalidData(
             f"The data have no labels, so {network} can only be compared with its original, which is not known. Give "
             "labelled data, a score (--metric), or the folder of a run."
         )
-    return network_of(request.model, request.weights_file or None, request.seed)
+    return network_of(model or request.model, request.weights_file or None, request.seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +18,7 @@ from aacp.errors import InvalidOption, UnknownData
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
-from aacp.pipeline.request import read_request
+from aacp.pipeline.request import FUNCTIONS, plan_of, read_request
 from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import TrainingMeans
@@ -30,6 +31,7 @@ from aacp.train.teaching import Loss
 from aacp.zoo.data import load_data
 from aacp.zoo.imports import named_function
 from aacp.zoo.models import build_model
+from aacp.zoo.trust import DATA, MODEL, require_trust
 from aacp.zoo.weights import load_weights
 
 
@@ -153,6 +155,7 @@ class FinishingJob:
         folder: the run folder.
         model, data, weights, metric, device, loss: as in TaskNames; None is what the folder records.
         cache: the folder of decoded images.
+        trust: whether code that the folder names may be imported.
     """
 
     folder: str
@@ -163,6 +166,7 @@ class FinishingJob:
     device: str | None = None
     loss: str | None = None
     cache: str | None = None
+    trust: bool = False
 
     @cached_property
     def request(self) -> Request:
@@ -182,6 +186,21 @@ class FinishingJob:
             holdout=recorded.holdout,
             cache=self.cache,
         )
+
+    def plan(self, **changes: Any) -> Plan:
+        """The recorded plan of the search with some fields changed; code that the folder names needs trust."""
+        recorded = self.request
+        runtime = (recorded.deployment or {}).get("runtime")
+        names: list[tuple[str, str | None]] = [
+            (MODEL, None if self.model else recorded.model),
+            (DATA, None if self.data else recorded.data_source or recorded.data),
+            ("score", None if self.metric else recorded.metric_source),
+            ("loss", None if self.loss else recorded.loss_source),
+            ("runtime", runtime if isinstance(runtime, str) else None),
+        ]
+        names += [(name, getattr(recorded, name)) for name in FUNCTIONS]
+        require_trust(self.folder, names, self.trust)
+        return plan_of(recorded, **changes)
 
     def recorded_recipe(self, name: str) -> Recipe | None:
         """The recipe of the training of this name, if the folder holds one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import COSTS, LATENCY
@@ -18,8 +18,19 @@ from aacp.pipeline import defaults
 from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
 from aacp.search.methods import Method, named_method, require_method
-from aacp.space import PruningStep
+from aacp.space import PruningStep, checked_steps
 from aacp.train.recipe import FINETUNE, Recipe
+from aacp.values import (
+    MAX_SCORE,
+    instance,
+    names,
+    path_text,
+    real_number,
+    seed_number,
+    shown,
+    truth_value,
+    whole_number,
+)
 
 Init = Literal["network", "he"]
 
@@ -89,25 +100,42 @@ class Plan:
     latency_table: str | None = None
 
     def __post_init__(self) -> None:
-        if self.max_drop is not None and not self.max_drop >= 0:
-            raise InvalidOption(f"max_drop is {self.max_drop}, but must not be negative. Give 0.005 for half a point.")
+        self._check_values()
         if self.shrink not in COSTS:
             raise InvalidOption(f"There is no cost {self.shrink!r} to shrink. Choose from {', '.join(COSTS)}.")
         require_method(self.method)
-        if self.search_length < 1 or self.calibration_images < 1:
-            raise InvalidOption(
-                f"A search with {self.search_length} evaluations on {self.calibration_images} calibration images finds "
-                "nothing. Give 1 or more of both."
-            )
         require_criterion(self.importance)
-        if self.probe_epochs < 0 or (self.probe_epochs and self.recipe is None):
+        if self.probe_epochs and self.recipe is None:
             raise InvalidOption(
-                f"probe_epochs is {self.probe_epochs} with a recipe of {self.recipe}. Give a positive number of epochs "
-                "and a recipe to train with, or 0 to score structures by the estimate."
+                f"probe_epochs is {self.probe_epochs}, but there is no recipe. Give a recipe to train with, or 0 "
+                "epochs to score structures by the estimate."
             )
         require_reconstruction(self.chosen_reconstruction)
         require_name(self.training_name)
         self._check_combinations()
+
+    def _check_values(self) -> None:
+        """Reject values of the wrong type or size; numbers of numpy become plain ones, as files hold them."""
+        if self.recipe is not None:
+            instance("recipe", self.recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...), or None.")
+        instance("deployment", self.deployment, Deployment, "Give aacp.Deployment(runtime, device, batch, threads).")
+        if self.training is not None:
+            instance("training", self.training, str, "Give the name of the training.")
+        changed: dict[str, Any] = {
+            "pruning_step": checked_steps(self.pruning_step),
+            "frozen": names("frozen", self.frozen),
+            "tie": tuple(names("a tie", each) for each in _listed("tie", self.tie)),
+            "seed": seed_number(self.seed),
+            "latency_table": None if self.latency_table is None else path_text("latency_table", self.latency_table),
+            "max_drop": None if self.max_drop is None else real_number("max_drop", self.max_drop, 0, MAX_SCORE),
+            "evaluations": None if self.evaluations is None else whole_number("evaluations", self.evaluations, 1),
+        }
+        for name, low in (("calibration_images", 1), ("mimic", 0), ("probe_epochs", 0)):
+            changed[name] = whole_number(name, getattr(self, name), low)
+        for name in ("from_scratch", "train_on_holdout", "export"):
+            changed[name] = truth_value(name, getattr(self, name))
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
 
     def _check_combinations(self) -> None:
         """Reject fields that would be ignored because another field is missing."""
@@ -119,10 +147,10 @@ class Plan:
         if self.recipe is None and (self.from_scratch or self.train_on_holdout):
             name = "from_scratch" if self.from_scratch else "train_on_holdout"
             raise InvalidOption(f"{name} says how to train, but there is no recipe. Give one, or leave {name} out.")
-        if self.mimic < 0 or (self.mimic and self.recipe is not None):
+        if self.mimic and self.recipe is not None:
             raise InvalidOption(
-                f"mimic={self.mimic} says how a network that is not trained learns from the original, in a positive "
-                "number of steps. Leave the training out (--no-training, or recipe=None), or leave mimic out."
+                f"mimic={self.mimic} says how a network that is not trained learns from the original. Leave the "
+                "training out (--no-training, or recipe=None), or leave mimic out."
             )
         if self.init not in (None, *get_args(Init)):
             raise InvalidOption(f"init is {self.init!r}. Choose one of {', '.join(get_args(Init))}, or None.")
@@ -140,7 +168,9 @@ class Plan:
     @property
     def training_name(self) -> str:
         """The name of the training in the run folder."""
-        return self.training or default_name(self.recipe is not None, self.from_scratch, bool(self.mimic))
+        if self.training is not None:
+            return self.training
+        return default_name(self.recipe is not None, self.from_scratch, bool(self.mimic))
 
     @property
     def chosen_reconstruction(self) -> Reconstruction | Literal["repair"] | None:
@@ -207,6 +237,17 @@ class Plan:
                 f"There is no latency table {self.latency_table}. Make it with aacp measure, or leave it out to have "
                 "one measured."
             )
+
+
+def _listed(name: str, value: Any) -> Sequence[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidOption(f"{name} is {shown(value)}, which is not a list. Give a list of lists of names.")
+    return value
+
+
+def require_plan(plan: Any) -> None:
+    """Reject what is not a plan, such as a dictionary of its fields."""
+    instance("plan", plan, Plan, "Give aacp.Plan(...).")
 
 
 DEFAULT = Plan()

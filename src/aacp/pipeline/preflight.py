@@ -12,7 +12,7 @@ from aacp.channels import ChannelGraph
 from aacp.data.examples import call, has_targets, inputs_of, targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
-from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
+from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
 from aacp.modules import copy_module, device_of_model, evaluating
 from aacp.pipeline.plan import Plan
@@ -25,7 +25,9 @@ from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
-from aacp.train.teaching import Loss, Objective, one_number
+from aacp.train.teaching import Loss, Objective, are_classes, are_quantities, one_number
+from aacp.user_code import described_failure
+from aacp.values import instance, whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
@@ -41,8 +43,9 @@ def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, pro
         processes: how many processes will train together.
     """
     train, _ = task.training_parts(plan)
-    if processes < 1:
-        raise InvalidOption(f"processes is {processes}, but training needs at least 1. Give a positive number.")
+    whole_number("processes", processes, 1)
+    if teacher is not None:
+        instance("teacher", teacher, nn.Module, "Give the network itself, an object of its class.")
     if plan.recipe is not None:
         check_mixing(plan.recipe, task.loss)
         if teacher is not None:
@@ -71,21 +74,23 @@ def check_scoring(task: PruningTask) -> str:
     Returns the scores as text, for progress messages.
     """
     _read_batch(task, task.data.test, task.score is accuracy)
+    held_out = _read_batch(task, task.data.holdout, task.score is accuracy)
+    if _outputs_of(task.model, held_out) is None:  # the network cannot read the data: tracing reports that better
+        return "not scored"
     found = []
     for part in (task.data.holdout, task.data.test):
-        try:
-            with global_seed(task.device, 0):  # random numbers drawn later are the same as without this
-                found.append(f"{task.score_network(task.model, part):.4f} on {task.name_of(part)}")
-        except AACPError:
-            raise
-        except Exception as error:
-            if not found:  # the network cannot read the data: tracing reports that better
-                return "not scored"
-            raise InvalidData(
-                f"{task.name_of(part).capitalize()}: the network does not run on them: {first_line(error)}. Give "
-                "examples like the held-out ones, on which it does."
-            ) from error
+        with global_seed(task.device, 0):  # random numbers drawn later are the same as without this
+            found.append(f"{task.score_network(task.model, part):.4f} on {task.name_of(part)}")
     return ", ".join(found)
+
+
+def _outputs_of(model: nn.Module, batch: Any) -> Any:
+    """The outputs of a network for a batch, or None if it does not run on it."""
+    try:
+        with global_seed(device_of_model(model), 0), torch.no_grad(), evaluating(model):
+            return call(model, inputs_of(batch))
+    except Exception:
+        return None
 
 
 def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teacher: nn.Module | None = None) -> None:
@@ -123,12 +128,16 @@ def _trouble_in_a_step(task: PruningTask, recipe: Recipe, network: nn.Module, ba
     try:
         with global_seed(task.device, 0):
             outputs = call(network.to(task.device).train(), inputs_of(batch))
-            if (recipe.distillation or task.loss is None) and not _are_classes(outputs):
+            if (recipe.distillation or task.loss is None) and not are_classes(outputs):
                 use = "distillation compares" if recipe.distillation else "cross-entropy needs"
                 return f"{use} probabilities of classes, but the outputs are {_described(outputs)}"
+            if recipe.distillation and are_quantities(outputs, targets):
+                return "distillation compares probabilities of classes, but the targets are a quantity for each output"
             if task.loss is None:
                 check_targets(targets, outputs.size(1))
             Objective(recipe, task.loss).labelled(outputs, targets).backward()  # type: ignore[no-untyped-call]
+    except InvalidLoss as error:
+        return described_failure(error.__cause__) if error.__cause__ else str(error).partition(". ")[0]
     except AACPError:
         raise
     except Exception as error:
@@ -148,10 +157,6 @@ def _trouble_with_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> 
     if _described(taught) != _described(outputs):
         return f"the teacher's outputs are {_described(taught)}, the network's {_described(outputs)}"
     return None
-
-
-def _are_classes(outputs: Any) -> bool:
-    return isinstance(outputs, torch.Tensor) and outputs.dim() > 1 and outputs.size(1) > 1
 
 
 def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
@@ -184,17 +189,19 @@ def _require_pure(model: nn.Module, batch: Any) -> None:
     """Reject a network that changes its inputs: data are kept in memory and read many times."""
     inputs = inputs_of(batch)
     before = copy.deepcopy(inputs)
-    try:
-        with global_seed(device_of_model(model), 0), torch.no_grad(), evaluating(model):
-            call(model, inputs)
-    except Exception:  # the network cannot read the data: tracing reports that better
+    if _outputs_of(model, batch) is None:  # the network cannot read the data: tracing reports that better
         return
     pairs = zip(pytree.tree_leaves(before), pytree.tree_leaves(inputs), strict=True)
-    if any(isinstance(old, torch.Tensor) and not torch.equal(old, new) for old, new in pairs):
+    if any(isinstance(old, torch.Tensor) and not _is_same(old, new) for old, new in pairs):
         raise InvalidOption(
             "The network writes into its inputs, so the next pass would read other data. Let it make a new "
             "tensor: x = x - mean, not x -= mean."
         )
+
+
+def _is_same(old: torch.Tensor, new: torch.Tensor) -> bool:
+    """Whether two tensors have the same values; NaN is the same as NaN."""
+    return old.shape == new.shape and bool(torch.isclose(old, new, rtol=0, atol=0, equal_nan=True).all())
 
 
 def _require_one_number(loss: Loss, model: nn.Module, batch: Any) -> None:

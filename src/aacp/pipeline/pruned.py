@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from torch import nn
@@ -31,6 +30,7 @@ class Pruned:
         folder: the run folder.
         training: the folder of the training inside the run folder, which holds the files of the network.
         unexported: why requested ONNX files could not be made.
+        unreported: why there is no report of this state of the run.
     """
 
     network: nn.Module
@@ -41,6 +41,7 @@ class Pruned:
     folder: RunFolder
     training: RunFolder
     unexported: str = ""
+    unreported: str = ""
 
     @property
     def file(self) -> Path:
@@ -89,5 +90,5 @@ class Pruned:
         """The files of the result."""
         onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
-        report = [f"report: {self.report}"] if find_spec("plotly") else []
+        report = [f"no report: {self.unreported}"] if self.unreported else [f"report: {self.report}"]
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]

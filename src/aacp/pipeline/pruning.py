@@ -21,22 +21,23 @@ from aacp.cost.kinds import LATENCY
 from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
-from aacp.errors import InvalidOption, MissingPackage
+from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
-from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_data, check_scoring, check_training, check_training_step
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.ranks import Ranks
+from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.request import register_request
 from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
-from aacp.report.page import write_report
+from aacp.report.page import FILE
 from aacp.runs.files import GRAPH, RUN, STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import training_folder
@@ -44,11 +45,14 @@ from aacp.space import SearchSpace
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
 from aacp.train.threads import using_threads
+from aacp.user_code import without_exit
+from aacp.values import path_text, paths
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+@without_exit
 def prune(
     model: nn.Module,
     data: Data,
@@ -95,10 +99,12 @@ def prune(
             train, and all get the result.
         known_from: folders of earlier runs of the same network, whose evaluations the search reuses.
         name: the name that `aacp.build_model` builds the unpruned network by. With it `aacp.load(folder)` needs nothing
-            else; without it, `aacp.load` needs a fresh network.
+            else, or trust=True if the name is that of your own function; without it, `aacp.load` needs a new network.
         device: where to compute; None is the GPU, if there is one.
         verbose: report progress on the standard error output.
     """
+    require_plan(plan)
+    path_text("folder", folder)
     budget = Budget.of(budget)
     plan.check_budgets([budget])
     for what, given in (("teacher", teacher), ("loss", loss)):
@@ -108,7 +114,7 @@ def prune(
         raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
     place = device_of(device) if fabric is None else fabric.device
     task = PruningTask.of(model, data, name, place, score, loss)
-    earlier = tuple(map(str, known_from))
+    earlier = paths("known_from", known_from)
     ranks = None if fabric is None else Ranks(fabric)
     means = TrainingMeans(teacher, again, processes, ranks)
     run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier, verbose=verbose)
@@ -181,8 +187,7 @@ class PruningRun:
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
             pruned = training.run(graph, choice)
-            self.report()
-            return pruned
+            return replace(pruned, unreported=self.report())
 
     def prune_on(self, ranks: Ranks) -> Pruned:
         """All stages on all ranks of a fabric: rank 0 runs them, and the others train with it."""
@@ -282,12 +287,12 @@ class PruningRun:
             return search.run(estimate)[0]
         return MaxDropSearch(search, estimate).run()
 
-    def report(self) -> None:
-        """Write the page about the run in every call, since it takes a second."""
-        try:
-            write_report([self.folder.path])
-        except MissingPackage as error:
-            self._report_progress(f"no report. {error}")
+    def report(self) -> str:
+        """Write the page about the run in every call, since it takes a second; returns why there is none."""
+        reason = reason_without_report([self.folder.path], self.folder.path / FILE)
+        if reason:
+            self._report_progress(f"no report. {reason}")
+        return reason
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aacp.errors import InvalidOption, MissingPackage, RunMismatch, first_line
+from aacp.errors import InvalidOption, RunMismatch, first_line
 from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.sweep import Sweep
-from aacp.report.page import FILE, write_report
+from aacp.report.page import FILE
 from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation, OnnxRecord, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evaluation_metrics, file_name
-from aacp.runs.trainings import trainings_in
+from aacp.runs.trainings import require_name, trainings_in
+from aacp.values import finite_metric, function, instance, path_text, seed_number, shown
 
 RunOfSeed = Callable[[int, Path], "Pruned | Sweep | Mapping[str, float]"]
 
@@ -42,6 +45,11 @@ def repeat(
         verbose: report progress on the standard error output.
     """
 
+    function("run", run, "(seed, folder)")
+    path_text("folder", folder)
+    instance("name", name, str, "Give the name of the repetition.")
+    require_name(name)
+
     def groups_of_seed(seed: int, place: Path) -> Groups:
         return _groups(run(seed, place))
 
@@ -66,7 +74,7 @@ def repeat_request(
         request: what is the same for all seeds; a folder with another request of this name is rejected.
         verbose: report progress on the standard error output.
     """
-    _check_seeds(seeds)
+    seeds = _checked_seeds(seeds)
     place = RunFolder.of(folder)
     with place.lock():
         _check_request(place, name, request)
@@ -91,17 +99,21 @@ def seed_folder(folder: Path, seed: int) -> Path:
 def _one(run: Callable[[int, Path], Groups], seed: int, folder: Path) -> SeedRun:
     try:
         return SeedRun(seed, folder.name, run(seed, folder))
-    except Exception as error:  # the other seeds are worth their results, whatever happened to this one
+    except (Exception, SystemExit) as error:  # the results of the other seeds are kept, whatever happened to this one
         return SeedRun(seed, folder.name, {}, first_line(error))
 
 
-def _check_seeds(seeds: Sequence[int]) -> None:
-    if not seeds:
+def _checked_seeds(seeds: Any) -> list[int]:
+    if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Iterable):
+        raise InvalidOption(f"The seeds are {shown(seeds)}, which is not a list. Give one, such as [0, 1, 2].")
+    found = [seed_number(seed) for seed in seeds]
+    if not found:
         raise InvalidOption("There are no seeds to run. Give one or more, such as 0,1,2.")
-    repeated = sorted({seed for seed in seeds if list(seeds).count(seed) > 1})
+    repeated = sorted(seed for seed, times in Counter(found).items() if times > 1)
     if repeated:
         listed = ", ".join(map(str, repeated))
         raise InvalidOption(f"The seeds contain {listed} more than once. Give each seed once.")
+    return found
 
 
 def _check_request(place: RunFolder, name: str, request: dict[str, Any]) -> None:
@@ -134,11 +146,9 @@ def require_same_options(folder: Path, before: dict[str, Any], request: dict[str
 
 
 def _report(place: RunFolder, verbose: bool) -> None:
-    try:
-        write_report(place.path, place.path / FILE)
-    except MissingPackage as error:
-        if verbose:
-            sys.stderr.write(f"{place.path}: no report. {error}\n")
+    reason = reason_without_report([place.path], place.path / FILE)
+    if reason and verbose:
+        sys.stderr.write(f"{place.path}: no report. {reason}\n")
 
 
 # -- the metrics of results -------------------------------------------------------------------------------------------
@@ -150,7 +160,12 @@ def _groups(result: Pruned | Sweep | Mapping[str, float]) -> Groups:
         return {"": evaluation_metrics(result.evaluation, result.exported, metric_of(result.folder))}
     if isinstance(result, Sweep):
         return sweep_groups(zip(result.folders, result.choices, result.evaluations, strict=True))
-    return {"": {name: float(value) for name, value in result.items()}}
+    if not isinstance(result, Mapping):
+        raise InvalidOption(
+            f"The run of a seed returned {shown(result)}. Return the result of aacp.prune or aacp.sweep, or numbers by "
+            "name."
+        )
+    return {"": {str(name): finite_metric(str(name), value) for name, value in result.items()}}
 
 
 def sweep_groups(runs: Iterable[tuple[RunFolder, ChosenStructure, Evaluation | None]]) -> Groups:

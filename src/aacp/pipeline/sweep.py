@@ -17,15 +17,16 @@ from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
-from aacp.errors import InvalidOption, MissingPackage
-from aacp.pipeline.plan import DEFAULT, Plan
+from aacp.errors import InvalidOption
+from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_scoring
 from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
-from aacp.report.page import FILE, write_report
+from aacp.report.page import FILE
 from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, ChosenStructure, Evaluation
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import is_begun, trainings_in
@@ -33,6 +34,8 @@ from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 from aacp.train.teaching import Loss
+from aacp.user_code import without_exit
+from aacp.values import path_text, paths
 
 FRONT = "front.json"
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
@@ -68,6 +71,7 @@ class Sweep:
         return "\n".join([*lines, f"{len(self.front)} structures on the front of score, MACs and parameters"])
 
 
+@without_exit
 def sweep(
     model: nn.Module,
     data: Data,
@@ -98,11 +102,13 @@ def sweep(
         folder: holds a run folder for each budget.
         train: train, evaluate and export every network, not only search.
     """
+    require_plan(plan)
+    path_text("folder", folder)
     task = PruningTask.of(model, data, name, device_of(device), score, loss)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets)
     means = TrainingMeans(teacher, again, processes)
-    return SweepRun(task, run_budgets, plan, folder, train, means, tuple(map(str, known_from)), verbose).sweep()
+    return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from), verbose).sweep()
 
 
 def _searching(plan: Plan) -> Plan:
@@ -240,11 +246,9 @@ class SweepRun:
 
     def _report(self, runs: Sequence[PruningRun]) -> None:
         """Write one page about all runs."""
-        try:
-            write_report([run.folder.path for run in runs], self.folder.path / FILE)
-        except MissingPackage as error:
-            if self.verbose:
-                sys.stderr.write(f"{self.folder.path}: no report. {error}\n")
+        reason = reason_without_report([run.folder.path for run in runs], self.folder.path / FILE)
+        if reason and self.verbose:
+            sys.stderr.write(f"{self.folder.path}: no report. {reason}\n")
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
         """Write the evaluated structures that no other beats to a file, and return them."""

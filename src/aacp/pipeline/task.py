@@ -14,18 +14,19 @@ from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
 from aacp.data.examples import has_targets
 from aacp.data.likeness import Likeness
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import Score, WatchedBatches, accuracy, scored
 from aacp.data.splits import Data, Holdout, Source, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import prepare
-from aacp.modules import evaluating
+from aacp.modules import evaluating, require_network
 from aacp.pipeline.plan import Plan
 from aacp.runs.files import NetworkMetrics
 from aacp.structure import Structure
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
+from aacp.values import function, instance
 
 
 def chosen_score(score: Score | None, model: nn.Module, data: Data) -> Score:
@@ -85,11 +86,17 @@ class PruningTask:
     _unpruned_scores: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        require_network(self.model)
         if not isinstance(self.data, Data):
             raise InvalidData(
                 f"data is a {type(self.data).__name__}, which does not say what to train, search and test on. "
                 "Give aacp.Data.of(train, test), or aacp.Data(train, holdout, test)."
             )
+        function("score", self.score, "(network, batches)")
+        if self.loss is not None:
+            function("loss", self.loss, "(outputs, targets)")
+        if self.name is not None:
+            instance("name", self.name, str, "Give the name that aacp.build_model builds the network by.")
 
     @classmethod
     def of(
@@ -102,7 +109,7 @@ class PruningTask:
         loss: Loss | None = None,
     ) -> PruningTask:
         """A task whose score follows from the data if none is given; the arguments are those of the class."""
-        task = cls(model, data, name, device, loss=loss)  # which rejects what is not data
+        task = cls(model, data, name, device, score or accuracy, loss=loss)  # which rejects what is not data
         task.score = chosen_score(score, model, data)
         return task
 
@@ -168,9 +175,7 @@ class PruningTask:
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
-                return float(self.score(network, self.read(part, keep=False)))
-        except InvalidData as error:
-            raise type(error)(f"{self.name_of(part).capitalize()}: {error}") from error
+                return scored(self.score, network, WatchedBatches(self.read(part, keep=False)), self.name_of(part))
         finally:
             network.to(home)
 

@@ -18,7 +18,7 @@ from aacp.graph.exported import GraphNetwork
 from aacp.graph.slicing import require_match
 from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import evaluation_copy
-from aacp.modules import device_of_model, named_tensors, positional
+from aacp.modules import device_of_model, named_tensors, positional, require_network
 from aacp.repairs.lockstep import LockStep
 from aacp.torch_internals import pytree
 
@@ -48,6 +48,8 @@ def repair(
     Returns:
         Notes: what was left as inherited and why, and where there were few images or too little memory.
     """
+    require_network(network, "The pruned network")
+    require_network(original, "The original")
     units = graph.kept_units(kept)
     require_match(original, graph)
     pieces = _Pieces(network, graph, units)

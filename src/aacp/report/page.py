@@ -19,6 +19,7 @@ from aacp.report.thinning import limit_per_figure
 from aacp.runs.files import RUN, TRAINING
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Repetition
+from aacp.values import paths
 from aacp.version import __version__
 
 FILE = "report.html"
@@ -34,7 +35,7 @@ def write_report(folders: AnyPath | Sequence[AnyPath], path: AnyPath | None = No
         path: a file or a folder. By default, report.html in the run's folder or, with several runs, in the folder
             that contains all of them.
     """
-    given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    given = [folders] if isinstance(folders, (str, os.PathLike)) else list(paths("folders", folders))
     places = list(dict.fromkeys(place for folder in given for place in runs_in(folder)))
     if not places:
         raise NothingToReport("No run folder was given. Give one or more.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ from aacp.search.history import Candidate, History
 from aacp.search.saving import SearchFiles
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
+from aacp.values import real_number, whole_number
 
 Estimate = Callable[[Structure], float]
 Map = Callable[[Estimate, list[Structure]], Iterable[float]]
@@ -24,6 +26,7 @@ Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupte
 
 
 WARMUP_EVALUATIONS = 3  # fewer than this many say nothing about the time left
+MIN_SECONDS = 1e-9  # the shortest bound on the time of a search
 MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
 
@@ -81,9 +84,11 @@ class Bounds:
     def __post_init__(self) -> None:
         if all(bound is None for bound in asdict(self).values()):
             raise InvalidOption("The search has no end. Give evaluations, generations or seconds.")
-        for name, bound in asdict(self).items():
-            if bound is not None and not bound > 0:
-                raise InvalidOption(f"{name} is {bound}, which ends a search before it starts. Give a positive number.")
+        for name in ("evaluations", "generations"):
+            bound = getattr(self, name)
+            object.__setattr__(self, name, None if bound is None else whole_number(name, bound, 1))
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", real_number("seconds", self.seconds, MIN_SECONDS, math.inf))
 
     def met(self, method: Searcher[Any], elapsed: float) -> Stop | None:
         """The bound that has been reached, or None."""

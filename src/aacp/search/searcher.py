@@ -7,7 +7,6 @@ evaluated twice, scores may arrive in any order, and a search resumed from JSON 
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
-from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
+from aacp.errors import InvalidStructure, RunMismatch
 from aacp.search.history import Candidate, History
 from aacp.search.rescaling import Genes, Rescaling
 from aacp.search.state import SearchState, damaged_state, fingerprint_of
 from aacp.search.transfer import closest, warm_starts
 from aacp.space import SearchSpace
 from aacp.structure import Structure
+from aacp.values import finite_score, seed_number
 
 Settings = TypeVar("Settings")
 Self = TypeVar("Self", bound="Searcher[Any]")
@@ -118,12 +118,12 @@ class Searcher(ABC, Generic[Settings]):
         """
         self.space = space
         self.budget = budget
-        self.seed = seed
+        self.seed = seed_number(seed)
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
         self.generation = -1  # the generation of the structures that `ask` returned last; the first generation is 0
-        self.generator = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(self.seed)
         self.prior = closest(known or History(), budget)
         first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]
         self.start = np.array([space.genes(space.snap(s)) for s in first], dtype=np.int64).reshape(-1, len(space))
@@ -206,11 +206,8 @@ class Searcher(ABC, Generic[Settings]):
                 raise InvalidStructure(
                     f"{structure} is not awaiting a score. Report each structure that `ask` returned once."
                 )
-            if not math.isfinite(score):
-                raise InvalidOption(
-                    f"The score of {structure} is {score}. Report a finite number, where higher is better."
-                )
-            candidate = Candidate(self._pending.pop(structure), self.generation, structure, float(score))
+            checked = finite_score(score)
+            candidate = Candidate(self._pending.pop(structure), self.generation, structure, checked)
             candidates.append(candidate)
             self.history.add(candidate)
             self._fingerprint ^= candidate.fingerprint

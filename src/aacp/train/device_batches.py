@@ -55,6 +55,7 @@ class DeviceBatches:
         self._columns = torch.arange(images.pixels.shape[3], device=device)
 
     has_one_shape = True  # all batches have one shape
+    are_inputs_finite = True  # bytes cannot hold NaN or infinity
 
     def identity(self) -> dict[str, Any]:
         """What distinguishes this data from other data."""

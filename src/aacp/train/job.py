@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from aacp.data.scores import accuracy
+from aacp.data.scores import accuracy, scored
 from aacp.data.splits import Holdout
 from aacp.train.checkpoint import weights_after
 from aacp.train.launching import run_in_processes
@@ -114,4 +114,4 @@ def _network(name: str, weights: str | None, seed: int) -> nn.Module:
 def _test_accuracy(model: nn.Module, test: Any, fabric: Fabric) -> float:
     model.to(fabric.device).eval()
     with fabric.autocast():
-        return accuracy(model, scoring_batches(test, fabric.device, keep=False))
+        return scored(accuracy, model, scoring_batches(test, fabric.device, keep=False), "test data")

@@ -20,6 +20,7 @@ from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
 from aacp.torch_internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
+from aacp.values import whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -46,8 +47,7 @@ def run_in_processes(
         device: where to run, such as "cpu" or "cuda"; None for the GPUs if there are any.
         folder: the run folder of the function, which the error about a lost process names.
     """
-    if processes < 1:
-        raise InvalidOption(f"processes is {processes}, but training needs at least 1. Give a positive number.")
+    processes = whole_number("processes", processes, 1)
     fabric = make_fabric(precision, device, processes)
     if processes == 1:
         return function(fabric, *arguments)

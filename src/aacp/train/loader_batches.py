@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of
+from aacp.data.endless import bounded, without_worker_traceback
+from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of, tensors_in
 from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
-from aacp.data.streams import without_worker_traceback
 from aacp.errors import InvalidData
 from aacp.torch_internals import pytree
 from aacp.train.seeding import generator
@@ -48,6 +48,7 @@ class LoaderBatches:
         self.rank = rank
         self.ranks = ranks
         self._classes: float = math.inf  # the network's number of classes, if `expect_classes` was called
+        self._is_finite: Tensor | None = None  # whether all inputs so far were finite; on the device, nothing waits
         self._min_examples = 1  # batches with fewer examples are skipped, except the first
         self.steps = len(source) // batch_size if self._is_dataset else len(source)
         if not self.steps:
@@ -77,7 +78,7 @@ class LoaderBatches:
     def epoch(self, number: int) -> Iterator[tuple[Any, Any]]:
         """The batches of one epoch: this process's share of each."""
         loader = self._loader(number) if self._is_dataset else self._seeded(number)
-        for position, batch in enumerate(without_worker_traceback(loader)):
+        for position, batch in enumerate(bounded(without_worker_traceback(loader), self.steps)):
             share = batch if self._is_dataset else self._share(batch)
             # A short last batch is normal. A short first batch is a mistake, which training reports.
             if batch_size_of(share) >= self._min_examples or not position:
@@ -85,7 +86,21 @@ class LoaderBatches:
                 here = moved(share, self.device, in_background=self._is_dataset and self.device.type == "cuda")
                 inputs = inputs_of(here)
                 is_encoded = isinstance(self.source, PixelSource)
+                if not is_encoded:
+                    self._watch(inputs)
                 yield self.source.normalised(inputs) if is_encoded else inputs, targets_of(here)
+
+    def _watch(self, inputs: Any) -> None:
+        """Notice NaN and infinity in inputs, without waiting for the device."""
+        for tensor in tensors_in(inputs):
+            if tensor.is_floating_point():
+                found = tensor.detach().isfinite().all()
+                self._is_finite = found if self._is_finite is None else self._is_finite & found
+
+    @property
+    def are_inputs_finite(self) -> bool:
+        """Whether no input that was read holds NaN or infinity."""
+        return self._is_finite is None or bool(self._is_finite)
 
     def _loader(self, epoch: int) -> DataLoader[Any]:
         """A loader whose workers draw from the epoch's seed; new in every epoch, because workers keep their state."""
@@ -138,9 +153,20 @@ class LoaderBatches:
 
 
 def check_targets(targets: Any, classes: float) -> None:
-    """Reject a label without a class before it reaches a GPU, where it would end the process."""
-    if isinstance(targets, Tensor) and not targets.is_floating_point():
+    """Reject a label without a class before it reaches a GPU, where it would end the process.
+
+    Numbers with a fraction are accepted only as a probability for each class, of shape (n, classes, ...).
+    """
+    if not isinstance(targets, Tensor):
+        return
+    if not targets.is_floating_point():
         check_labels(targets[targets != IGNORED], classes)
+    elif targets.dim() < 2 or targets.size(1) != classes:
+        first = float(targets.flatten()[0]) if targets.numel() else "none"
+        raise InvalidData(
+            f"The training data have labels of {targets.dtype} and shape {tuple(targets.shape)}, such as {first}, but "
+            "cross-entropy needs classes. Give whole numbers, or your own loss (loss) for other targets."
+        )
 
 
 def check_labels(labels: Tensor, classes: float) -> None:

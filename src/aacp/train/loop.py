@@ -14,7 +14,7 @@ from torch import nn
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
-from aacp.modules import device_of_model
+from aacp.modules import device_of_model, require_network
 from aacp.runs.files import RUN, WEIGHTS, Epoch
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
@@ -30,6 +30,8 @@ from aacp.train.sources import as_carried_out, batches_of, has_own_batches, part
 from aacp.train.teaching import Loss
 from aacp.train.threads import THREADS, same_threads
 from aacp.train.trained_as import TrainedDirectly, accelerated_network
+from aacp.user_code import without_exit
+from aacp.values import function, instance, whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -48,6 +50,7 @@ class Trained:
         return self.epochs[-1]
 
 
+@without_exit
 def fit(
     model: nn.Module,
     data: Any,
@@ -84,8 +87,13 @@ def fit(
         until: stop after this epoch, with the learning rates of the whole recipe. The folder then has the weights in
             `weights-UNTIL.safetensors`, and the same call with a later `until`, or without one, continues.
     """
-    if until is not None and until < 1:
-        raise InvalidOption(f"until is {until}, but training ends after epoch 1 at the earliest. Give 1 or more.")
+    require_network(model)
+    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
+    function("score", score, "(network, batches)")
+    if loss is not None:
+        function("loss", loss, "(outputs, targets)")
+    if until is not None:
+        until = whole_number("until", until, 1)
     train, holdout = parts_of(data, holdout)
     check_teacher(recipe, teacher)
     check_mixing(recipe, loss)
@@ -138,6 +146,7 @@ def finetune(
     The arguments are those of `fit`. The teacher is usually the unpruned network. Without a teacher, the recipe's
     `distillation` is ignored.
     """
+    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
     if teacher is None:
         recipe = replace(recipe, distillation=0.0)
     return fit(
@@ -173,6 +182,8 @@ def train_from_scratch(
 
     The arguments are those of `fit`.
     """
+    require_network(model)
+    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
     draw_weights(model, recipe.seed)
     return fit(
         model,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-from aacp.errors import InvalidOption
+from aacp.errors import InvalidOption, RunMismatch
+from aacp.values import MAX_SEED, real_number, shown, truth_value, whole_number
 
 Schedule = Literal["steps", "cosine"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Mixture = Literal["blends", "patches"]
+MAX_EPOCHS = 10**6
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,17 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "milestones", tuple(self.milestones))
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidOption(f"{name} is {value}, outside {low} to {high}. Give a number in that range.")
+        for name, lowest, highest in _WHOLE_NUMBERS:
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), lowest, highest))
+        for name, low, high in _NUMBERS:
+            object.__setattr__(self, name, real_number(name, getattr(self, name), low, high))
+        for name in ("nesterov", "decays_norms"):
+            object.__setattr__(self, name, truth_value(name, getattr(self, name)))
         for name, choices in (("schedule", Schedule), ("precision", Precision), ("mixture", Mixture)):
             if getattr(self, name) not in get_args(choices):
-                raise InvalidOption(f"{name} is {getattr(self, name)!r}. Choose one of {', '.join(get_args(choices))}.")
+                given = shown(getattr(self, name))
+                raise InvalidOption(f"{name} is {given}. Choose one of {', '.join(get_args(choices))}.")
+        object.__setattr__(self, "milestones", _epochs(self.milestones))
         self._check_together()
 
     def _check_together(self) -> None:
@@ -96,8 +102,7 @@ class Recipe:
 
     def scaled(self, epochs: int) -> Recipe:
         """The same recipe for another number of epochs: milestones and warm-up move in proportion."""
-        if epochs < 1:
-            raise InvalidOption(f"epochs is {epochs}, but training needs at least 1. Give a positive number.")
+        epochs = whole_number("epochs", epochs, 1, MAX_EPOCHS)
         ratio = epochs / self.epochs
         moved = sorted({max(1, round(milestone * ratio)) for milestone in self.milestones})
         return replace(self, epochs=epochs, milestones=tuple(moved), warmup_epochs=self.warmup_epochs * ratio)
@@ -137,6 +142,12 @@ class Recipe:
     @classmethod
     def completed(cls, written: dict[str, Any]) -> dict[str, Any]:
         """Fill fields missing from a recipe saved by an older version with their defaults."""
+        known = {field.name for field in fields(cls)}
+        missing = [name for name in ("epochs", "batch_size", "lr") if name not in written]
+        unknown = [name for name in written if name not in known]
+        if missing or unknown:
+            what = f"has no {missing[0]}" if missing else f"has an unknown field {shown(unknown[0])}"
+            raise RunMismatch(f"A recorded recipe {what}. Give a recipe, or use the version that wrote the file.")
         shortest = cls(**{name: written[name] for name in ("epochs", "batch_size", "lr")})
         return shortest.to_json() | written
 
@@ -146,9 +157,15 @@ class Recipe:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in shown)
 
 
-_RANGES = (
-    ("epochs", 1, 10**6),
-    ("batch_size", 1, 10**7),
+def _epochs(milestones: Any) -> tuple[int, ...]:
+    """The epochs of a schedule as whole numbers."""
+    if isinstance(milestones, (str, bytes)) or not isinstance(milestones, Iterable):
+        raise InvalidOption(f"milestones is {shown(milestones)}, which is not a list. Give epochs, such as (80, 120).")
+    return tuple(whole_number("a milestone", milestone, 0, MAX_EPOCHS) for milestone in milestones)
+
+
+_WHOLE_NUMBERS = (("epochs", 1, MAX_EPOCHS), ("batch_size", 1, 10**7), ("seed", 0, MAX_SEED))
+_NUMBERS = (
     ("lr", 0.0, 1e3),
     ("decay", 0.0, 1.0),
     ("warmup_epochs", 0.0, 1e6),
@@ -159,7 +176,6 @@ _RANGES = (
     ("distillation", 0.0, 1.0),
     ("temperature", 0.01, 1e3),
     ("average", 0.0, 0.999999),
-    ("seed", 0, 2**63 - 1),
 )
 
 # Paper: Sec. 4.1. Training from scratch lasts twice as long as fine-tuning. Where its rate falls, the paper does not

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
-from aacp.data.scores import Score
-from aacp.errors import Diverged, InvalidData
+from aacp.data.scores import Score, scored
+from aacp.errors import Diverged, InvalidData, first_line
 from aacp.modules import evaluating
 from aacp.runs.files import Epoch
 from aacp.torch_internals import BatchNorm
@@ -27,7 +27,7 @@ from aacp.train.mixing import mixed
 from aacp.train.pace import Pace
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.teaching import Loss, Objective, Teacher, channels_last
+from aacp.train.teaching import Loss, Objective, Teacher, are_classes, are_quantities, channels_last
 from aacp.train.update import PlainUpdate, Update, sgd
 
 if TYPE_CHECKING:
@@ -135,6 +135,11 @@ class Session:
         diverged = (~values[:, 0].isfinite()).nonzero()
         if len(diverged):
             step = last + 1 - len(unread) + int(diverged[0])
+            if not self.source.are_inputs_finite:
+                raise InvalidData(
+                    f"The training data hold inputs that are NaN or infinite, at step {step + 1} of epoch {epoch + 1} "
+                    "or before. Remove these examples, or correct them."
+                )
             raise Diverged(
                 f"The loss is {float(values[diverged[0], 0])} at step {step + 1} of epoch {epoch + 1}. "
                 "Lower the learning rate or lengthen the warm-up; a run folder keeps the state before this epoch."
@@ -156,6 +161,11 @@ class Session:
                     f"The teacher's outputs are of {_kind(taught)}, the network's of {_kind(outputs)}. "
                     "Give a teacher of the same classes."
                 )
+        if self.teacher is not None and (not are_classes(outputs) or are_quantities(outputs, targets)):
+            raise InvalidData(
+                "Distillation compares probabilities of classes, but the outputs or targets of this network are other "
+                "numbers. Train with a recipe that has distillation=0, and without a teacher."
+            )
         if self.is_classifier:
             self._check_classes(outputs, targets)
 
@@ -168,7 +178,7 @@ class Session:
             raise
         except (RuntimeError, TypeError, ValueError) as error:
             raise InvalidData(
-                f"The {role} does not run on a batch of {_kind(inputs)}: {str(error).splitlines()[0]}. "
+                f"The {role} does not run on a batch of {_kind(inputs)}: {first_line(error)}. "
                 "Give data of the size and kind it is made for."
             ) from error
 
@@ -186,7 +196,7 @@ class Session:
         """The score of the network on held-out data, with the averaged weights if the recipe keeps them."""
         averaged = nullcontext() if self.average is None else self.average.in_place()
         with averaged, evaluating(self.model), self.fabric.autocast():
-            return float(score(self.model, batches))
+            return scored(score, self.model, batches, "held-out data")
 
 
 @contextmanager

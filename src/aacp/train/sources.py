@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
+from aacp.data.endless import length_of
 from aacp.data.images import Images
+from aacp.data.splits import paired
 from aacp.errors import InvalidData, InvalidOption
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.loader_batches import LoaderBatches
@@ -41,7 +42,7 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             "(inputs, labels), or prune without training."
         )
     train = _as_dataset(train)
-    if not _has_length(train):
+    if length_of(train) is None:
         raise InvalidData(
             f"{type(train).__name__} has no length, but the learning rate depends on the number of steps in an epoch. "
             "Give a data set or a loader with a length."
@@ -58,7 +59,7 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
 def _as_dataset(train: Any) -> Any:
     """A pair of tensors as a data set; other data as they are."""
     is_pair = isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train)
-    return TensorDataset(*train) if is_pair else train
+    return paired(*train) if is_pair else train
 
 
 def has_own_batches(train: Any) -> bool:
@@ -77,12 +78,4 @@ def parts_of(data: Any, holdout: Any) -> tuple[Any, Any]:
     if not (hasattr(data, "train") and hasattr(data, "holdout")):
         return data, holdout
     held = data.holdout if holdout is None else holdout
-    return data.train, None if _has_length(held) and not len(held) else held
-
-
-def _has_length(source: Any) -> bool:
-    """Whether a source has a length."""
-    try:
-        return isinstance(source, Sized) and len(source) >= 0
-    except TypeError:  # a loader of an iterable data set has __len__ and raises
-        return False
+    return data.train, None if length_of(held) == 0 else held

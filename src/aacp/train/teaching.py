@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aacp.data.examples import call
-from aacp.errors import InvalidOption
+from aacp.errors import AACPError, InvalidLoss, InvalidOption
 from aacp.modules import copy_module
 from aacp.train.recipe import Recipe
+from aacp.user_code import described_failure
 
 Loss = Callable[[Any, Any], Tensor]
 CONVERTIBLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -60,7 +61,7 @@ class Objective:
     def labelled(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss, or cross-entropy."""
         if self._loss is not None:
-            return one_number(self._loss(outputs, targets))
+            return _users_loss(self._loss, outputs, targets)
         return F.cross_entropy(outputs, targets, label_smoothing=self.smoothing)
 
     def taught(self, outputs: Tensor, taught: Tensor) -> Tensor:
@@ -70,11 +71,42 @@ class Objective:
         return self.temperature**2 * divergence
 
 
+def are_classes(outputs: Any) -> bool:
+    """Whether outputs can be numbers for two or more classes: a tensor (n, classes, ...)."""
+    return isinstance(outputs, Tensor) and outputs.dim() > 1 and outputs.size(1) > 1
+
+
+def are_quantities(outputs: Tensor, targets: Any) -> bool:
+    """Whether targets are a number for each output, as in regression, and not shares of classes, which add up to 1."""
+    if not isinstance(targets, Tensor) or not targets.is_floating_point() or targets.shape != outputs.shape:
+        return False
+    sums = targets.double().sum(1)
+    return bool((targets < 0).any()) or not torch.allclose(sums, torch.ones_like(sums), atol=1e-3)
+
+
+def _users_loss(loss: Loss, outputs: Any, targets: Any) -> Tensor:
+    """The value of the user's loss function for a batch, which training can minimise."""
+    try:
+        found = one_number(loss(outputs, targets))
+    except (AACPError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise InvalidLoss(
+            f"The loss function failed: {described_failure(error)}. It is called with (outputs, targets) of a batch."
+        ) from error
+    if torch.is_grad_enabled() and not found.requires_grad:
+        raise InvalidLoss(
+            "The loss function returned a number without a gradient, so nothing can be learned from it. Compute it "
+            "from the outputs with operations of torch, without detach, item or no_grad."
+        )
+    return found
+
+
 def one_number(loss: Any) -> Tensor:
     """The value of the user's loss function; reject it unless it is one number."""
     if not isinstance(loss, Tensor) or loss.dim():
         found = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-        raise InvalidOption(
+        raise InvalidLoss(
             f"The loss function returned {found} for a batch, not one number. Return the mean over the batch, as a "
             'tensor: reduction="mean" in losses of torch.'
         )

@@ -22,15 +22,16 @@ def varied(inputs: Any) -> Any:
     """A batch of inputs, each mirrored or not, all shifted alike, and each blended with the one before it.
 
     Tensors that are not images are only blended. Inputs that hold whole numbers, such as indices, or tensors without
-    one entry per example, are returned unchanged. Random numbers come from torch's global generators.
+    one entry per example, are returned unchanged. Random numbers come from torch's global generator of the CPU.
     """
     tensors = tensors_in(inputs)
     counts = {len(tensor) if tensor.dim() else 0 for tensor in tensors}
     if len(counts) != 1 or not all(tensor.is_floating_point() for tensor in tensors):
         return inputs
+    count = counts.pop()
     device = tensors[0].device
-    share = torch.rand(counts.pop(), device=device)
-    is_mirrored = torch.rand_like(share) < 0.5
+    share = torch.rand(count).to(device)  # drawn on the CPU: the same variants on every device
+    is_mirrored = (torch.rand(count) < 0.5).to(device)
     shift = (2 * torch.rand(2) - 1) * MAX_SHIFT
     return pytree.tree_map_only(Tensor, lambda tensor: _varied(tensor, share, is_mirrored, shift), inputs)
 

@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,23 @@ from numpy.typing import NDArray
 
 from aacp.data.images import Images
 from aacp.data.splits import Data, Holdout, split
+from aacp.disk.reading import read_bytes
+from aacp.disk.translation import reading_as
 from aacp.errors import InvalidData
+from aacp.zoo.pickles import require_bounded
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 IMAGES = 10_000  # images in each file
 PIXELS = 3 * 32 * 32
+MAX_PICKLE = 100_000_000  # bytes of a pickled file; the canonical ones have 31 million
+UNPACK = "Unpack the archive again."
 # The public checkpoints were trained with the statistics of ImageNet.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Rows = NDArray[np.uint8]  # a label and its pixels: 1 + 3 x 32 x 32 bytes
-Reader = Callable[[Path], Rows]
+Reader = Callable[[Path, bytes], Rows]
 
 
 def cifar10(
@@ -55,9 +61,9 @@ def cifar10(
 def _reader(path: Path) -> Callable[[str], Rows]:
     """A function that reads a file by its bare name, from `path` or from the canonical folder inside it."""
     for folder in (path / "cifar-10-batches-bin", path / "cifar-10-batches-py", path):
-        if (folder / "test_batch.bin").exists():
+        if os.path.lexists(folder / "test_batch.bin"):
             return lambda name: _checked(folder / f"{name}.bin", _binary)
-        if (folder / "test_batch").exists():
+        if os.path.lexists(folder / "test_batch"):
             return lambda name: _checked(folder / name, _pickled)
     raise InvalidData(
         f"{path} does not contain CIFAR-10: there is neither test_batch.bin nor test_batch, in it or in "
@@ -66,14 +72,16 @@ def _reader(path: Path) -> Callable[[str], Rows]:
 
 
 def _checked(path: Path, read: Reader) -> Rows:
-    if not path.is_file():
-        raise InvalidData(f"CIFAR-10 is incomplete: {path} is missing. Unpack the archive again.")
-    rows = read(path)
+    if not os.path.lexists(path):
+        raise InvalidData(f"CIFAR-10 is incomplete: {path} is missing. {UNPACK}")
+    with reading_as(InvalidData):
+        content = read_bytes(path, UNPACK, MAX_PICKLE)
+    rows = read(path, content)
     wrong = np.flatnonzero(rows[:, 0] >= len(CLASSES))
     if len(wrong):
         raise InvalidData(
             f"{path} is not a CIFAR-10 file: image {wrong[0]} has the label {rows[wrong[0], 0]}, "
-            "but labels are 0 to 9. Unpack the archive again."
+            f"but labels are 0 to 9. {UNPACK}"
         )
     return rows
 
@@ -83,14 +91,11 @@ def _images(parts: list[Rows], mean: tuple[float, ...], std: tuple[float, ...]) 
     return Images(rows[:, 1:].reshape(-1, 3, 32, 32).contiguous(), rows[:, 0].long(), mean, std)
 
 
-def _binary(path: Path) -> Rows:
-    found = path.stat().st_size
+def _binary(path: Path, content: bytes) -> Rows:
     expected = IMAGES * (1 + PIXELS)
-    if found != expected:
-        raise InvalidData(
-            f"{path} has {found:,} bytes, but {IMAGES:,} images take {expected:,}. Unpack the archive again."
-        )
-    return np.fromfile(path, np.uint8).reshape(IMAGES, 1 + PIXELS)
+    if len(content) != expected:
+        raise InvalidData(f"{path} has {len(content):,} bytes, but {IMAGES:,} images take {expected:,}. {UNPACK}")
+    return np.frombuffer(content, np.uint8).reshape(IMAGES, 1 + PIXELS)
 
 
 # -- the pickled layout -----------------------------------------------------------------------------------------------
@@ -132,27 +137,25 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}, which CIFAR-10 files do not")
 
 
-def _pickled(path: Path) -> Rows:
+def _pickled(path: Path, content: bytes) -> Rows:
     try:
-        with path.open("rb") as file:
-            found = _Unpickler(file, encoding="bytes").load()
-        content = {_text(key): value for key, value in found.items()}
-        return _rows(content)
+        require_bounded(BytesIO(content))
+        found = _Unpickler(BytesIO(content), encoding="bytes").load()
+        return _rows({_text(key): value for key, value in found.items()})
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise InvalidData(
-            f"{path} is not a CIFAR-10 file ({str(error) or type(error).__name__}). Unpack the archive again."
-        ) from error
+        raise InvalidData(f"{path} is not a CIFAR-10 file ({str(error) or type(error).__name__}). {UNPACK}") from error
 
 
 def _rows(content: Mapping[str, Any]) -> Rows:
     pixels = _array(content["data"])
-    labels = np.array(content["labels"], np.int64)
-    if pixels.shape != (IMAGES, PIXELS) or labels.shape != (IMAGES,):
-        raise ValueError(f"it holds {len(pixels):,} images and {labels.size:,} labels, not {IMAGES:,}")
-    labels = np.where(
-        (labels < 0) | (labels > 255), 255, labels
-    )  # labels outside a byte become 255, which is rejected later
-    return np.concatenate([labels.astype(np.uint8)[:, None], pixels], axis=1)
+    labels = content["labels"]
+    # Each label is looked at before numpy sees the list: it would cut 0.7 to 0, and follow lists inside lists.
+    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+        raise ValueError("its labels are not a list of whole numbers")
+    if pixels.shape != (IMAGES, PIXELS) or len(labels) != IMAGES:
+        raise ValueError(f"it holds {len(pixels):,} images and {len(labels):,} labels, not {IMAGES:,}")
+    bounded = [label if 0 <= label < 255 else 255 for label in labels]  # 255 is rejected later, as every wrong label
+    return np.concatenate([np.array(bounded, np.uint8)[:, None], pixels], axis=1)
 
 
 def _array(call: _Call) -> Rows:
@@ -163,6 +166,8 @@ def _array(call: _Call) -> Rows:
         raise ValueError(f"its pixels are {kind}, not bytes")
     if by_columns:
         raise ValueError("its pixels are stored by columns")
+    if not isinstance(content, bytes):
+        raise ValueError("its pixels are not bytes")
     pixels: Rows = np.frombuffer(content, np.uint8).reshape(shape)
     return pixels
 

@@ -10,12 +10,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.splits import UNNAMED, Data, Holdout
 from aacp.errors import InvalidOption, UnknownData
+from aacp.values import checked_holdout, seed_number, shown
 from aacp.zoo.catalogue import DATA_NAMES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
 from aacp.zoo.folders import IMAGE_SIZE, image_folder
 from aacp.zoo.imports import function_of
 from aacp.zoo.tensor_files import tensor_file
+
+MAX_IMAGE_SIZE = 8192  # pixels of each side of an image that a network reads
 
 
 def load_data(
@@ -42,16 +45,18 @@ def load_data(
             the next one.
         cache: a folder for decoded images of "imagefolder:PATH", which later passes and commands read instead.
     """
-    source, separator, place = name.partition(":")
+    seed = seed_number(seed)
+    holdout = checked_holdout(holdout)
+    source, separator, place = name.partition(":") if isinstance(name, str) else ("", "", "")
     is_folder = source.partition("@")[0] == "imagefolder"
     if cache is not None and not is_folder:
         raise InvalidOption(
             f"A cache of decoded images is for imagefolder:PATH, and {name} would ignore it. Leave the cache out."
         )
-    if name == "digits":
+    if isinstance(name, str) and name == "digits":
         return digits(holdout, seed)
     if not separator or not source or not place:
-        raise UnknownData(f"{name!r} is not the name of a data set. Write {DATA_NAMES}.")
+        raise UnknownData(f"{shown(name)} is not the name of a data set. Write {DATA_NAMES}.")
     if source == "cifar10":
         return cifar10(place, holdout, seed)
     if is_folder:
@@ -66,8 +71,11 @@ def _image_size(source: str) -> int:
     _, separator, size = source.partition("@")
     if not separator:
         return IMAGE_SIZE
-    if not size.isdecimal() or int(size) < 1:
-        raise UnknownData(f"{source}: has no size of images in pixels after the @. Write imagefolder@32:PATH.")
+    if not size.isdecimal() or len(size) > 9 or not 1 <= int(size) <= MAX_IMAGE_SIZE:
+        raise UnknownData(
+            f"{shown(source)} has no size of images from 1 to {MAX_IMAGE_SIZE:,} pixels after the @. Write "
+            "imagefolder@32:PATH."
+        )
     return int(size)
 
 

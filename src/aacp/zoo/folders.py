@@ -17,6 +17,7 @@ from aacp.data.memory import worker_count
 from aacp.data.seeding import derived
 from aacp.data.splits import Data, Holdout, split
 from aacp.errors import CorruptImage, InvalidData, InvalidOption
+from aacp.values import path_text
 from aacp.zoo.listing import Listing, is_flat, list_flat, list_images
 from aacp.zoo.pictures import centred_crop, random_crop
 from aacp.zoo.pixel_cache import PixelCache
@@ -185,7 +186,7 @@ def image_folder(
     root = Path(path)
     if not root.is_dir():
         raise InvalidData(f"There is no folder {root}. Give a folder of images, or one that contains train and val.")
-    place = None if cache is None else Path(cache)
+    place = None if cache is None else Path(path_text("cache", cache))
     source = "imagefolder" if size == IMAGE_SIZE else f"imagefolder@{size}"
     if is_flat(root):
         return Data.of(_read(root, size, on_corrupt, place), holdout=holdout, seed=seed, name=f"{source}:{root}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aacp.errors import AACPError, MissingPackage
+from aacp.errors import AACPError, MissingPackage, first_line
 from aacp.zoo._torchvision import MISMATCH, import_torchvision
 
 
@@ -21,12 +22,14 @@ def module_of(name: str, error: type[AACPError]) -> types.ModuleType:
         raise error(
             f"There is no Python module {missing.name!r}. Run the command where it can be imported, or install it."
         ) from missing
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # a module may also call sys.exit, which must not end this process
         if MISMATCH in str(failure):
             import_torchvision()  # makes it importable for the second attempt
             return module_of(name, error)
         raise error(
-            f"Importing {name} failed with {type(failure).__name__}: {failure}. Correct it, or name another module."
+            f"Importing {name} failed with {first_line(failure)}. Correct it, or name another module."
         ) from failure
 
 
@@ -74,10 +77,29 @@ def named_function(name: str, arguments: str, error: type[AACPError]) -> Callabl
 
 def _found(source: str, entry: str, error: type[AACPError]) -> Any:
     _reject_file(source, entry, error)
+    with _current_folder_first():
+        module = module_of(source, error)
+        # A module may compute its attributes in a function of its own, which may fail.
+        return result_of(f"{source}:{entry}", lambda: getattr(module, entry, None), error)
+
+
+@contextmanager
+def _current_folder_first() -> Iterator[None]:
+    """Import from the current folder, so that "my_model:build" finds my_model.py there.
+
+    Afterwards the folder stays importable for what the module imports later, but it is searched last: a file beside the
+    user's module must not replace a package that aacp imports itself.
+    """
     here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # so that "my_model:build" finds my_model.py in the working folder
-    return getattr(module_of(source, error), entry, None)
+    before = list(sys.path)
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:  # the module may have changed the list
+            sys.path.remove(here)
+        if here not in before:
+            sys.path.append(here)
 
 
 def _reject_file(source: str, entry: str, error: type[AACPError]) -> None:
@@ -96,8 +118,9 @@ def result_of(name: str, function: Callable[[], Any], error: type[AACPError]) ->
     """The result of a function without arguments; any exception it raises becomes `error`."""
     try:
         return function()
-    except Exception as failure:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # also SystemExit: a function that calls sys.exit(0) has not succeeded
         raise error(
-            f"{name} failed with {type(failure).__name__}: {failure}. "
-            "Correct it, or name another function without arguments."
+            f"{name} failed with {first_line(failure)}. Correct it, or name another function without arguments."
         ) from failure

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
@@ -16,7 +17,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.errors import InvalidData
+from aacp.errors import AACPError, InvalidData
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 
@@ -80,9 +81,9 @@ def list_images(folder: Path) -> tuple[Listing, NDArray[np.int64], tuple[str, ..
 
     No file is opened, and none is asked for its type or size: that takes minutes for a million files.
     """
-    with os.scandir(folder) as entries:
+    with _listed(folder) as entries:
         classes = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
-    names = [sorted(_images_below(str(folder), name)) for name in classes]
+    names = [sorted(_images_below(str(folder), name, ())) for name in classes]
     empty = [name for name, found in zip(classes, names, strict=True) if not found]
     if empty or not classes:
         reason = f"the class folder {empty[0]} contains no JPEG or PNG file" if empty else "there are no class folders"
@@ -93,7 +94,7 @@ def list_images(folder: Path) -> tuple[Listing, NDArray[np.int64], tuple[str, ..
 
 def list_flat(folder: Path) -> Listing:
     """All image files that lie directly in a folder, sorted by name."""
-    with os.scandir(folder) as entries:
+    with _listed(folder) as entries:
         names = sorted(entry.name for entry in entries if _is_image(entry.name))
     return Listing.of(str(folder), names)
 
@@ -101,7 +102,7 @@ def list_flat(folder: Path) -> Listing:
 def is_flat(folder: Path) -> bool:
     """Whether image files lie directly in a folder, and no folders beside them, which would be classes."""
     found = False
-    with os.scandir(folder) as entries:
+    with _listed(folder) as entries:
         for entry in entries:
             if _is_image(entry.name):
                 found = True
@@ -114,10 +115,21 @@ def _is_image(name: str) -> bool:
     return not name.startswith(".") and name.lower().endswith(ENDINGS)
 
 
-def _images_below(root: str, folder: str) -> list[str]:
-    """The names of image files in a folder and in the folders below it, relative to the root."""
+def _images_below(root: str, folder: str, above: tuple[tuple[int, int], ...]) -> list[str]:
+    """The names of image files in a folder and in the folders below it, relative to the root.
+
+    Args:
+        root: the folder that names are relative to.
+        folder: the folder to list, relative to the root.
+        above: device and inode of the folders on the way here; a link back to one of them would have no end.
+    """
+    place = os.path.join(root, folder)
     found = []
-    with os.scandir(os.path.join(root, folder)) as entries:
+    with _listed(place) as entries:
+        status = os.stat(place)
+        here = (status.st_dev, status.st_ino)
+        if here in above:
+            raise InvalidData(f"{place} is a link to a folder that contains it. Remove the link.")
         for entry in entries:
             name = entry.name
             if name.startswith("."):
@@ -125,5 +137,18 @@ def _images_below(root: str, folder: str) -> list[str]:
             if _is_image(name):
                 found.append(f"{folder}/{name}")
             elif entry.is_dir():
-                found += _images_below(root, f"{folder}/{name}")
+                found += _images_below(root, f"{folder}/{name}", (*above, here))
     return found
+
+
+@contextmanager
+def _listed(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """The entries of a folder; errors of the system, also while they are read, are raised as InvalidData."""
+    try:
+        with os.scandir(folder) as entries:
+            yield entries
+    except (OSError, ValueError) as error:
+        if isinstance(error, AACPError):
+            raise
+        words = getattr(error, "strerror", None) or str(error)
+        raise InvalidData(f"The folder {folder} cannot be read: {words}. Give a folder that can be read.") from error

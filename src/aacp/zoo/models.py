@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from aacp.errors import InvalidOption, UnknownModel
+from aacp.modules import require_network
+from aacp.values import shown
 from aacp.zoo._torchvision import import_torchvision
 from aacp.zoo.imports import function_of, module_of, result_of
 from aacp.zoo.networks import NETWORKS
 
+MAX_INPUT = 1 << 30  # numbers in an input that `example_input` makes
 IMAGE = (3, 224, 224)  # the input size of networks that do not name one
 
 
@@ -24,12 +29,12 @@ def build_model(name: str) -> nn.Module:
         name: a built-in network such as "resnet56", "torchvision:NAME", "timm:NAME", or "package.module:function" for
             your own function without arguments that returns the network.
     """
-    if name in NETWORKS:
+    if isinstance(name, str) and name in NETWORKS:
         return NETWORKS[name]()
-    source, separator, entry = name.partition(":")
+    source, separator, entry = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not separator or not source or not entry:
         raise UnknownModel(
-            f"{name!r} is not a model name. Write {', '.join(NETWORKS)}, torchvision:NAME, timm:NAME, "
+            f"{shown(name)} is not a model name. Write {', '.join(NETWORKS)}, torchvision:NAME, timm:NAME, "
             "or package.module:function for your own."
         )
     if source == "timm":
@@ -53,8 +58,13 @@ def example_input(model: nn.Module, shape: tuple[int, ...] | None = None, batch:
             "the same number in both, or an input that begins with 1."
         )
     if shape is None:
-        settings = getattr(model, "default_cfg", None) or {}
-        shape = (1, *settings.get("input_size", IMAGE))
+        settings = getattr(model, "default_cfg", None)
+        shape = (1, *(settings.get("input_size", IMAGE) if isinstance(settings, Mapping) else IMAGE))
+    if min(shape, default=0) < 1 or math.prod(shape) > MAX_INPUT:
+        raise InvalidOption(
+            f"An input of shape {shown(shape)} cannot be made: it has {shown(math.prod(shape))} numbers. Give sizes of "
+            f"at least 1, and at most {MAX_INPUT:,} numbers in all."
+        )
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -93,4 +103,5 @@ def _network(name: str, model: Any) -> nn.Module:
         raise UnknownModel(
             f"{name} returned a {type(model).__name__}, not a torch.nn.Module. Return the network itself."
         )
+    require_network(model, name)
     return model

@@ -1,22 +1,29 @@
 """Pictures: files decoded by Pillow and cropped to one size, as bytes.
 
 Pillow comes with torchvision and decodes with libjpeg-turbo. Cutting and resizing are one operation on bytes, and a
-JPEG file that is much larger than needed is decoded at 1/2, 1/4 or 1/8 of its size.
+JPEG file that is much larger than needed is decoded at 1/2, 1/4 or 1/8 of its size. A file may come from anybody: only
+the decoders of two formats are used, and the size of a picture is checked before it is decoded.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from aacp.disk.reading import read_bytes
 from aacp.errors import CorruptImage
 from aacp.zoo.imports import require_package
 
+FORMATS = ("JPEG", "PNG")  # decoders by Pillow's names; those of other formats may start programs such as Ghostscript
+MAX_FILE_BYTES = 1 << 28  # 256 MiB: of the file of one picture
+MAX_PIXELS = 89_478_485  # of one picture, decoded to 256 MiB; Pillow warns of larger ones
+REMEDY = "Replace or delete it, or choose on_corrupt='skip'."
 AREAS = (0.08, 1.0)  # share of the picture's area that a random crop has, at least and at most
 RATIOS = (3 / 4, 4 / 3)  # width over height of a random crop, at least and at most
 ATTEMPTS = 10  # crops that are drawn before the largest centred one is used
@@ -69,17 +76,31 @@ def _cropped(file: Path, size: int, choose: Any) -> torch.Tensor:
     """A part of a picture, chosen by a function of its width and height that returns a box and whether to flip it."""
     images = require_package("PIL.Image", "pip install 'aacp[vision]'")
     try:
-        with images.open(file) as picture:
+        content = BytesIO(read_bytes(file, REMEDY, MAX_FILE_BYTES))
+        with images.open(content, formats=FORMATS) as picture:
+            _require_fitting(picture)
             box, is_flipped = choose(*picture.size)
             box = _reduced(picture, box, size)
             colours = picture if picture.mode == "RGB" else picture.convert("RGB")
             part = colours.resize((size, size), images.Resampling.BILINEAR, box)
     except Exception as error:  # the decoder of each format raises its own exceptions
-        raise CorruptImage(
-            f"{file} cannot be read as an image ({error}). Replace or delete it, or choose on_corrupt='skip'."
-        ) from error
+        raise CorruptImage(f"{file} cannot be read as an image ({_reason(error)}). {REMEDY}") from error
     pixels = np.array(part)
     return torch.from_numpy(np.ascontiguousarray(pixels[:, ::-1]) if is_flipped else pixels)
+
+
+def _require_fitting(picture: Any) -> None:
+    """Reject a picture that would take too much memory once it is decoded."""
+    width, height = picture.size
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"it has {width:,} x {height:,} pixels, but at most {MAX_PIXELS:,} are decoded")
+
+
+def _reason(error: Exception) -> str:
+    """Why a picture was rejected, for a message that names the file and the remedy itself."""
+    if type(error).__name__ == "UnidentifiedImageError":  # Pillow's own message names an object in memory
+        return f"it is not a {' or '.join(FORMATS)} file"
+    return str(error).removesuffix(REMEDY).strip().rstrip(".") or type(error).__name__
 
 
 def _reduced(picture: Any, box: Box, size: int) -> Box:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from aacp.data.endless import without_worker_traceback
 from aacp.data.memory import worker_count
-from aacp.data.streams import without_worker_traceback
+from aacp.disk.failures import writing_errors
+from aacp.disk.folders import create_folder
+from aacp.disk.reading import open_file, read_bytes
+from aacp.disk.translation import reading_as
+from aacp.disk.writing import remove_leftovers, replace_file, replacing
 from aacp.errors import InvalidData
 
 VERSION = 1  # of the layout of the files
 BATCH = 64  # images that are written at once
+MAX_CHECKSUMS = 4 * 100_000_000  # bytes, four for each image
+DELETE = "Delete the file, and the next command writes it again."
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +53,7 @@ class CachedPixels(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         pixels = np.array(self.pixels[index])
         if zlib.crc32(pixels.data) != self.checksums[index]:
-            raise InvalidData(
-                f"Image {index} of the cache {self.file} is damaged. "
-                "Delete the file, and the next command writes it again."
-            )
+            raise InvalidData(f"Image {index} of the cache {self.file} is damaged. {DELETE}")
         return torch.from_numpy(pixels), int(self.labels[index])
 
 
@@ -77,41 +80,37 @@ class PixelCache:
 
     def _opened(self, file: Path, shape: tuple[int, ...], labels: Tensor) -> CachedPixels:
         """A set that is there; its sizes are compared now, its images when they are read."""
-        expected = int(np.prod(shape))
-        try:
-            checksums = np.fromfile(_checksum_file(file), np.uint32)
-            found = file.stat().st_size
-        except OSError as error:
-            raise InvalidData(
-                f"The cache {file} cannot be read ({error}). Delete the file, and the next command writes it again."
-            ) from error
+        expected = math.prod(shape)
+        with reading_as(InvalidData):
+            sums = read_bytes(_checksum_file(file), DELETE, MAX_CHECKSUMS)
+            with open_file(file, DELETE) as opened:
+                found = opened.seek(0, os.SEEK_END)
+        checksums = np.frombuffer(sums[: len(sums) // 4 * 4], np.uint32)
         if found != expected or len(checksums) != shape[0]:
             raise InvalidData(
                 f"The cache {file} has {found:,} bytes and {len(checksums):,} checksums, but {shape[0]:,} images have "
-                f"{expected:,} bytes. Delete the file, and the next command writes it again."
+                f"{expected:,} bytes. {DELETE}"
             )
         return CachedPixels(file, np.memmap(file, np.uint8, "r", shape=shape), checksums, labels)
 
     def _write(self, file: Path, images: Dataset[tuple[Tensor, int]], shape: tuple[int, ...]) -> None:
-        self._require_space(int(np.prod(shape)))
+        self._require_space(math.prod(shape))
         sys.stderr.write(f"decoding {shape[0]:,} images into the cache {file}\n")
         loader = DataLoader(images, BATCH, num_workers=worker_count(shape[0]))
         checksums: list[int] = []
-        with _renamed(file) as pixels, _renamed(_checksum_file(file)) as sums:
-            with pixels.open("wb") as output:
-                for batch, _ in without_worker_traceback(loader):
-                    for image in batch.numpy():
-                        output.write(image)
-                        checksums.append(zlib.crc32(image.data))
-            np.array(checksums, np.uint32).tofile(sums)
+        with replacing(file) as pixels:
+            for batch, _ in without_worker_traceback(loader):
+                for image in batch.numpy():
+                    pixels.write(image)
+                    checksums.append(zlib.crc32(image.data))
+        replace_file(_checksum_file(file), np.array(checksums, np.uint32).tobytes())
 
     def _require_space(self, needed: int) -> None:
         """Reject a folder that cannot be written to, or whose disk is too full."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self.folder)
+        remove_leftovers(self.folder)
+        with writing_errors(self.folder):
             free = shutil.disk_usage(self.folder).free
-        except OSError as error:
-            raise InvalidData(f"The cache {self.folder} cannot be made ({error}). Give another folder.") from error
         if needed > free:
             raise InvalidData(
                 f"The decoded images take {needed / 1e9:.1f} GB, but the disk of the cache {self.folder} has "
@@ -121,18 +120,3 @@ class PixelCache:
 
 def _checksum_file(file: Path) -> Path:
     return file.with_suffix(".crc32")
-
-
-@contextmanager
-def _renamed(file: Path) -> Iterator[Path]:
-    """A temporary file that gets the name `file` if the block succeeds, and is deleted if it fails."""
-    temporary = file.with_suffix(f"{file.suffix}.{os.getpid()}")
-    try:
-        yield temporary
-        temporary.replace(file)
-    except OSError as error:
-        raise InvalidData(
-            f"The cache {file} cannot be written ({error}). Make room on the disk, or give another folder."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from numpy.lib import format as npy
 from torch import Tensor
 
 from aacp.data.splits import Data, Holdout
-from aacp.errors import InvalidData
+from aacp.disk.reading import open_file
+from aacp.disk.tensors import tensors_in
+from aacp.disk.translation import reading_as
+from aacp.errors import AACPError, InvalidData
 
 LABELS = ("labels", "targets")  # possible names of the tensor of labels
+NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}  # by version of the format
+WRITE_AGAIN = "Write it again."
 
 
 def tensor_file(path: str | os.PathLike[str], holdout: Holdout = None, seed: int = 0) -> Data:
@@ -30,7 +36,7 @@ def tensor_file(path: str | os.PathLike[str], holdout: Holdout = None, seed: int
         seed: chooses which examples are held out, and which are test data.
     """
     file = Path(path)
-    if not file.is_file():
+    if not os.path.lexists(file):
         raise InvalidData(f"There is no file {file}. Give the path of a .safetensors or .npy file.")
     inputs, labels = _read(file)
     _check(file, inputs, labels)
@@ -44,30 +50,61 @@ def _read(file: Path) -> tuple[Tensor, Tensor | None]:
     """The inputs and the labels of a file."""
     if file.suffix not in (".safetensors", ".npy"):
         raise InvalidData(f"{file} is neither a .safetensors nor a .npy file. Write the inputs to one of these.")
-    try:
-        if file.suffix == ".npy":
-            return torch.from_numpy(np.load(file, allow_pickle=False)), None
-        tensors = load_file(file)
-    except (SafetensorError, ValueError, TypeError, EOFError, OSError) as error:
-        raise InvalidData(f"{file} cannot be read as tensors: {error}. Write it again.") from error
+    if file.suffix == ".npy":
+        return _array(file), None
+    with reading_as(InvalidData):
+        tensors = tensors_in(file, WRITE_AGAIN)
     labels = [tensors.pop(name) for name in LABELS if name in tensors]
     if len(tensors) != 1 or len(labels) > 1:
-        names = ", ".join(tensors) or "none"
+        names = ", ".join(sorted(tensors)) or "none"
         raise InvalidData(
             f"{file} should hold one tensor of inputs, and may hold one named labels, but its other tensors are: "
-            f"{names}. Write a file with these two."
+            f"{names[:200]}. Write a file with these two."
         )
     return next(iter(tensors.values())), next(iter(labels), None)
 
 
+def _array(file: Path) -> Tensor:
+    """The array of a .npy file. Its header is compared with the length of the file before memory is allocated."""
+    try:
+        with reading_as(InvalidData), open_file(file, WRITE_AGAIN) as content:
+            return torch.from_numpy(_parsed(content))
+    except AACPError:
+        raise
+    except Exception as error:  # the header is parsed as Python text, which raises nearly anything
+        words = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InvalidData(f"{file} cannot be read as tensors: {words:.200}. {WRITE_AGAIN}") from error
+
+
+def _parsed(content: BinaryIO) -> np.ndarray:
+    version = npy.read_magic(content)
+    if version not in NPY_HEADERS:
+        raise ValueError(f"its format is {version}")
+    shape, by_columns, kind = NPY_HEADERS[version](content)
+    start = content.tell()
+    found = content.seek(0, os.SEEK_END) - start
+    if kind.hasobject or kind.fields is not None or kind.subdtype is not None:
+        raise ValueError(f"its values are {kind}, not numbers")
+    if kind.itemsize * math.prod(shape) != found:
+        raise ValueError(f"{found:,} bytes follow its header, which describes values of type {kind} in shape {shape}")
+    content.seek(start)
+    values = np.frombuffer(bytearray(content.read(found)), kind)
+    native = values.astype(kind.newbyteorder("="), copy=False)  # torch does not read numbers of another byte order
+    return native.reshape(shape, order="F" if by_columns else "C")
+
+
 def _check(file: Path, inputs: Tensor, labels: Tensor | None) -> None:
-    if inputs.dim() < 2 or inputs.is_complex() or inputs.dtype in (torch.uint8, torch.bool):
+    if inputs.dim() < 2 or inputs.is_complex() or inputs.dtype in (torch.uint8, torch.bool) or not inputs.numel():
         raise InvalidData(
             f"The inputs in {file} are {inputs.dtype} of shape {tuple(inputs.shape)}, but a network reads numbers of "
             "shape (examples, ...). Normalise the images as for the network, and write them as float32."
         )
-    if labels is not None and (labels.shape != inputs.shape[:1] or labels.is_floating_point()):
+    if labels is not None and (labels.shape != inputs.shape[:1] or not _are_whole(labels)):
         raise InvalidData(
             f"The labels in {file} are {labels.dtype} of shape {tuple(labels.shape)} for {len(inputs)} inputs. Give "
             "one whole number per input, or leave the labels out."
         )
+
+
+def _are_whole(labels: Tensor) -> bool:
+    return not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)

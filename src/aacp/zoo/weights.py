@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from aacp.errors import InvalidWeights
+from aacp.disk.reading import open_file
+from aacp.disk.tensors import tensors_in
+from aacp.disk.translation import reading_as
+from aacp.errors import AACPError, InvalidWeights
+from aacp.modules import require_network
 from aacp.torch_internals import COMPILED_PREFIX
+from aacp.values import path_text
+from aacp.zoo.pickles import require_bounded
 
 PLACES = ("state_dict", "model")  # keys under which training scripts save the state dict beside other values
 PREFIXES = ("module.", COMPILED_PREFIX)  # added to every name by torch's parallel wrappers and by torch.compile
 SHOWN = 20  # at most this many keys of each kind are listed in an error
+SHOWN_NAME = 100  # characters of a key that are shown in an error
+ZIP = b"PK\x03\x04"  # how the files begin that torch writes today; older ones are several pickles in a row
+OLD_PICKLES = 5  # in an older file: a number, a version, the system, the state dict, the keys of its tensors
+SAVE = "Save model.state_dict() with safetensors or torch.save."
 
 
 def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Load the weights of a file into the network; if any tensor does not fit, nothing is changed."""
+    require_network(model)
     own = model.state_dict()
     weights = _without_prefixes(read_weights(path), own)
     mismatches = _mismatches(own, weights)
@@ -35,23 +46,46 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a file by name, on the CPU. Anything but tensors and plain values is rejected, never executed."""
-    path = Path(path)
-    if not path.is_file():
+    path = Path(path_text("path", path))
+    if not os.path.lexists(path):
         raise InvalidWeights(f"There is no file {path}. Name a safetensors file or one written by torch.save.")
+    with reading_as(InvalidWeights), open_file(path, SAVE) as file:
+        is_safetensors = file.read(9)[8:] == b"{"  # a JSON header after its length; the suffix may be wrong
+        file.seek(0)
+        return _state_dict(path, tensors_in(path, SAVE) if is_safetensors else _from_torch(path, file))
+
+
+def _from_torch(path: Path, file: BinaryIO) -> Any:
+    """What torch.save wrote, after a look at how much it would take in memory."""
     try:
-        found = load_file(path) if _is_safetensors(path) else torch.load(path, "cpu", weights_only=True)
+        is_zip = file.read(len(ZIP)) == ZIP
+        file.seek(0)
+        _require_bounded_zip(file) if is_zip else _require_bounded_pickles(file)
+        file.seek(0)
+        return torch.load(file, "cpu", weights_only=True)
+    except AACPError:
+        raise
     except Exception as error:  # torch alone raises five classes of exception
-        raise InvalidWeights(
-            f"{path} cannot be read as weights ({_reason(error)}). "
-            "Save model.state_dict() with safetensors or torch.save."
-        ) from error
-    return _state_dict(path, found)
+        raise InvalidWeights(f"{path} cannot be read as weights ({_reason(error)}). {SAVE}") from error
 
 
-def _is_safetensors(path: Path) -> bool:
-    """Whether a JSON header follows its length of eight bytes; the suffix of the file may be wrong."""
-    with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
+def _require_bounded_zip(file: BinaryIO) -> None:
+    """Reject a zip file whose content is larger than the file: torch does not compress."""
+    size = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        claimed = sum(entry.file_size for entry in entries)
+        if claimed > size or any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError(f"its {size:,} bytes claim to hold {claimed:,}, compressed or twice")
+        for entry in entries:
+            if entry.filename.endswith(".pkl"):
+                with archive.open(entry) as content:
+                    require_bounded(content)  # type: ignore[arg-type]
+
+
+def _require_bounded_pickles(file: BinaryIO) -> None:
+    for _ in range(OLD_PICKLES):
+        require_bounded(file)
 
 
 def _state_dict(path: Path, found: Any) -> dict[str, Tensor]:
@@ -86,8 +120,25 @@ def _mismatches(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> lis
         for name in own
         if name in weights and weights[name].shape != own[name].shape
     ]
-    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    types = [
+        f"{name} ({_kind(weights[name])} in the file, {_kind(own[name])} in the network)"
+        for name in own
+        if name in weights and weights[name].shape == own[name].shape and not _is_copyable(weights[name], own[name])
+    ]
+    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "of another type": types}
     return [f"{kind} {_listed(names)}" for kind, names in kinds.items() if names]
+
+
+def _is_copyable(value: Tensor, own: Tensor) -> bool:
+    """Whether the numbers of a tensor are of the same sort as those that it replaces: 0.7 does not become 0."""
+    if value.is_meta or value.layout != own.layout or value.is_quantized != own.is_quantized:
+        return False
+    return (value.is_floating_point(), value.is_complex()) == (own.is_floating_point(), own.is_complex())
+
+
+def _kind(tensor: Tensor) -> str:
+    layout = "" if tensor.layout == torch.strided else f" as {tensor.layout}"
+    return f"{tensor.dtype}{layout}{' without data' if tensor.is_meta else ''}"
 
 
 def _sizes(tensor: Tensor) -> str:
@@ -95,7 +146,7 @@ def _sizes(tensor: Tensor) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    names = list(names)
+    names = [name if len(name) <= SHOWN_NAME else f"{name[:SHOWN_NAME]}..." for name in names]
     rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + rest
 

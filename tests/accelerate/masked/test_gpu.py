@@ -82,16 +82,22 @@ def test_masked_scores_on_the_gpu_are_those_of_the_cut_network(name: str, recons
 
 
 def test_weights_repaired_on_the_gpu_are_those_of_the_cpu() -> None:
+    """What they compute differs by a hundredth at most; the images say little about some of the weights themselves."""
     torch.manual_seed(0)
     model = aacp.build_model("resnet20").eval()
     graph = aacp.trace(model, aacp.example_input(model))
     calibration = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     units = graph.kept_units([max(1, group.width // 2) for group in graph.free])
     found, exact = (
-        aacp.Inheritance(model, graph, calibration, device=device).parallel_repair.weights(units)
-        for device in ("cuda", "cpu")
+        aacp.Inheritance(model, graph, calibration, device=device).parallel_repair for device in ("cuda", "cpu")
     )
-    assert found.keys() == exact.keys()
-    for name, weight in exact.items():
-        assert found[name].is_cuda
-        torch.testing.assert_close(found[name].cpu(), weight, rtol=1e-2, atol=1e-3 * float(weight.abs().max()))
+    there = found.weights(units)
+    here = exact.weights(units)
+    assert there.keys() == here.keys()
+    for gram in exact.grams:
+        name = gram.product.weight
+        assert there[name].is_cuda
+        weight = gram.product.matrix(here[name])
+        difference = gram.product.matrix(there[name].cpu()) - weight
+        energy, error = (float(((part @ gram.covariance) * part).sum()) for part in (weight, difference))
+        assert error <= 1e-4 * energy, name

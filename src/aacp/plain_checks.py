@@ -1,0 +1,76 @@
+"""Checks of plain data that were read from a file. Every failure is a ValueError with a reason for a message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+MAX_NUMBER = 1 << 53  # of any whole number: it is exact in floating point, and a few of them add up within 64 bits
+
+Check = Callable[[Any], bool]
+
+
+def is_list(value: Any) -> bool:
+    """Whether a value is a list, or a tuple in data that were not written to a file yet."""
+    return isinstance(value, (list, tuple))
+
+
+def is_whole(low: int) -> Check:
+    """A check for whole numbers of at least `low`."""
+    return lambda value: type(value) is int and low <= value <= MAX_NUMBER
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is text."""
+    return isinstance(value, str)
+
+
+def is_list_of(check: Check, most: int = MAX_NUMBER) -> Check:
+    """A check for lists of at most `most` values that all pass another check."""
+    return lambda value: is_list(value) and len(value) <= most and all(map(check, value))
+
+
+def is_or_none(check: Check) -> Check:
+    """A check that also accepts None."""
+    return lambda value: value is None or check(value)
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is a finite number above 0; a number of seconds may be 1e-12 at least."""
+    return is_number(value) and 1e-12 <= value <= 1e12
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number of at least 0."""
+    return type(value) in (int, float) and 0 <= value <= MAX_NUMBER and math.isfinite(value)
+
+
+def require_fields(place: str, item: Any, fields: Mapping[str, Check], optional: Container[str] = ()) -> None:
+    """Reject an object that lacks a field, has one that is not known, or one with a wrong value.
+
+    Args:
+        place: where the object lies in its file, for the message.
+        item: the object.
+        fields: the check of each field.
+        optional: fields that may be missing.
+    """
+    require(isinstance(item, Mapping), f"{place} is not an object")
+    for name, check in fields.items():
+        if name in item or name not in optional:
+            require(name in item, f"{place} has no {name}")
+            require(check(item[name]), f"{place}.{name} is {short(item[name])}")
+    unknown = [name for name in item if name not in fields]
+    require(not unknown, f"{place} has an unknown field {short(unknown[:1])}")
+
+
+def require(condition: bool, reason: str) -> None:
+    """Raise a ValueError with a reason unless a condition holds."""
+    if not condition:
+        raise ValueError(reason)
+
+
+def short(value: Any) -> str:
+    """A value for a message, of limited length."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,146 @@
+"""Channel graphs as plain data from a file, checked before anything is built from them.
+
+A file may come from anybody. Its numbers decide how much memory a graph takes and which of its parts refer to which
+others, so all of them are compared with limits and with each other. Every failure is a ValueError with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aacp.plain_checks import (
+    MAX_NUMBER,
+    Check,
+    is_list,
+    is_list_of,
+    is_or_none,
+    is_text,
+    is_whole,
+    require,
+    require_fields,
+    short,
+)
+
+MAX_UNITS = 10_000_000  # of all groups together
+MAX_INDICES = 50_000_000  # of all lanes together
+MAX_LANE_SIZES = 20_000_000  # lanes times groups: a matrix of this size is built
+MAX_DIMS = 64  # of a tensor
+FORMS = ("module", "exported")
+
+
+def _is_run(value: Any) -> bool:
+    """Whether a value is [first, step, count], a stretch of a lane."""
+    return is_list_of(is_whole(-MAX_NUMBER), 3)(value) and len(value) == 3
+
+
+def _is_step_of_path(value: Any) -> bool:
+    return is_text(value) or is_whole(-MAX_NUMBER)(value)
+
+
+COUNT = is_whole(1)
+NUMBER = is_whole(0)
+LANE = is_whole(0)
+# The fields of each part of a graph. Those in DEFAULTS were added later and may be missing.
+FIELDS: dict[str, dict[str, Check]] = {
+    "groups": {
+        "name": is_text,
+        "width": COUNT,
+        "unit_channels": COUNT,
+        "members": is_list_of(is_text),
+        "frozen": is_or_none(is_text),
+    },
+    "layers": {
+        "name": is_text,
+        "kind": is_text,
+        "kernel": is_list_of(NUMBER, MAX_DIMS),
+        "output_size": is_list_of(NUMBER, MAX_DIMS),
+        "input": is_or_none(LANE),
+        "output": is_or_none(LANE),
+        "macs_per_channel": NUMBER,
+        "macs_lanes": is_list_of(LANE, MAX_DIMS),
+    },
+    "tensors": {
+        "name": is_text,
+        "shape": is_list_of(NUMBER, MAX_DIMS),
+        "lanes": is_list_of(is_or_none(LANE), MAX_DIMS),
+        "is_parameter": lambda value: isinstance(value, bool),
+        "element_bytes": COUNT,
+    },
+    "sizes": {
+        "module": is_text,
+        "path": lambda value: bool(value) and is_list_of(_is_step_of_path, MAX_DIMS)(value),
+        "lane": LANE,
+        "times": COUNT,
+        "over": COUNT,
+    },
+    "activations": {
+        "bytes_per_channel": NUMBER,
+        "lanes": is_list_of(LANE, MAX_DIMS),
+        "born": is_whole(-1),
+        "dies": is_whole(-1),
+    },
+}
+DEFAULTS = {"frozen", "element_bytes", "times", "over"}
+
+
+def require_graph(data: Any) -> None:
+    """Reject data that do not describe a channel graph."""
+    if not isinstance(data, Mapping):
+        raise ValueError("it is not an object")
+    require(is_text(data.get("model")), "the model has no name")
+    require(data.get("form") in FORMS, f"its form is {short(data.get('form'))}")
+    require(is_list_of(is_text)(data.get("notes")), "its notes are not a list of text")
+    for part, fields in FIELDS.items():
+        items = data.get(part)
+        require(is_list(items), f"its {part} are not a list")
+        for position, item in enumerate(items or ()):
+            require_fields(f"{part}[{position}]", item, fields, DEFAULTS)
+    names = [group["name"] for group in data["groups"]]
+    require(len(set(names)) == len(names), "two of its groups have the same name")
+    ties = data.get("ties", [])
+    require(is_list_of(is_list_of(lambda name: name in names))(ties), "its ties do not name groups")
+    _require_lanes(data)
+    _require_references(data)
+
+
+def _require_lanes(data: Mapping[str, Any]) -> None:
+    """Reject lanes that are too long, or refer to units that no group has."""
+    units = sum(group["width"] for group in data["groups"])
+    require(units <= MAX_UNITS, f"its groups have {units:,} units, more than {MAX_UNITS:,}")
+    lanes = data.get("lanes")
+    require(is_list(lanes), "its lanes are not a list")
+    assert lanes is not None
+    require(len(lanes) * len(data["groups"]) <= MAX_LANE_SIZES, "it has too many lanes and groups")
+    total = 0
+    for position, runs in enumerate(lanes):
+        require(is_list_of(_is_run)(runs), f"lanes[{position}] is not a list of runs")
+        for first, step, count in runs:
+            last = first + step * max(0, count - 1)
+            fits = count >= 0 and min(first, last) >= -1 and max(first, last) < units
+            require(fits, f"lanes[{position}] refers to units that no group has")
+            total += count
+    require(total <= MAX_INDICES, f"its lanes have {total:,} indices, more than {MAX_INDICES:,}")
+
+
+def _require_references(data: Mapping[str, Any]) -> None:
+    """Reject parts that refer to lanes that there are not, and members that are not a dimension of a tensor."""
+    lanes = len(data["lanes"])
+    for part, names in {
+        "layers": ("input", "output", "macs_lanes"),
+        "tensors": ("lanes",),
+        "sizes": ("lane",),
+        "activations": ("lanes",),
+    }.items():
+        for position, item in enumerate(data[part]):
+            for name in names:
+                used = item[name] if is_list(item[name]) else [item[name]]
+                known = all(lane is None or lane < lanes for lane in used)
+                require(known, f"{part}[{position}].{name} refers to a lane that there is not")
+    for position, tensor in enumerate(data["tensors"]):
+        same = len(tensor["shape"]) == len(tensor["lanes"])
+        require(same, f"tensors[{position}] has {len(tensor['shape'])} dimensions and {len(tensor['lanes'])} lanes")
+    for group in data["groups"]:
+        for member in group["members"]:
+            dim = member.removesuffix("]").rpartition("[")[2]
+            require(dim.isdecimal() and len(dim) < 4, f"{short(member)} is not a dimension of a tensor")

@@ -1,0 +1,84 @@
+"""Training on data of the user that are wrong: the message names the data, not the learning rate or the network."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import aacp
+
+RECIPE = aacp.Recipe(epochs=1, batch_size=4, lr=0.01)
+X = torch.randn(16, 1, 4, 4)
+Y = torch.arange(16) % 3
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_inputs_that_are_not_finite_are_named_as_training_data(value: float) -> None:
+    inputs = X.clone()
+    inputs[5, 0, 0, 0] = value
+    with pytest.raises(aacp.InvalidData, match=r"^The training data hold inputs that are NaN or infinite, at step \d"):
+        aacp.fit(network(), (inputs, Y), RECIPE, device="cpu")
+
+
+def test_a_learning_rate_that_is_too_high_is_still_named_as_such() -> None:
+    with pytest.raises(aacp.Diverged, match="Lower the learning rate"):
+        aacp.fit(network(), (1e30 * X, Y), aacp.Recipe(epochs=9, batch_size=4, lr=1000), device="cpu")
+
+
+@pytest.mark.parametrize("labels", [torch.full((16,), 0.7), torch.rand(16, 2)])
+def test_labels_with_a_fraction_are_named(labels: torch.Tensor) -> None:
+    with pytest.raises(aacp.InvalidData, match=r"have labels of torch.float32 .*, such as 0\.\d+, but cross-entropy"):
+        aacp.fit(network(), (X, labels), RECIPE, device="cpu")
+
+
+def test_a_probability_for_each_class_is_a_label() -> None:
+    aacp.fit(network(), (X, torch.full((16, 3), 1 / 3)), RECIPE, device="cpu")
+
+
+class Endless:
+    """A loader that announces two batches and never ends."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.repeat((X[:4], Y[:4]))
+
+
+def test_an_epoch_without_end_is_rejected() -> None:
+    with pytest.raises(aacp.InvalidData, match="announces 2 batches, but has given 105 batches"):
+        aacp.fit(network(), Endless(), RECIPE, device="cpu")
+
+
+class Failing(Dataset[Any]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        raise KeyError("no such example")
+
+
+def test_a_data_set_that_fails_is_named_with_its_line() -> None:
+    with pytest.raises(
+        aacp.InvalidData, match=r"Reading the data failed with KeyError.*__getitem__, test_bad_data.py, line"
+    ):
+        aacp.fit(network(), Failing(), RECIPE, device="cpu")
+
+
+def test_a_scripted_network_and_an_example_without_data_are_rejected() -> None:
+    with pytest.warns(DeprecationWarning, match="torch.jit.script"):
+        scripted = torch.jit.script(network())
+    with pytest.raises(aacp.UntraceableModel, match="is a TorchScript module"):
+        aacp.fit(scripted, (X, Y), RECIPE)
+    with pytest.raises(aacp.InvalidExample, match="The example is on the meta device"):
+        aacp.trace(network(), X.to("meta"))
