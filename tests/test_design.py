@@ -121,10 +121,10 @@ MODULE_CALLS = {
     "shutil": {"move", "copy", "copy2"},
 }
 ALLOWED_FILE_CALLS = {
+    "commands/border.py": {"NamedTemporaryFile"},  # the traceback of a mistake, in the folder of temporary files
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
     "commands/repeat.py": {"TemporaryFile"},
     "latency/runtimes/onnxruntime.py": {"TemporaryDirectory", "mkdtemp"},
-    "commands/border.py": {"NamedTemporaryFile"},
     # Decoders of libraries, which read from a file that aacp.disk has opened.
     "zoo/pictures.py": {"open"},
     "zoo/weights.py": {"open", "load"},

@@ -30,7 +30,7 @@ def test_graphs_and_networks_are_not_mistaken_for_others(graph: aacp.ChannelGrap
     for wrong in (network, None, {}):
         with pytest.raises(aacp.InvalidOption, match="not a ChannelGraph"):
             aacp.SearchSpace(wrong)  # type: ignore[arg-type]
-    with pytest.raises(aacp.InvalidOption, match="not a Module"):
+    with pytest.raises(aacp.AACPError, match="the class Linear"):
         aacp.shrink(nn.Linear, graph, graph.full)  # type: ignore[arg-type]
     with pytest.raises(aacp.InvalidOption, match="not a ChannelGraph"):
         aacp.shrink(network, {}, graph.full)  # type: ignore[arg-type]

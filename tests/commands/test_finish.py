@@ -154,4 +154,4 @@ def test_mistakes_end_in_one_line_and_a_code(arguments, code: int, words: str, t
 def test_a_folder_without_a_finished_search_is_not_trained(tmp_path: Path) -> None:
     code, _, err = run("finetune", tmp_path)
     assert code == 1
-    assert "holds no run" in err
+    assert "does not hold a run" in err

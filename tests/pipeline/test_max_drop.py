@@ -124,9 +124,9 @@ def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"max_drop": -0.1}, "must not be negative"),
+        ({"max_drop": -0.1}, "below 0"),
         ({"shrink": "flops"}, "no cost 'flops' to shrink"),
-        ({"probe_epochs": 2}, "recipe of None"),
+        ({"probe_epochs": 2}, "there is no recipe"),
         ({"probe_epochs": -1}, "probe_epochs is -1"),
     ],
 )

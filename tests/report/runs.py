@@ -21,6 +21,7 @@ from aacp.runs.files import (
     EVALUATION,
     EXPORT,
     GRAPH,
+    HISTORY,
     LOG,
     RUN,
     STRUCTURE,
@@ -109,6 +110,7 @@ def make_run(
 def write_run(made: Made) -> None:
     """The files that the search has not written already."""
     folder = RunFolder(made.path)
+    candidates = folder.read_log(HISTORY)
     folder.write_json(GRAPH, made.graph.to_json())
     for name, record in (
         (RUN, made.request),
@@ -119,6 +121,7 @@ def write_run(made: Made) -> None:
         folder.write_json(name, record.to_json())
     # As in older versions: one training in the run folder, with its recipe in run.json.
     folder.write_json(RUN, {**made.request.to_json(), "recipe": made.recipe})
+    folder.write_log(HISTORY, candidates)  # its lines are sealed with the request
     lines = "".join(f"{json.dumps(epoch.to_json())}\n" for epoch in made.epochs)
     RunFolder(made.path / TRAINING).write_text(LOG, lines)
 

@@ -84,7 +84,7 @@ def test_a_network_teaches_another_and_weights_are_loaded(tmp_path: Path) -> Non
         ((*FOUR, "--epochs", "0"), 1, "InvalidOption: epochs is 0"),
         ((*FOUR, "--batch-size", "100000"), 1, "InvalidData: The batch size is 100000"),
         ((*FOUR, "--device", "gpu"), 1, "InvalidOption: 'gpu' is not a device"),
-        ((*FOUR, "--processes", "0"), 1, "InvalidOption: processes is 0"),
+        ((*FOUR, "--processes", "0"), 2, "0 is not in the range x>=1"),
         ((*FOUR, "--weights", "nowhere.pt"), 1, "InvalidWeights: "),
         ((*FOUR, "--teacher", "digits_resnet"), 2, "--teacher needs --teacher-weights"),
         ((*FOUR, "--teacher-weights", "t.pt"), 2, "--teacher-weights would be ignored: without --teacher"),

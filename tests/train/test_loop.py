@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.data.images import Images
 from aacp.data.splits import Data
-from aacp.errors import AACPError, CorruptImage, Diverged, InvalidData, InvalidOption
+from aacp.errors import AACPError, CorruptImage, InvalidData, InvalidOption
 from aacp.runs.files import LOG, WEIGHTS
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import finetune, fit, train_from_scratch
@@ -226,12 +226,12 @@ def test_a_device_given_with_a_fabric_is_rejected() -> None:
         fit(network(), small_images(), RECIPE, fabric=make_fabric(device="cpu"), device="cuda")
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step() -> None:
+def test_inputs_that_are_not_finite_end_the_run_and_the_step_is_named() -> None:
     images = small_images(96)
     inputs = images.normalised(images.pixels)
     inputs[40] = torch.nan
     loader = DataLoader(TensorDataset(inputs, images.labels), batch_size=16)
-    with pytest.raises(Diverged, match=r"loss is nan at step 3 of epoch 1"):
+    with pytest.raises(InvalidData, match=r"inputs that are NaN or infinite, at step 3 of epoch 1"):
         fit(network(), loader, RECIPE, device="cpu")
 
 
@@ -243,7 +243,7 @@ def test_a_loader_that_dies_says_so_itself_and_the_network_comes_home() -> None:
             return super().__getitem__(index)
 
     model = network().eval()
-    with pytest.raises(OSError, match="disk gone"):
+    with pytest.raises(InvalidData, match="disk gone"):
         fit(model, Dying(*tensors().tensors), RECIPE, device="cpu")
     assert not model.training
 

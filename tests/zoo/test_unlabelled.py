@@ -208,7 +208,7 @@ def test_pictures_have_the_size_that_the_name_of_the_data_requests(tmp_path: Pat
 
 @pytest.mark.parametrize("size", ["", "0", "small", "-3"])
 def test_a_size_that_is_not_a_number_of_pixels_is_rejected(size: str, tmp_path: Path) -> None:
-    with pytest.raises(UnknownData, match=r"no size of images in pixels.*Write imagefolder@32:PATH"):
+    with pytest.raises(UnknownData, match=r"no size of images from 1 to 8,192 pixels.*Write imagefolder@32:PATH"):
         load_data(f"imagefolder@{size}:{tmp_path}")
 
 

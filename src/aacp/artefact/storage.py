@@ -96,8 +96,8 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None, *, t
         The network, on the device of the original.
     """
     path = artefact_path(path)
-    artefact = Artefact.read(path)
     _require_whole(path)
+    artefact = Artefact.read(path)
     network = into if isinstance(into, nn.Module) else _original(path, artefact, into, trust)
     with reading_as(BrokenArtefact):
         weights = tensors_in(path, COPY_AGAIN)
