@@ -83,6 +83,8 @@ from aacp.latency.timing import Quartiles as Quartiles
 from aacp.latency.timing import Timing as Timing
 from aacp.latency.timing import speedup as speedup
 from aacp.latency.timing import time_interleaved as time_interleaved
+from aacp.pipeline.finding import Found as Found
+from aacp.pipeline.finding import find as find
 from aacp.pipeline.plan import Plan as Plan
 from aacp.pipeline.pruned import Pruned as Pruned
 from aacp.pipeline.pruning import prune as prune
