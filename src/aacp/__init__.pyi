@@ -110,6 +110,7 @@ from aacp.search.rescaling import rescale as rescale
 from aacp.search.searcher import Searcher as Searcher
 from aacp.space import SearchSpace as SearchSpace
 from aacp.structure import Structure as Structure
+from aacp.train.distillation import Distillation as Distillation
 from aacp.train.distillation import distillation_loss as distillation_loss
 from aacp.train.launching import run_in_processes as run_in_processes
 from aacp.train.loop import Trained as Trained

@@ -12,11 +12,14 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aacp.data.examples import call, tensors_in
 from aacp.errors import InvalidData
+from aacp.modules import copy_module, detach_hooks, require_network
 from aacp.train.heads import Heads, checked_heads
+from aacp.values import real_number
 
 SMALLEST_SQUARE = 1e-6  # added to the mean square of a teacher's head, which may be all zeros
 
@@ -37,6 +40,47 @@ def distillation_loss(outputs: Any, taught: Any, *, heads: Heads = "auto", tempe
         The mean of the distances of all heads that are compared.
     """
     return distance(outputs, [taught], checked_heads(heads), temperature)
+
+
+class Distillation:
+    """A teacher for any training loop: it adds the distance from the teacher's outputs to the loss of a batch.
+
+    It is not a module, so that trainers do not train, wrap or save the teacher. The teacher is copied, kept in
+    evaluation mode, and moved to the device of the inputs.
+
+    Args:
+        teacher: the network to imitate, usually the unpruned one; it is not changed.
+        share: the teacher's share of the loss, 0 to 1.
+        heads: how outputs are compared, see `distillation_loss`.
+        temperature: divides the outputs before their probabilities are compared.
+    """
+
+    def __init__(
+        self, teacher: nn.Module, *, share: float = 0.9, heads: Heads = "auto", temperature: float = 4.0
+    ) -> None:
+        require_network(teacher, "The teacher")
+        self.share = real_number("share", share, 0.0, 1.0)
+        self.heads = checked_heads(heads)
+        self.temperature = real_number("temperature", temperature, 0.01, 1e3)
+        self._teacher = copy_module(teacher).eval().requires_grad_(False)
+        detach_hooks(self._teacher)
+
+    def __call__(self, inputs: Any, outputs: Any, loss: Tensor) -> Tensor:
+        """The loss of a batch, of which the teacher has its share.
+
+        Args:
+            inputs: what the network was called with: a tensor, a tuple of arguments, or a dictionary by their names.
+            outputs: what the network returned.
+            loss: the loss of these outputs without a teacher.
+        """
+        distance = distillation_loss(outputs, self.answer(inputs), heads=self.heads, temperature=self.temperature)
+        return (1 - self.share) * loss + self.share * distance
+
+    def answer(self, inputs: Any) -> Any:
+        """The outputs of the teacher for a batch, without gradients."""
+        device = next((tensor.device for tensor in tensors_in(inputs)), None)
+        with torch.no_grad():
+            return call(self._teacher.to(device), inputs)
 
 
 def distance(
@@ -102,7 +146,7 @@ def _chosen(found: Mapping[str, Tensor], taught: Sequence[Mapping[str, Tensor]],
         if not found:
             raise InvalidData("The outputs hold no tensor of real numbers to compare. Train without a teacher.")
         return dict.fromkeys(found, heads)
-    chosen = {}
+    chosen: dict[str, str] = {}
     pairs = heads.items() if isinstance(heads, Mapping) else heads
     for wanted, comparison in pairs:
         inside = [name for name in found if name == wanted or name.startswith(f"{wanted}.")]

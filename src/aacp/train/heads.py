@@ -28,7 +28,7 @@ def checked_heads(heads: Any) -> Comparison | tuple[tuple[str, Comparison], ...]
         )
     for _, comparison in chosen:
         _require_comparison(comparison)
-    return tuple(chosen)  # type: ignore[arg-type]
+    return tuple(chosen)
 
 
 def _require_comparison(word: Any) -> None:
