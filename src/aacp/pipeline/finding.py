@@ -37,7 +37,7 @@ from aacp.values import function, path_text, paths
 CALIBRATION = "calibration"  # the name of data that are calibration inputs alone
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Found:
     """What a search found: the structure, and how the unpruned network becomes the network of that structure.
 
@@ -86,6 +86,9 @@ class Found:
 
     def __str__(self) -> str:
         return str(self.choice)
+
+    def __repr__(self) -> str:
+        return f"Found({self.graph.model}, kept={list(self.structure)}, score={self.choice.score:.4f})"
 
 
 @without_exit

@@ -25,6 +25,7 @@ MOMENTUM = "momentum"  # the part of the file that holds SGD's momentum; other e
 MOMENTUM_KEY = "momentum_buffer"  # what torch calls it
 OPTIMISER = "optimiser"
 NUMBERS = (bool, int, float, str, type(None))  # what the header of the file can hold
+CIRCUMSTANCES = ("lr", "fused", "foreach", "capturable")  # of a parameter group: the step and the device decide these
 
 
 def weights_after(epochs: int, recipe: Recipe) -> str:
@@ -124,7 +125,7 @@ class Checkpoint:
                     "Train without a folder, or with another optimiser."
                 )
         groups = [
-            {key: value for key, value in group.items() if isinstance(value, NUMBERS) and key != "lr"}
+            {key: value for key, value in group.items() if isinstance(value, NUMBERS) and key not in CIRCUMSTANCES}
             for group in self.optimiser.param_groups
         ]
         return {"parameters": numbers, "groups": groups}
