@@ -210,10 +210,10 @@ class FinishingJob:
         if known is None or known.recipe is None:
             return None
         fields = Recipe.completed(known.recipe)
-        own = [(field, fields[field]) for field in RECIPE_FUNCTIONS if ":" in str(fields[field])]
-        require_trust(self.folder, own, self.trust)
-        for field, source in own:
-            fields[field] = restored(source, field, RECIPE_FUNCTIONS[field], ())
+        functions = {field: fields[field] for field in RECIPE_FUNCTIONS if ":" in str(fields[field])}
+        require_trust(self.folder, [(field, str(source)) for field, source in functions.items()], self.trust)
+        for field, source in functions.items():
+            fields[field] = restored(str(source), field, RECIPE_FUNCTIONS[field], ())
         return Recipe(**fields)
 
     def finish(self, plan: Plan, training: TrainingNames) -> Pruned:
