@@ -73,8 +73,8 @@ class Distillation:
             outputs: what the network returned.
             loss: the loss of these outputs without a teacher.
         """
-        distance = distillation_loss(outputs, self.answer(inputs), heads=self.heads, temperature=self.temperature)
-        return (1 - self.share) * loss + self.share * distance
+        imitation = distillation_loss(outputs, self.answer(inputs), heads=self.heads, temperature=self.temperature)
+        return (1 - self.share) * loss + self.share * imitation
 
     def answer(self, inputs: Any) -> Any:
         """The outputs of the teacher for a batch, without gradients."""
@@ -173,7 +173,7 @@ def _divergence(output: Tensor, expected: Sequence[Tensor], temperature: float) 
             f"An output of shape {tuple(output.shape)} has no probabilities of two or more classes in dimension 1. "
             "Compare it by its values: heads='values'."
         )
-    answers = F.log_softmax(output.float() / temperature, 1)
+    answers = F.log_softmax(_precise(output) / temperature, 1)
     taught = log_probabilities(expected, temperature)
     divergence = F.kl_div(answers, taught, reduction="none", log_target=True).sum(1).mean()
     return temperature**2 * divergence
@@ -181,7 +181,7 @@ def _divergence(output: Tensor, expected: Sequence[Tensor], temperature: float) 
 
 def log_probabilities(expected: Sequence[Tensor], temperature: float) -> Tensor:
     """The logarithms of the mean of the teachers' probabilities, softened by a temperature."""
-    answers = [F.log_softmax(each.float() / temperature, 1) for each in expected]
+    answers = [F.log_softmax(_precise(each) / temperature, 1) for each in expected]
     if len(answers) == 1:
         return answers[0]
     return torch.logsumexp(torch.stack(answers), 0) - math.log(len(answers))
@@ -189,8 +189,13 @@ def log_probabilities(expected: Sequence[Tensor], temperature: float) -> Tensor:
 
 def _squared_error(output: Tensor, expected: Sequence[Tensor]) -> Tensor:
     """The squared error relative to the mean square of the teachers' mean: heads of any scale weigh the same."""
-    taught = torch.stack([each.float() for each in expected]).mean(0)
-    return F.mse_loss(output.float(), taught) / (taught.square().mean() + SMALLEST_SQUARE)
+    taught = torch.stack([_precise(each) for each in expected]).mean(0)
+    return F.mse_loss(_precise(output), taught) / (taught.square().mean() + SMALLEST_SQUARE)
+
+
+def _precise(output: Tensor) -> Tensor:
+    """Outputs of half precision in single precision, in which they are compared."""
+    return output if output.dtype == torch.float64 else output.float()
 
 
 def _require_same_shape(name: str, output: Tensor, expected: Sequence[Tensor]) -> None:
