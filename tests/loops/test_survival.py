@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from pipeline import tiny_run
 
 INPUTS = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(3))
 LABELS = torch.arange(16) % tiny_run.CLASSES
-NO_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="torch's inductor needs a C++ compiler")
 pytestmark = pytest.mark.slow
 
 
@@ -98,12 +96,9 @@ def test_parallel_training_is_that_of_one_process(found: aacp.Found, smaller: nn
     torch.testing.assert_close(outputs(again), outputs(plain))
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=NO_COMPILER)])
-def test_a_compiled_network_learns_the_same(
-    found: aacp.Found, smaller: nn.Module, backend: str, tmp_path: Path
-) -> None:
+def test_a_compiled_network_learns_the_same(found: aacp.Found, smaller: nn.Module, tmp_path: Path) -> None:
     plain = copy.deepcopy(smaller)
-    compiled = torch.compile(smaller, backend=backend)
+    compiled = torch.compile(smaller, backend="aot_eager")  # inductor needs a C++ compiler and minutes
     assert step(compiled) == pytest.approx(step(plain), rel=1e-4)  # type: ignore[arg-type]
     torch.testing.assert_close(outputs(smaller), outputs(plain), rtol=1e-3, atol=1e-4)
     found.save(compiled, tmp_path / "compiled.safetensors")  # type: ignore[arg-type]
