@@ -4,7 +4,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import aacp
 from preludes.small import SmallNetwork as Net
 from preludes.small import digits, trained_network
 
@@ -32,8 +31,6 @@ class Heads(nn.Module):
 
 
 detector = Heads()
-data = aacp.Data.of(train_loader, holdout=0.2)
-pruned = Net()
 
 
 def detection_loss(outputs: dict[str, torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
