@@ -24,5 +24,5 @@ def test_a_search_that_finds_no_other_structure_says_so_and_suggests_a_finer_ste
 
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, method="uniform")], ids=["complete", "one structure"])
 def test_a_search_that_ends_as_planned_does_not(plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pruned(tmp_path, plan=replace(plan, recipe=None), verbose=True)
+    pruned(tmp_path, plan=replace(plan, recipe=None, evaluations=2), verbose=True)
     assert "The search ended" not in capsys.readouterr().err

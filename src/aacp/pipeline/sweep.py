@@ -106,7 +106,7 @@ def sweep(
     path_text("folder", folder)
     task = PruningTask.of(model, data, name, device_of(device), score, loss)
     run_budgets = tuple(map(Budget.of, budgets))
-    check_sweep(plan, run_budgets)
+    check_sweep(plan, run_budgets, train)
     means = TrainingMeans(teacher, again, processes)
     return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from), verbose).sweep()
 
@@ -123,8 +123,19 @@ def _searching(plan: Plan) -> Plan:
     )
 
 
-def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
-    """Reject a plan with a max_drop, which is for one run, and budgets that do not fit the plan."""
+def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
+    """Reject a plan with a max_drop, which is for one run, and what the sweep would ignore.
+
+    Args:
+        plan: how to search and train.
+        budgets: those of the sweep.
+        train: whether the sweep delivers networks, or searches alone.
+    """
+    if plan.mimic and not train:
+        raise InvalidOption(
+            f"mimic={plan.mimic} would be ignored, since this sweep only searches. Give train=True (--train), or leave "
+            "mimic out."
+        )
     if plan.max_drop is not None:
         raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
     plan.check_budgets(budgets)

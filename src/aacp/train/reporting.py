@@ -77,7 +77,7 @@ def summary_line(epoch: Epoch) -> str:
     accuracy = "" if epoch.accuracy is None else f", training accuracy {epoch.accuracy:.4f}"
     holdout = "" if epoch.holdout is None else f", hold-out {epoch.holdout:.4f}"
     limit = f"; {epoch.limit}" if epoch.limit else ""
-    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} images/s{limit}"
+    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} examples/s{limit}"
 
 
 @contextmanager
