@@ -27,7 +27,13 @@ from aacp.pipeline.believing import believed_choice, believed_graph, list_histor
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
-from aacp.pipeline.preflight import check_data, check_scoring, check_training, check_training_step
+from aacp.pipeline.preflight import (
+    check_data,
+    check_scoring,
+    check_training,
+    check_training_step,
+    doubt_about_holdout,
+)
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.reporting import reason_without_report
@@ -186,8 +192,16 @@ class PruningRun:
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
+                self._report_doubt()
             pruned = training.run(graph, choice)
-            return replace(pruned, unreported=self.report())
+            pruned = replace(pruned, unreported=self.report())
+            self._report_stage("done", pruned.evaluation.values)
+            return pruned
+
+    def _report_doubt(self) -> None:
+        doubt = doubt_about_holdout(self.task, self.plan) if self.verbose else ""
+        if doubt:
+            self._report_progress(f"{doubt}.")
 
     def prune_on(self, ranks: Ranks) -> Pruned:
         """All stages on all ranks of a fabric: rank 0 runs them, and the others train with it."""
