@@ -22,6 +22,7 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
+from aacp.events import Event, emit
 from aacp.graph.tracing import trace
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.latency_stage import LatencyStage
@@ -56,6 +57,8 @@ from aacp.values import path_text, paths
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+NOTHING: Mapping[str, float] = {}
 
 
 @without_exit
@@ -189,10 +192,10 @@ class PruningRun:
                 self._report_progress(self.plan.summary)
                 self._report_progress(str(self.task.data))
                 self._report_progress(f"unpruned, {check_scoring(self.task)}")
+                self._report_doubt()
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
-                self._report_doubt()
             pruned = training.run(graph, choice)
             pruned = replace(pruned, unreported=self.report())
             self._report_stage("done", pruned.evaluation.values)
@@ -263,6 +266,7 @@ class PruningRun:
         if known is not None:
             return known
         self._report_progress("tracing")
+        self._report_stage("trace")
         plan = self.plan
         example = self.task.example()
         graph = trace(self.task.model, example, frozen=plan.frozen, scope=plan.traced_scope, tie=plan.tie)
@@ -288,6 +292,7 @@ class PruningRun:
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph, self.means.teacher)
         self._report_progress("searching")
+        self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
         search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, table, self.verbose)
@@ -311,6 +316,9 @@ class PruningRun:
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""
         return LatencyStage(self.task, graph, self.plan, self.measurements, self.verbose)
+
+    def _report_stage(self, name: str, values: Mapping[str, float] = NOTHING) -> None:
+        emit(Event("stage", name, values=values, folder=str(self.folder.path)))
 
     def _report_progress(self, message: str) -> None:
         if self.verbose:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from aacp.errors import InvalidOption
+from aacp.events import Event, emit
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.search.history import Candidate, History
@@ -173,7 +174,15 @@ def _evaluated(
         for candidate in method.tell([(structure, score)]):
             if files is not None:
                 files.record(method, candidate)
+            _report_event(method, candidate, files)
             yield candidate
+
+
+def _report_event(method: Searcher[Any], candidate: Candidate, files: SearchFiles | None) -> None:
+    best = method.best
+    assert best is not None
+    folder = "" if files is None else str(files.folder.path)
+    emit(Event("evaluation", "search", len(method.history), {"score": candidate.score, "best": best.score}, folder))
 
 
 def _progress(method: Searcher[Any], bounds: Bounds, elapsed: float, left: float | None) -> Progress:

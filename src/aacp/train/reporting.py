@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aacp.disk.folders import create_folder
 from aacp.errors import InvalidOption
+from aacp.events import Event, emit
 from aacp.runs.files import LOG, Epoch
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import Recipe
@@ -35,6 +36,9 @@ class Report:
             self.folder.append(LOG, epoch.to_json())
         for listener in self.listeners:
             listener(epoch)
+        emit(
+            Event("epoch", "train", epoch.epoch, _numbers(epoch), "" if self.folder is None else str(self.folder.path))
+        )
 
     def finished_epochs(self, done: int) -> list[Epoch]:
         """The first `done` epochs of the log; later lines, whose epochs left no state, are removed from it."""
@@ -119,6 +123,12 @@ def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
 
 
 def _write(writer: Any, epoch: Epoch) -> None:
-    for name, value in epoch.to_json().items():
-        if name not in ("epoch", "limit") and value is not None:
-            writer.add_scalar(name, value, epoch.epoch)
+    for name, value in _numbers(epoch).items():
+        writer.add_scalar(name, value, epoch.epoch)
+
+
+def _numbers(epoch: Epoch) -> dict[str, float]:
+    """The numbers of an epoch that can be drawn over its epochs."""
+    return {
+        name: value for name, value in epoch.to_json().items() if name not in ("epoch", "limit") and value is not None
+    }
