@@ -18,6 +18,7 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
+from aacp.notebook import html_table
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_scoring
 from aacp.pipeline.pruning import PruningRun
@@ -64,6 +65,14 @@ class Sweep:
             for folder, choice, evaluation in rows
         ]
         return {"runs": runs, "front": [candidate.to_json() for candidate in self.front]}
+
+    def __repr__(self) -> str:
+        return f"<Sweep of {len(self.folders)} budgets, in {self.folders[0].path.parent}>"
+
+    def _repr_html_(self) -> str:
+        """A line for each budget, for notebooks."""
+        rows = [line.partition(": ")[::2] for line in str(self).splitlines() if ": " in line]
+        return html_table("The result of each budget", ("budget", "result"), rows)
 
     def __str__(self) -> str:
         rows = zip(self.folders, self.choices, self.evaluations, strict=True)
