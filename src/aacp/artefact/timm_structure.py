@@ -27,7 +27,7 @@ def timm_structure(pruned: nn.Module, original: nn.Module) -> str:
     shapes = {name: list(weight.shape) for name, weight in pruned.named_parameters() if name.endswith(".weight")}
     text = SEPARATOR.join(f"{name}:{shape}" for name, shape in shapes.items())
     try:
-        adapted = adapt_model_from_string(copy_module(original), text)
+        adapted = adapt_model_from_string(copy_module(original), text)  # type: ignore[no-untyped-call]
     except Exception as error:  # timm's reader does not check what it does not know
         raise ExportFailed(
             f"timm cannot cut this {type(original).__name__} to the text of its widths: {error!r:.80}. Use aacp.save, "
