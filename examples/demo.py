@@ -1,4 +1,4 @@
-"""The program behind `make demo`: train a ResNet on digits, prune half of its MACs, and print the result.
+"""The program behind `make demo`: train a small ResNet on digits, prune half of its MACs, and print the result.
 
 python examples/demo.py [FOLDER]    # runs/demo by default; the same command resumes an interrupted run
 """
@@ -14,7 +14,6 @@ import torch
 
 import aacp
 from aacp.train.recipe import DIGITS
-from aacp.zoo.networks import ResNet
 
 
 def main() -> None:
@@ -25,19 +24,18 @@ def main() -> None:
     print(data)
 
     torch.manual_seed(0)
-    model = ResNet(1, widths=(48, 96, 192), input_size=(1, 8, 8))  # wide enough that fewer channels take less time
-    base = aacp.fit(model, data.train, DIGITS.scaled(15), folder=folder / "base")
+    model = aacp.build_model("digits_resnet")
+    base = aacp.fit(model, data.train, DIGITS, folder=folder / "base")
     print(f"trained for {len(base.epochs)} epochs, last loss {base.last.loss:.3f}")
 
     plan = aacp.Plan(
         evaluations=60,
-        pruning_step=8,  # widths in multiples of eight channels, which processors compute fastest
-        recipe=replace(DIGITS.scaled(15), lr=0.03, distillation=0.5),
-        calibration_images=512,
+        recipe=replace(DIGITS.scaled(30), lr=0.03, distillation=0.5),
+        calibration_images=1024,
     )
     budget = {"macs": 0.5, "params": 1 / 3}  # the shares to remove; both limits hold in the result
     print("pruning: the search, the fine-tuning and the export take about a minute")
-    pruned = aacp.prune(model, data, budget, folder / "pruned", plan=plan)
+    pruned = aacp.prune(model, data, budget, folder / "pruned", plan=plan, name="digits_resnet")
 
     print(f"\n{pruned}")
     print(f"{time.perf_counter() - begun:.0f} s in total")
