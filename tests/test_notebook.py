@@ -72,7 +72,7 @@ def test_a_result_is_a_line_and_the_table_of_its_summary(tmp_path: Path) -> None
     assert repr(found).startswith("<Pruned Tiny, macs: ")
     assert len(repr(found)) < 100 + len(str(tmp_path))
     rows = dict(row for row in Cells(found._repr_html_()).rows if len(row) == 2)
-    for name in ("macs", "weight_bytes", "file_bytes", "test score", "kept"):
+    for name in ("macs", "weight_bytes", "test score", "kept"):
         assert f"{name}: {rows[name]}" in str(found)
 
 

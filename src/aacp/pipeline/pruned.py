@@ -86,13 +86,7 @@ class Pruned:
         after = self.evaluation.after.costs
         lines = {name: cost_change(name, before[name], after[name]) for name in before if name in after}
         lines |= {limit.cost: str(limit) for limit in self.choice.limits}
-        return [*lines.values(), *self._file_size()]
-
-    def _file_size(self) -> list[str]:
-        """The size of the file of each network, which includes its header."""
-        before = self.evaluation.before.file_bytes
-        after = self.evaluation.after.file_bytes
-        return [] if before is None or after is None else [cost_change("file_bytes", before, after)]
+        return list(lines.values())
 
     def _recovery(self, score: str) -> list[str]:
         """What each step gave a network that was not trained, and what could not be repaired."""
