@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -143,7 +144,13 @@ def run(page: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(page)
+    scope = run(page)
+    assert scope
+    for name in scope.get("stand_ins", ()):
+        del sys.modules[name]
+    for logger, found in scope.get("logged", {}).items():
+        assert {"search/best", "train/loss", "done/after/test"} <= {name for name, _, _ in found}, logger
+        assert [step for name, _, step in found if name == "search/score"] == [1, 2, 3], logger
 
 
 @pytest.mark.slow

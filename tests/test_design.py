@@ -11,7 +11,7 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "user_code", "values", "plain_checks", "correlation", "acceleration", "version"},
+    {"errors", "events", "notebook", "user_code", "values", "plain_checks", "correlation", "acceleration", "version"},
     {"disk"},
     {"structure", "lane_runs", "plain_graphs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},
@@ -29,8 +29,8 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "user_code", "values", "plain_checks", "correlation", "structure", "lane_runs",
-    "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
+    "disk", "report", "errors", "events", "notebook", "user_code", "values", "plain_checks", "correlation", "structure",
+    "lane_runs", "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
 }  # fmt: skip
 
 NUMPY_ONLY = {

@@ -25,6 +25,7 @@ from aacp.commands.options import (
     SCOPE,
     TIE,
     TRUST,
+    guessed_input,
     reject_options,
     resumable,
     run_folder,
@@ -81,7 +82,8 @@ def trace(
 
     network = build_model(model)
     example = example_input(network, shape)
-    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, parts=parts or None, form=form)
+    with guessed_input(network, shape):
+        graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, parts=parts or None, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))

@@ -140,7 +140,7 @@ class SweepJob:
     training: TrainingNames = TrainingNames()
 
     def __post_init__(self) -> None:
-        check_sweep(self.plan, self.budgets)
+        check_sweep(self.plan, self.budgets, self.train)
 
     def sweep(self) -> Sweep:
         task = self.names.load(self.plan.seed)

@@ -30,6 +30,8 @@ from aacp.user_code import described_failure
 from aacp.values import instance, whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
+MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
+SAMPLE = 2000  # the number of training examples that the hold-out is compared with
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
 
 
@@ -82,6 +84,25 @@ def check_scoring(task: PruningTask) -> str:
         with global_seed(task.device, 0):  # random numbers drawn later are the same as without this
             found.append(f"{task.score_network(task.model, part):.4f} on {task.name_of(part)}")
     return ", ".join(found)
+
+
+def doubt_about_holdout(task: PruningTask, plan: Plan) -> str:
+    """Say so if the network knows the hold-out as well as its training data, where max_drop may find nothing.
+
+    The sign is an accuracy on the hold-out that is not lower than that on training data, of nearly 100 %. Test data
+    would show it better, but no decision before the result may depend on them.
+    """
+    if plan.max_drop is None or plan.probe_epochs or task.score is not accuracy:
+        return ""
+    held = task.unpruned_holdout()
+    if held < MEMORISED or held < task.unpruned_training(SAMPLE):
+        return ""
+    return (
+        f"The unpruned network is right on {held:.1%} of the held-out data, no less than on its training data. If it "
+        "was trained on both, every cut costs accuracy there, and max_drop may find nothing to remove. Hold out data "
+        "that it was not trained on (aacp.Data(train, holdout, test)), allow a larger drop, score after a short "
+        "training (--probe-epochs), or give limits instead"
+    )
 
 
 def _outputs_of(model: nn.Module, batch: Any) -> Any:
