@@ -111,6 +111,7 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # networks as small as these are slower with two
     replaced = {
+        "find": with_small_plan(aacp.find),
         "prune": with_small_plan(aacp.prune),
         "sweep": with_small_plan(aacp.sweep),
         "measure_latency": with_options(aacp.measure_latency, structures=6, held_out=2, seconds_per_structure=0.01),

@@ -126,6 +126,7 @@ ALLOWED_FILE_CALLS = {
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
     "commands/repeat.py": {"TemporaryFile"},
     "latency/runtimes/onnxruntime.py": {"TemporaryDirectory", "mkdtemp"},
+    "pipeline/finding.py": {"TemporaryDirectory"},
     # Decoders of libraries, which read from a file that aacp.disk has opened.
     "zoo/pictures.py": {"open"},
     "zoo/weights.py": {"open", "load"},

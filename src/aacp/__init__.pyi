@@ -83,6 +83,8 @@ from aacp.latency.timing import Quartiles as Quartiles
 from aacp.latency.timing import Timing as Timing
 from aacp.latency.timing import speedup as speedup
 from aacp.latency.timing import time_interleaved as time_interleaved
+from aacp.pipeline.finding import Found as Found
+from aacp.pipeline.finding import find as find
 from aacp.pipeline.plan import Plan as Plan
 from aacp.pipeline.pruned import Pruned as Pruned
 from aacp.pipeline.pruning import prune as prune
@@ -108,6 +110,8 @@ from aacp.search.rescaling import rescale as rescale
 from aacp.search.searcher import Searcher as Searcher
 from aacp.space import SearchSpace as SearchSpace
 from aacp.structure import Structure as Structure
+from aacp.train.distillation import Distillation as Distillation
+from aacp.train.distillation import distillation_loss as distillation_loss
 from aacp.train.launching import run_in_processes as run_in_processes
 from aacp.train.loop import Trained as Trained
 from aacp.train.loop import finetune as finetune

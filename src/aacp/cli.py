@@ -31,6 +31,7 @@ from aacp.commands.options import (
 )
 from aacp.commands.parameters import SEED, Shape
 from aacp.commands.prune import prune, search, sweep
+from aacp.commands.recipes import RecipeName, recipe_named
 from aacp.commands.repeat import repeat
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
@@ -90,7 +91,7 @@ def trace(
 @click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
 @HOLDOUT
 @CACHE
-@click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
+@click.option("--recipe", "name", type=RecipeName(list(RECIPES)), help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Scale the recipe to this number of epochs, with its milestones.")
 @click.option("--batch-size", type=int, help="Examples in a step, of all processes together, instead of the recipe's.")
 @click.option("--lr", type=float, help="First learning rate, instead of the recipe's.")
@@ -146,7 +147,7 @@ def train(
     """Train MODEL and keep its weights in a run folder; the same command again resumes an interrupted training."""
     from aacp.train.job import TrainingJob
 
-    recipe = RECIPES[name or named_data(data).recipe].changed(epochs, batch_size, lr, precision, seed)
+    recipe = recipe_named(name or named_data(data).recipe).changed(epochs, batch_size, lr, precision, seed)
     if teacher is not None and teacher_weights is None:
         raise click.UsageError(
             "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both."

@@ -11,9 +11,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from aacp.errors import InvalidOption, UntraceableModel, first_line
-from aacp.torch_internals import forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
+from aacp.torch_internals import compiled_from, forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
+
+WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)  # each holds a network as `module`
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -50,6 +54,18 @@ def require_network(model: object, what: str = "The model") -> None:
             )
         if value.is_meta:
             raise UntraceableModel(f"{what} has {name} on the meta device, without data. Load weights, then give it.")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The network inside of the wrappers of torch, which compile, parallelise or average it."""
+    while True:
+        compiled = compiled_from(model)
+        if compiled is not None:
+            model = compiled
+        elif isinstance(model, WRAPPERS):
+            model = model.module
+        else:
+            return model
 
 
 def device_of_model(model: nn.Module) -> torch.device:

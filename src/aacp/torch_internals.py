@@ -62,6 +62,12 @@ def is_compiled(module: nn.Module) -> bool:
     return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
+def compiled_from(module: nn.Module) -> nn.Module | None:
+    """The module that torch.compile was called with, or None if the module is not the result of such a call."""
+    found = vars(module).get("_modules", {}).get("_orig_mod")
+    return found if isinstance(found, nn.Module) else None
+
+
 # -- operators and exported programs ----------------------------------------------------------------------------------
 
 
