@@ -32,7 +32,7 @@ class Validation:
     def __call__(self, network: nn.Module) -> float:
         """Return the fitness of a network, as ultralytics defines it for the task (for detection: its mAP50-95).
 
-        The validator fuses the batch norms of the network that it is given.
+        Some versions of ultralytics fuse the batch norms of the network that they validate: give a copy.
         """
         validator = self._validator({})
         validator(model=network)
@@ -46,7 +46,7 @@ class Validation:
             split: the part of the data set, `"train"` or `"val"`.
         """
         found: list[Tensor] = []
-        validator = self._validator({"split": split})
+        validator = self._validator({"split": split, "rect": False})  # images of one size
         prepare = validator.preprocess
 
         def recorded(batch: Any) -> Any:
@@ -63,7 +63,7 @@ class Validation:
 
     def _validator(self, changes: Mapping[str, Any]) -> Any:
         """A new validator, which writes no pictures and uses one folder for all of its runs."""
-        quiet = {"plots": False, "verbose": False, "name": "aacp", "exist_ok": True, "mode": "val"}
+        quiet = {"rect": True, "plots": False, "verbose": False, "name": "aacp", "exist_ok": True, "mode": "val"}
         arguments = {**self.yolo.overrides, **quiet, **self.settings, **changes}
         return _class_for(self.yolo, "validator")(args=arguments)
 
