@@ -37,7 +37,7 @@ class Validator:
         model.fused = True
         for number in range(5):
             self.preprocess({"img": torch.full((4, 3, 8, 8), 51.0 * number)})
-        self.metrics.fitness = float(sum(parameter.sum() for parameter in model.parameters()))
+        self.metrics.fitness = sum(float(parameter.detach().sum()) for parameter in model.parameters())
 
 
 class Trainer:
@@ -59,7 +59,7 @@ def yolo() -> SimpleNamespace:
 def test_the_score_is_the_fitness_that_the_validator_of_the_task_finds(yolo: SimpleNamespace) -> None:
     network = nn.Linear(2, 1)
     score = Validation(yolo, {"data": "shapes.yaml", "imgsz": 160})(network)
-    assert score == pytest.approx(float(network.weight.sum() + network.bias.sum()))
+    assert score == pytest.approx(float(network.weight.detach().sum() + network.bias.detach().sum()))
     (validator,) = Validator.made
     assert validator.args["data"] == "shapes.yaml"
     assert validator.args["imgsz"] == 160  # the settings come before those of the YOLO
