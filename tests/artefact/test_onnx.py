@@ -179,13 +179,11 @@ def test_sizes_at_which_the_network_takes_another_path_are_not_promised(tmp_path
     assert found.size_step == 2
 
 
-def test_a_height_that_the_network_fixes_is_noted(tmp_path: Path) -> None:
+def test_a_network_that_accepts_one_size_only_is_not_exported_for_others(tmp_path: Path) -> None:
     fixed = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten(), nn.Linear(2 * 8 * 6, 4))
-    found = aacp.export_onnx(fixed, tmp_path / "a.onnx", torch.randn(1, 3, 8, 6), dynamic_size=True)
-    assert (found.dynamic_batch, found.dynamic_size, found.size_step) == (True, False, None)
-    assert found.notes == tuple(
-        f"The {name} of input is fixed at {size} by the network's code." for name, size in (("height", 8), ("width", 6))
-    )
+    with pytest.raises(aacp.ExportFailed, match=r"at no other height and width.*mat1.*Export without dynamic_size"):
+        aacp.export_onnx(fixed, tmp_path / "a.onnx", torch.randn(1, 3, 8, 6), dynamic_size=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_beyond_two_gigabytes_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
