@@ -26,6 +26,7 @@ FLOORS = [
     {"artefact"},
     {"report", "bench", "latency"},
     {"pipeline"},
+    {"contrib"},
     {"commands", "cli"},
 ]
 TORCHLESS = {

@@ -201,6 +201,7 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 )
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
+@click.option("--dynamic-size", is_flag=True, help="Accept other heights and widths than those of the example.")
 @TRUST
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def export(
@@ -210,13 +211,16 @@ def export(
     out: str | None,
     opset: int,
     batch: int | None,
+    dynamic_size: bool,
     trust: bool,
     as_json: bool,
 ) -> None:
     """Write the pruned network of a run folder or of a .safetensors file as ONNX, compared with torch."""
     from aacp.artefact.onnx import export_artefact
 
-    found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch, trust=trust)
+    found = export_artefact(
+        path, out, model=model, shape=shape, opset=opset, batch=batch, dynamic_size=dynamic_size, trust=trust
+    )
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 
