@@ -14,6 +14,7 @@ from torch import nn
 from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.coordinates import Ties, paper_coordinates, tied
 from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, UntraceableModel
+from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.modules import require_network
@@ -54,7 +55,9 @@ def trace(
     _require_traceable(model)
     with torch.random.fork_rng(devices=_cuda_devices(model)):  # networks may draw random numbers
         verifier = prepare(model, example, form, seed)
-        graph = freeze_by_name(verifier.assembled.graph, patterns)
+        unused = unused_parameters(verifier.propagation.program, model)
+        graph = with_training_parts(verifier.assembled.graph, verifier.model, verifier.arguments, unused)
+        graph = freeze_by_name(graph, patterns)
         if scope == "inner":
             graph = graph.freeze(dict.fromkeys(_streams(verifier), "residual stream, left alone by scope='inner'"))
         elif scope == "paper":
