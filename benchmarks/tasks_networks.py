@@ -195,13 +195,15 @@ def of_ultralytics() -> Iterator[Entry]:
 # -- timm -------------------------------------------------------------------------------------------------------------
 
 BACKBONES = """
-resnet18 resnet26d mobilenetv3_small_100 efficientnet_lite0 regnety_002 convnext_atto darknet53 hrnet_w18_small
-densenet121 dla34 ghostnet_100 res2net50_14w_8s vgg11_bn xception41 hardcorenas_a
+resnet26d resnet34d mobilenetv3_small_075 mobilenetv3_small_100 mobilenetv2_140 efficientnet_lite0 efficientnet_lite1
+tf_efficientnet_b0 regnetx_004 regnety_006 convnext_pico convnext_nano darknet53 darknetaa53 hrnet_w18_small densenet169
+ghostnet_100 ghostnet_130 res2net50_48w_2s vgg13_bn xception41 hardcorenas_d skresnet18 gernet_s rexnet_130
+ese_vovnet39b lcnet_050 wide_resnet50_2 dpn68 repghostnet_080 fastvit_t8 inception_v4
 """.split()
 
 
 def of_timm() -> Iterator[Entry]:
-    """Networks that return the feature maps of all stages, as detectors and segmenters use them."""
+    """Networks that zoo.txt does not have; they return the maps of all stages, as detectors and segmenters use them."""
 
     def built(name: str) -> nn.Module:
         model: nn.Module = imported("timm").create_model(name, features_only=True)
