@@ -141,3 +141,30 @@ def test_code_under_autocast_is_traced() -> None:
                 return super().forward(x.float())
 
     assert free(aacp.trace(Cast(), torch.randn(1, 3, 9, 9))) == ["first"]
+
+
+class Merged(nn.Module):
+    """A convolution whose weights are made of two others, as re-parameterised networks have them."""
+
+    def __init__(self, merges_in_forward: bool) -> None:
+        super().__init__()
+        self.merges_in_forward = merges_in_forward
+        self.first, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(12, 4, 1)
+        self.large, self.small, self.merged = nn.Conv2d(8, 12, 3), nn.Conv2d(8, 12, 1), nn.Conv2d(8, 12, 3)
+
+    def merge(self) -> None:
+        self.merged.weight.data = self.large.weight.data + nn.functional.pad(self.small.weight.data, (1, 1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.merges_in_forward:
+            self.merge()
+        return self.last(self.merged(self.first(x).relu()))
+
+
+def test_weights_that_forward_assigns_are_named_with_what_to_do() -> None:
+    x = torch.randn(1, 3, 9, 9)
+    with pytest.raises(aacp.UntraceableModel, match="outside of forward"):
+        aacp.trace(Merged(merges_in_forward=True), x)
+    before = Merged(merges_in_forward=False)
+    before.merge()
+    assert free(aacp.trace(before, x)) == ["first", "merged"]
