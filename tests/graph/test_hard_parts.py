@@ -73,12 +73,14 @@ class Recognition(nn.Module):
         return self.last(self.recurrent(features)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_channels_that_enter_a_recurrent_layer_can_be_cut(kind: type[nn.RNNBase]) -> None:
     graph = require_exact(Recognition(kind), torch.randn(2, 5, 16))
     assert free(graph) == ["first", "second"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [parametrizations.weight_norm, parametrizations.spectral_norm])
 def test_weights_divided_by_their_norm_can_be_cut_along_all_channels(norm: object) -> None:
     layers = [nn.Conv2d(3, 8, 3), nn.Conv2d(8, 12, 3), nn.Conv2d(12, 4, 3)]
