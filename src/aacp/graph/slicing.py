@@ -15,7 +15,7 @@ from aacp.channels import ChannelGraph, HardCodedSize
 from aacp.errors import GraphMismatch
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 from aacp.modules import closure_of, copy_module, named_tensors, submodules, with_closure
-from aacp.torch_internals import Convolution, Norm, TransposedConvolution
+from aacp.torch_internals import Convolution, Norm, TransposedConvolution, own_parameters
 
 
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
@@ -156,6 +156,6 @@ def _match_attributes(module: nn.Module) -> None:
     elif isinstance(module, nn.GroupNorm) and shape:
         module.num_channels = shape[0]
     elif isinstance(module, nn.RNNBase):
-        module.input_size = module.weight_ih_l0.shape[1]  # type: ignore[union-attr]
+        module.input_size = int(own_parameters(module)["weight_ih_l0"].shape[1])  # type: ignore[union-attr]
     elif isinstance(module, nn.PReLU):
         module.num_parameters = shape[0]
