@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.errors import InvalidExample, InvalidOption, UntraceableModel, first_line
+from aacp.errors import InvalidOption, UntraceableModel, first_line
 from aacp.torch_internals import forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
 
 
@@ -88,7 +88,7 @@ def positional(model: nn.Module, example: Any) -> tuple[Any, ...]:
         if bound.kwargs:
             bound.apply_defaults()  # fills the gaps between the given ones
         if bound.kwargs:
-            raise InvalidExample(
+            raise InvalidOption(
                 f"The forward of {type(model).__name__} takes {', '.join(bound.kwargs)} by keyword only. "
                 "Trace a module around it whose forward takes them by position and passes them on by keyword."
             )

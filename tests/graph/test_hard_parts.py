@@ -131,7 +131,7 @@ def test_arguments_by_keyword_only_are_named_with_what_to_do() -> None:
             return self.network(x, scale=scale)
 
     example = {"x": torch.randn(1, 3, 9, 9), "scale": torch.ones(1)}
-    with pytest.raises(aacp.InvalidExample, match="takes scale by keyword only"):
+    with pytest.raises(aacp.InvalidOption, match="takes scale by keyword only"):
         aacp.trace(Keyword(), example)
     assert free(aacp.trace(Positional(), example)) == ["network.first"]
 
