@@ -150,7 +150,7 @@ def interpolate_each(targets: list[torch.Tensor], ends: list[torch.Tensor], weig
     torch._foreach_lerp_(targets, ends, weight)
 
 
-# -- the text of warnings ---------------------------------------------------------------------------------------------
+# -- the text of warnings and errors ----------------------------------------------------------------------------------
 
 EXPORT_LOGGER = "torch.fx.experimental.symbolic_shapes"  # reports where an export failed, beside the exception
 
@@ -180,6 +180,11 @@ def is_lost_connection(error: BaseException) -> bool:
     """Whether an error reports that a rank of a process group cannot be reached."""
     signs = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset")
     return any(sign in str(error) for sign in signs)
+
+
+def is_assigned_in_forward(error: BaseException) -> bool:
+    """Whether an error of the exporter reports that the forward assigned a tensor to an attribute or to `.data`."""
+    return "fake tensor in the exported program" in str(error)
 
 
 # -- watching operators -----------------------------------------------------------------------------------------------
