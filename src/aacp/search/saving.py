@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aacp.disk.folders import folders_in
 from aacp.errors import DamagedRun, RunMismatch
 from aacp.runs.files import CHECKPOINT, HISTORY
 from aacp.runs.folder import RunFolder
@@ -226,7 +227,7 @@ def _by_number(candidates: Iterable[Candidate]) -> Recorded:
 def recorded(folder: str | os.PathLike[str]) -> History:
     """Every candidate that a run has evaluated, in its own search and in searches in folders inside its folder."""
     path = Path(folder)
-    found = [path, *sorted({log.parent for log in path.rglob(HISTORY)} - {path})]
+    found = [path, *(each for each in folders_in(path) if each != path and (each / HISTORY).exists())]
     with collection_paused():
         return History.merged(History(read_candidates(RunFolder(each)).values()) for each in found)
 
