@@ -57,5 +57,5 @@ def test_a_folder_with_more_folders_than_a_run_has_is_rejected(tmp_path: Path, m
         (tmp_path / str(number)).mkdir()
     assert len(folders_in(tmp_path)) == 12
     (tmp_path / "11").mkdir()
-    with pytest.raises(InvalidOption, match="holds more than 12 folders. Give the folder of a run"):
+    with pytest.raises(InvalidOption, match=r"holds more than 12 folders\. Give the folder of a run"):
         folders_in(tmp_path)
