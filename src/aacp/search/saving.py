@@ -229,7 +229,10 @@ def recorded(folder: str | os.PathLike[str]) -> History:
     path = Path(folder)
     found = [path, *(each for each in folders_in(path) if each != path and (each / HISTORY).exists())]
     with collection_paused():
-        return History.merged(History(read_candidates(RunFolder(each)).values()) for each in found)
+        histories = [History(read_candidates(RunFolder(each)).values()) for each in found]
+        first, *others = histories
+        is_numbered = not len(first) or first[-1].number == len(first) - 1
+        return first if is_numbered and not others else History.merged(histories)
 
 
 def _counted(saved: SearchState, logged: Recorded) -> Sequence[Candidate]:
