@@ -145,8 +145,8 @@ def test_a_wrong_option_is_noticed(jobs: Jobs) -> None:
 TINY = {
     "train": ["--epochs", "1", "--batch-size", "16", "--device", "cpu"],
     "search": ["--evaluations", "2", "--calibration", "16", "--device", "cpu"],
-    "finetune": ["--epochs", "1", "--batch-size", "16", "--device", "cpu", "--no-export"],
-    "scratch": ["--epochs", "1", "--batch-size", "16", "--device", "cpu", "--no-export"],
+    "finetune": ["--epochs", "1", "--batch-size", "16", "--device", "cpu", "--no-export", "--trust"],
+    "scratch": ["--epochs", "1", "--batch-size", "16", "--device", "cpu", "--no-export", "--trust"],
     "sweep": ["--evaluations", "2", "--calibration", "16", "--epochs", "1", "--batch-size", "16", "--device", "cpu"],
     "report": [],
 }
@@ -194,7 +194,7 @@ def test_the_commands_of_a_row_and_of_a_figure_run(tmp_path: Path, monkeypatch: 
     for arguments in chosen:
         shown = [given for given in tiny(arguments) if given != "runs/fig6/b"]
         result = CliRunner().invoke(main, shown)
-        assert result.exit_code == 0, (shown, result.output)
+        assert result.exit_code == 0, f"{shown} {result.output}"
     found = {repetition.name: repetition for repetition in repetitions_in("runs/vgg16-50")}
     assert set(found) == {"search", "F", "S"}
     for name in ("F", "S"):

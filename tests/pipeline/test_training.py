@@ -51,7 +51,7 @@ def data() -> aacp.Data:
 @pytest.fixture(autouse=True)
 def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page takes most of the time of a run as short as these."""
-    monkeypatch.setattr("aacp.pipeline.pruning.write_report", lambda *_: None)
+    monkeypatch.setattr("aacp.pipeline.reporting.write_report", lambda *_: None)
 
 
 def pruned(model: nn.Module, data: aacp.Data, folder: Path, plan: aacp.Plan = PLAN, **others) -> aacp.Pruned:
@@ -286,7 +286,7 @@ def test_a_loader_without_a_length_is_found_before_the_search(model, data, tmp_p
 
 
 class Regression(nn.Module):
-    """One output for each image, as a dictionary if it is told to."""
+    """One output for each image, as a dictionary if `as_dictionary` is True."""
 
     def __init__(self, as_dictionary: bool) -> None:
         super().__init__()
@@ -298,6 +298,7 @@ class Regression(nn.Module):
         return {"value": found} if self.as_dictionary else found
 
 
+@torch.no_grad()
 def error(network: nn.Module, batches: aacp.Batches) -> float:
     return -sum(float(squared(network(inputs), targets)) for inputs, targets in batches)
 

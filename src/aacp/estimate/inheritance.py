@@ -14,7 +14,7 @@ from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.data.batches import Batches
-from aacp.errors import AACPError, InvalidData, InvalidOption, first_line
+from aacp.errors import AACPError, InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
@@ -26,6 +26,7 @@ from aacp.repairs.sequential import repair
 from aacp.search.curves import ErrorCurves
 from aacp.structure import Structure
 from aacp.torch_internals import pytree
+from aacp.user_code import described_failure
 
 KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept units of each free group, by name
 TINY = 1e-300  # keeps a division by the norm of a group whose filters are all zero finite
@@ -197,7 +198,7 @@ class Inheritance:
             raise
         except Exception as error:  # a user's function may raise anything
             raise InvalidOption(
-                f"The reconstruction failed: {first_line(error)}. "
+                f"The reconstruction function failed: {described_failure(error)}. "
                 "It is called with (network, original, graph, kept, calibration)."
             ) from error
         self._notes += [note for note in notes or () if note not in self._notes]
