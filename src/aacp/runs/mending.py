@@ -94,11 +94,11 @@ def is_foreign(folder: Path) -> bool:
     """
     states = verified(folder)
     counts = Counter(states.values())
-    if counts["damaged"] > max(1, counts["whole"]):
-        return True
-    requests = [states[name] for name in (RUN, TRAINING_REQUEST) if name in states]
+    are_most_damaged = counts["damaged"] > max(1, counts["whole"])
+    requests = {states[name] for name in (RUN, TRAINING_REQUEST) if name in states}
+    is_other_request = bool(requests & {"damaged", "not listed"})
     others = [state == "whole" for name, state in states.items() if name not in (RUN, TRAINING_REQUEST, *LOGS)]
-    return not {*requests} <= {"whole", "missing"} and others.count(False) > others.count(True)
+    return are_most_damaged or (is_other_request and others.count(False) > others.count(True))
 
 
 def remedy_of(name: str) -> str:
