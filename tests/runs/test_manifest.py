@@ -205,6 +205,7 @@ def test_a_foreign_file_that_is_not_listed_is_not_believed(run: RunFolder) -> No
 
 @pytest.mark.parametrize("is_common", [True, False])
 def test_nothing_is_restored_from_the_manifest_of_another_run(run: RunFolder, is_common: bool, capsys) -> None:
+    run.remove("history.jsonl")  # its lines would show that the request is another
     other = RunFolder(run.path.parent / "other")
     other.write_json("run.json", {**REQUEST, "seed": 1})
     other.write_json("structure.json", {"counts": [1]})
