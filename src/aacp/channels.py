@@ -138,6 +138,7 @@ class ChannelGraph:
     form: str = "module"  # what `shrink` returns: "module" (the same class) or "exported" (a graph of operators)
     notes: tuple[str, ...] = field(default=())  # what tracing could not analyse
     ties: tuple[tuple[str, ...], ...] = ()  # names of free groups that a search gives the same share of their widths
+    parts: tuple[str, ...] = ()  # the submodules that were traced, if not the whole network was
 
     # -- groups and units ---------------------------------------------------------------------------------------------
 
@@ -300,9 +301,10 @@ class ChannelGraph:
         data: dict[str, Any] = {"format": FORMAT, "model": self.model, "form": self.form, "notes": list(self.notes)}
         data["groups"] = [{**asdict(group), "members": list(map(str, group.members))} for group in self.groups]
         data["ties"] = [list(tie) for tie in self.ties]
+        data["parts"] = list(self.parts)
         data["lanes"] = [to_runs(lane) for lane in self.lanes]
-        for part in ("layers", "tensors", "sizes", "activations"):
-            data[part] = [asdict(item) for item in getattr(self, part)]
+        for key in ("layers", "tensors", "sizes", "activations"):
+            data[key] = [asdict(item) for item in getattr(self, key)]
         return data
 
     @classmethod
@@ -329,6 +331,7 @@ class ChannelGraph:
             form=data["form"],
             notes=tuple(data["notes"]),
             ties=tuple(map(tuple, data.get("ties", ()))),  # older files have none
+            parts=tuple(data.get("parts", ())),  # nor these
         )
         uneven = uneven_lane(graph.lanes, [group.width for group in graph.groups])
         if uneven is not None:

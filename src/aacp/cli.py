@@ -21,6 +21,7 @@ from aacp.commands.options import (
     HOLDOUT,
     INPUT,
     JSON,
+    PARTS,
     SCOPE,
     TIE,
     TRUST,
@@ -53,6 +54,7 @@ def main() -> None:
 @FROZEN
 @SCOPE
 @TIE
+@PARTS
 @click.option(
     "--form",
     type=click.Choice(["module", "exported"]),
@@ -67,6 +69,7 @@ def trace(
     frozen: tuple[str, ...],
     scope: str,
     tie: tuple[tuple[str, ...], ...],
+    parts: tuple[str, ...],
     form: str,
     as_json: bool,
 ) -> None:
@@ -77,7 +80,7 @@ def trace(
 
     network = build_model(model)
     example = example_input(network, shape)
-    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, form=form)
+    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, parts=parts or None, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))

@@ -100,6 +100,7 @@ def require_graph(data: Any) -> None:
     require(len(set(names)) == len(names), "two of its groups have the same name")
     ties = data.get("ties", [])
     require(is_list_of(is_list_of(lambda name: name in names))(ties), "its ties do not name groups")
+    require(is_list_of(is_text)(data.get("parts", [])), "its parts are not a list of names")
     _require_lanes(data)
     _require_references(data)
 

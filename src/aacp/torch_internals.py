@@ -6,9 +6,12 @@ that begins with an underscore, or depend on the text of one of torch's messages
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +145,22 @@ def interpolate_each(targets: list[torch.Tensor], ends: list[torch.Tensor], weig
 
 
 # -- the text of warnings ---------------------------------------------------------------------------------------------
+
+EXPORT_LOGGER = "torch.fx.experimental.symbolic_shapes"  # reports where an export failed, beside the exception
+
+
+@contextmanager
+def quiet_export() -> Iterator[None]:
+    """Hide what torch.export prints besides its exception: the whole program up to the call that failed."""
+    logger = logging.getLogger(EXPORT_LOGGER)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)
+
 
 STRIDES_WARNING = "Grad strides do not match bucket view strides"  # a warning of DistributedDataParallel
 

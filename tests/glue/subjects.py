@@ -54,6 +54,17 @@ class Stopping(Tiny):
         return super().forward(x)
 
 
+class WithBody(Stopping):
+    """The same network behind a part of two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.body(x))
+
+
 class Watermarked(Dataset[tuple[Tensor, int]]):
     """Images that carry their part and position; `on_read`, if given, is called with both at every read."""
 
@@ -130,6 +141,11 @@ def stopping() -> nn.Module:
 def stopping_too() -> nn.Module:
     """The same under another name."""
     return Stopping()
+
+
+def with_body() -> nn.Module:
+    """One with a part that can be pruned alone."""
+    return WithBody()
 
 
 judged_by: list[set[tuple[str, int]]] = []  # the images of every call of `metric`

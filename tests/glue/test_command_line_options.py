@@ -98,6 +98,9 @@ CHECKS = {
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),
     "frozen": Check(("--frozen", "conv1", "--frozen", "conv3"), {"frozen": ["conv1", "conv3"]}),
     "scope": Check(("--scope", "inner"), {"scope": "inner"}),
+    "parts": Check(
+        ("--part", "body"), {"parts": ["body"], "model": "glue.subjects:with_body", "weights": Another()}
+    ),  # see `arguments_of`
     "tie": Check(("--tie", "conv1, conv3"), {"tie": [["conv1", "conv3"]]}),
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
     "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
@@ -203,7 +206,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 def arguments_of(command: str, name: str, folder: Path, file: Path) -> list[str | Path]:
     """A command with an option in the place of its default, and with what else the option needs."""
     check = CHECKS[name]
-    model = "glue.subjects:stopping_too" if name == "model" else MODEL
+    model = {"model": "glue.subjects:stopping_too", "parts": "glue.subjects:with_body"}.get(name, MODEL)
     limit = check.limit
     always = ("--train",) if command == "sweep" else ()
     given = [file if argument == "FILE" else argument for argument in check.given]

@@ -25,7 +25,7 @@ def execution_for(inheritance: Inheritance, is_requested: bool) -> Execution | N
     from aacp.accelerate.masked.execution import Masked
 
     is_needed = inheritance.graph.form == "exported"  # the exported form cannot be recalibrated once it is cut
-    is_faster = inheritance.device.type == "cuda"
+    is_faster = inheritance.device.type == "cuda" and not inheritance.graph.parts  # which has no program of the whole
     return Masked(inheritance) if is_requested or is_needed or is_faster else None
 
 

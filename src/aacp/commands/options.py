@@ -147,6 +147,10 @@ TIE = click.option(
     "--tie", multiple=True, type=Names(), metavar="GROUPS",
     help="Groups that keep the same share of their widths, such as layer1.0.conv1,layer1.0.conv2. Repeatable.",
 )  # fmt: skip
+PARTS = click.option(
+    "--part", "parts", multiple=True, metavar="NAME",
+    help="A part of the network that is pruned, such as backbone; the rest is left as it is. Repeatable.",
+)  # fmt: skip
 INPUT = click.option(
     "--input", "shape", type=Shape(), show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
 )
@@ -232,6 +236,7 @@ search_options = gathered(
         FROZEN,
         SEARCH_SCOPE,
         TIE,
+        PARTS,
         click.option("--seed", type=SEED, default=defaults.SEED, show_default=True, help="Seed of everything random."),
         RUNTIME,
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),

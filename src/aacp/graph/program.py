@@ -22,6 +22,7 @@ from aacp.torch_internals import (
     operator_name,
     placeholders,
     pytree,
+    quiet_export,
 )
 
 
@@ -152,7 +153,8 @@ def to_program(model: nn.Module, arguments: Sequence[Any]) -> Program:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
-            exported = torch.export.export(model, tuple(arguments), strict=False)
+            with quiet_export():
+                exported = torch.export.export(model, tuple(arguments), strict=False)
         except Exception as error:  # whatever the model's code or the exporter raises
             raise UntraceableModel(
                 f"torch.export cannot trace {type(model).__name__}: {first_line(error)}. "

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.coordinates import Ties, paper_coordinates, tied
 from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, UntraceableModel
+from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.modules import require_network
@@ -32,6 +35,7 @@ def trace(
     frozen: Iterable[str] = (),
     scope: str = "all",
     tie: Ties = (),
+    parts: Iterable[str] | None = None,
     form: str = "module",
     seed: int = 0,
 ) -> ChannelGraph:
@@ -44,6 +48,8 @@ def trace(
         scope: "all", "inner" to leave residual streams unpruned, or "paper" for the coordinates that the paper's
             authors searched, which are known for their five networks.
         tie: groups that a search gives the same share of their widths: the names of the groups of each tie.
+        parts: the submodules to trace, by name ("backbone"); what enters and leaves them is not pruned. None is the
+            whole network or, if torch.export cannot follow it, the largest parts that it can follow.
         form: "module", or "exported" for networks whose code does not run with other widths: `shrink` then returns a
             graph of operators in place of a module of the same class.
         seed: the seed of the random cuts.
@@ -52,16 +58,38 @@ def trace(
     _require_choice("scope", scope, SCOPES)
     _require_choice("form", form, FORMS)
     _require_traceable(model)
+
+    def trace_part(part: nn.Module, arguments: tuple[Any, ...]) -> ChannelGraph:
+        return _trace_verified(part, arguments, (), scope, "module", seed)
+
     with torch.random.fork_rng(devices=_cuda_devices(model)):  # networks may draw random numbers
-        verifier = prepare(model, example, form, seed)
-        graph = freeze_by_name(verifier.assembled.graph, patterns)
-        if scope == "inner":
-            graph = graph.freeze(dict.fromkeys(_streams(verifier), "residual stream, left alone by scope='inner'"))
-        elif scope == "paper":
-            graph = paper_coordinates(graph)
-        graph = tied(verified(verifier, graph, seed), tie)  # verification may freeze a group that is to be tied
+        if parts is not None:
+            chosen = (parts,) if isinstance(parts, str) else names("parts", parts)
+            graph = freeze_by_name(trace_named(model, example, chosen, trace_part), patterns)
+        else:
+            try:
+                graph = _trace_verified(model, example, patterns, scope, form, seed)
+            except UntraceableModel:
+                found = trace_found(model, example, trace_part) if form == "module" else None
+                if found is None or not found.free:
+                    raise
+                graph = freeze_by_name(found, patterns)
+    graph = tied(graph, tie)  # verification may freeze a group that is to be tied
     require_something_free(graph, type(model).__name__)
     return graph
+
+
+def _trace_verified(
+    model: nn.Module, example: Any, patterns: tuple[str, ...], scope: str, form: str, seed: int
+) -> ChannelGraph:
+    """The verified graph of one program: a network, or a part of one; the arguments are those of `trace`."""
+    verifier = prepare(model, example, form, seed)
+    graph = freeze_by_name(verifier.assembled.graph, patterns)
+    if scope == "inner":
+        graph = graph.freeze(dict.fromkeys(_streams(verifier), "residual stream, left alone by scope='inner'"))
+    elif scope == "paper":
+        graph = paper_coordinates(graph)
+    return verified(verifier, graph, seed)
 
 
 def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0) -> ChannelGraph:
@@ -72,14 +100,41 @@ def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0
     """
     _require_traceable(model)
     with torch.random.fork_rng(devices=_cuda_devices(model)):
-        verifier = prepare(model, example, graph.form, seed)
-        ours = verifier.assembled.graph
-        if [(g.name, g.width) for g in ours.groups] != [(g.name, g.width) for g in graph.groups]:
-            raise GraphMismatch(
-                f"The graph was traced from another network, not from this {type(model).__name__}. "
-                "Trace the network again."
-            )
-        return verified(verifier, graph, seed)
+        for part, network, arguments in _programs(model, graph, example):
+            verifier = prepare(network, arguments, graph.form, seed)
+            ours = verifier.assembled.graph
+            prefix = f"{part}." if part else ""
+            theirs = [replace(g, name=g.name.removeprefix(prefix)) for g in graph.groups if g.name.startswith(prefix)]
+            if [(g.name, g.width) for g in ours.groups] != [(g.name, g.width) for g in theirs]:
+                raise GraphMismatch(
+                    f"The graph was traced from another network, not from this {type(model).__name__}. "
+                    "Trace the network again."
+                )
+            known = {group.name: group.frozen for group in theirs if group.frozen is not None}
+            found = verified(verifier, ours.freeze(known), seed)
+            graph = graph.freeze({f"{prefix}{g.name}": g.frozen for g in found.groups if g.frozen is not None})
+        return graph
+
+
+def difference_when_cut(model: nn.Module, graph: ChannelGraph, example: Any, units: NDArray[np.bool_]) -> str | None:
+    """How a network with only these units differs from the masked original; None if it does not."""
+    for part, network, arguments in _programs(model, graph, example):
+        verifier = prepare(network, arguments, graph.form)
+        inside = part_units(graph, part) if part else np.ones_like(units)
+        difference = verifier.difference_when(verifier.assembled.graph, units[inside])
+        if difference is not None:
+            return difference
+    return None
+
+
+def _programs(model: nn.Module, graph: ChannelGraph, example: Any) -> Iterator[tuple[str, nn.Module, Any]]:
+    """What a graph was traced from: the whole network (""), or each part by name, with what to call it with."""
+    if not graph.parts:
+        yield "", model, example
+        return
+    calls = record_calls(model, example)
+    for part in graph.parts:
+        yield part, model.get_submodule(part), calls[part].arguments
 
 
 def prepare(

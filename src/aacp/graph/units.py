@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import fx, nn
 
 from aacp.channels import ChannelGraph
+from aacp.errors import InvalidOption
 from aacp.graph.labels import core, ids_of, varying
 from aacp.graph.program import Program, shape_of, to_program
 from aacp.graph.propagation import Propagation
@@ -29,6 +30,12 @@ class UnitProgram:
     @classmethod
     def of(cls, model: nn.Module, graph: ChannelGraph, arguments: Sequence[Any]) -> UnitProgram:
         """The program of a network in evaluation mode for arguments of these shapes; the network is not changed."""
+        if graph.parts:
+            raise InvalidOption(
+                f"{type(model).__name__} was traced in parts ({', '.join(graph.parts)}), but this (repair, "
+                "importance by activations or obs, error curves, or masked execution) needs the program of the "
+                "whole network. Use reconstruction=None (--reconstruction none), the importance l1 and another method."
+            )
         program = to_program(copy_module(model).eval(), arguments)
         propagation, _ = analyse(program, None, model, graph.form)
         return cls(propagation, _units_of_ids(propagation, graph))

@@ -64,6 +64,8 @@ class Plan:
         scope: "all", "inner" to leave residual streams as they are, or "paper" for the coordinates that the paper's
             authors searched. None is "inner" for the method "uniform", and "all" for all others.
         tie: groups that share one gene: the names of the groups of each tie.
+        parts: the submodules that are pruned, by name; () is the whole network or, if torch.export cannot follow it,
+            the largest parts that it can follow.
         export: write both networks as ONNX files and time them.
         training: the name of the training in the run folder, which may hold several; None is "finetuned", "scratch" or,
             without a recipe, "untrained" or "mimicked".
@@ -90,6 +92,7 @@ class Plan:
     frozen: tuple[str, ...] = ()
     scope: str | None = None
     tie: tuple[tuple[str, ...], ...] = ()
+    parts: tuple[str, ...] = ()
     export: bool = True
     training: str | None = None
     seed: int = defaults.SEED
@@ -125,6 +128,7 @@ class Plan:
             "pruning_step": checked_steps(self.pruning_step),
             "frozen": names("frozen", self.frozen),
             "tie": tuple(names("a tie", each) for each in _listed("tie", self.tie)),
+            "parts": names("parts", self.parts),
             "seed": seed_number(self.seed),
             "latency_table": None if self.latency_table is None else path_text("latency_table", self.latency_table),
             "max_drop": None if self.max_drop is None else real_number("max_drop", self.max_drop, 0, MAX_SCORE),

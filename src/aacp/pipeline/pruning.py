@@ -251,7 +251,14 @@ class PruningRun:
         self._report_progress("tracing")
         plan = self.plan
         example = self.task.example()
-        graph = trace(self.task.model, example, frozen=plan.frozen, scope=plan.traced_scope, tie=plan.tie)
+        graph = trace(
+            self.task.model,
+            example,
+            frozen=plan.frozen,
+            scope=plan.traced_scope,
+            tie=plan.tie,
+            parts=plan.parts or None,
+        )
         self.folder.write_json(GRAPH, graph.to_json())
         return graph
 

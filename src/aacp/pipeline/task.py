@@ -18,7 +18,7 @@ from aacp.data.scores import Score, WatchedBatches, accuracy, scored
 from aacp.data.splits import Data, Holdout, Source, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
-from aacp.graph.tracing import prepare
+from aacp.graph.tracing import difference_when_cut
 from aacp.modules import evaluating, require_network
 from aacp.pipeline.plan import Plan
 from aacp.runs.files import NetworkMetrics
@@ -201,8 +201,7 @@ class PruningTask:
         """
         graph = inheritance.graph
         with global_seed(self.device, 0):  # networks may draw random numbers
-            verifier = prepare(self.model, self.example(), graph.form)
-            difference = verifier.difference_when(graph, inheritance.units(structure))
+            difference = difference_when_cut(self.model, graph, self.example(), inheritance.units(structure))
         if difference is not None:
             raise UntraceableModel(
                 f"The network cut to {list(structure)} does not compute the same as the masked one: {difference}. "

@@ -262,7 +262,8 @@ def _goal(request: Request) -> str:
 def _scope(request: Request) -> str:
     """Where the network was pruned, and which groups shared a gene."""
     ties = [f"{' with '.join(tie)} tied" for tie in request.tie]
-    return "; ".join([request.scope or "all", *ties])
+    parts = [f"only {', '.join(request.parts)}"] if request.parts else []
+    return "; ".join([request.scope or "all", *parts, *ties])
 
 
 def _step(step: Any) -> str:

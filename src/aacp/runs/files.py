@@ -38,7 +38,8 @@ STEPS = "steps.json"  # the pruning steps that were found by timing
 CHECKS = "checks.jsonl"  # the candidates that were measured end to end
 # Fields of run.json that estimated scores depend on; the seed draws the hold-out and the calibration images.
 ESTIMATE_FIELDS = (
-    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "holdout",
+    "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "parts",
+    "holdout",
     "seed",
 )  # fmt: skip
 
@@ -73,6 +74,7 @@ class Request(Record):
     frozen: tuple[str, ...] = ()
     scope: str | None = None
     tie: tuple[tuple[str, ...], ...] = ()  # the names of the groups of each tie
+    parts: tuple[str, ...] = ()  # the submodules that are pruned, if they were named
     max_drop: float | None = None  # the largest allowed drop of the score; within it, the cost `shrink` is minimised
     shrink: str | None = None
     probe_epochs: int | None = None

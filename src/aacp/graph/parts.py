@@ -1,0 +1,251 @@
+"""Parts: networks that torch.export cannot follow as a whole, such as detectors, traced part by part.
+
+Each part is a submodule with its own channel graph. What enters and leaves a part keeps all its channels, so the code
+between the parts runs as before.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aacp.channels import ChannelGraph, Member, Tensor
+from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
+from aacp.graph.examples import tensors_in
+from aacp.graph.unverified import evaluation_copy
+from aacp.modules import named_tensors, positional
+from aacp.torch_internals import Convolution
+
+TracePart = Callable[[nn.Module, tuple[Any, ...]], ChannelGraph]  # a submodule and its arguments -> its graph
+
+
+# -- what a run of the whole network shows ----------------------------------------------------------------------------
+
+
+@dataclass
+class Calls:
+    """The calls of one submodule in a run of the whole network."""
+
+    count: int = 0
+    arguments: tuple[Any, ...] = ()  # of the first call
+    callers: set[str] = field(default_factory=set)  # for each call, the innermost submodule that was running
+
+
+def record_calls(model: nn.Module, example: Any) -> dict[str, Calls]:
+    """The calls of every submodule while a copy of the network runs on the example."""
+    twin = evaluation_copy(model)
+    found: dict[str, Calls] = {}
+    running: list[str] = []
+
+    def before(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            calls = found.setdefault(name, Calls())
+            calls.count += 1
+            calls.callers.add(running[-1] if running else "")
+            if calls.count == 1:
+                calls.arguments = _positional(module, arguments, named)
+            running.append(name)
+
+        return hook
+
+    def after(*_: Any) -> None:
+        running.pop()
+
+    for name, module in twin.named_modules():
+        if name:
+            module.register_forward_pre_hook(before(name), with_kwargs=True)
+            module.register_forward_hook(after)
+    with torch.no_grad():
+        try:
+            twin(*positional(twin, example))
+        except Exception as error:  # whatever the model's own code raises
+            raise InvalidExample(
+                f"{type(model).__name__} does not run on the example: {first_line(error)}. Give an example that the "
+                "network accepts; several inputs go in a tuple."
+            ) from error
+    return found
+
+
+def _positional(module: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call by position; () if one of them can only be given by name."""
+    if not named:
+        return arguments
+    bound = inspect.signature(module.forward).bind(*arguments, **named)
+    bound.apply_defaults()
+    return () if bound.kwargs else bound.args
+
+
+# -- which parts ------------------------------------------------------------------------------------------------------
+
+
+def trace_named(model: nn.Module, example: Any, parts: Sequence[str], trace_part: TracePart) -> ChannelGraph:
+    """The graph of the parts that the user names."""
+    calls = record_calls(model, example)
+    known = dict(model.named_modules())
+    for path in parts:
+        if path not in known or not path:
+            near = ", ".join(name for name, _ in model.named_children())
+            raise InvalidOption(f"{type(model).__name__} has no part {path!r}. Its parts are {near}, or inside these.")
+        others = [other for other in parts if other != path and f"{path}.".startswith(f"{other}.")]
+        if others or parts.count(path) > 1:
+            raise InvalidOption(f"The part {path!r} is given twice, or lies in another part. Give each part once.")
+        if path not in calls or not calls[path].arguments:
+            raise InvalidOption(
+                f"{type(model).__name__} does not call its part {path!r} with positional arguments when it runs on the "
+                "example. Give parts that it calls."
+            )
+    return _joined(model, calls, {path: trace_part(known[path], calls[path].arguments) for path in parts})
+
+
+def trace_found(model: nn.Module, example: Any, trace_part: TracePart) -> ChannelGraph | None:
+    """The graph of the largest parts that can be traced; None if there is none."""
+    calls = record_calls(model, example)
+    graphs = dict(_found(model, calls, trace_part))
+    return _joined(model, calls, graphs) if graphs else None
+
+
+def _found(
+    module: nn.Module, calls: Mapping[str, Calls], trace_part: TracePart, path: str = ""
+) -> Iterator[tuple[str, ChannelGraph]]:
+    """Submodules with convolutions, from the outside to the inside; a part that can be traced is not divided."""
+    for key, child in module.named_children():
+        name = f"{path}.{key}" if path else key
+        if not any(isinstance(inner, Convolution) for inner in child.modules()):
+            continue
+        called = calls.get(name)
+        if called is not None and tensors_in(called.arguments):
+            try:
+                yield name, trace_part(child, called.arguments)
+                continue
+            except NothingToPrune:
+                continue
+            except (UntraceableModel, InvalidExample):
+                pass  # a smaller part may be traceable
+        yield from _found(child, calls, trace_part, name)
+
+
+# -- one graph of all parts -------------------------------------------------------------------------------------------
+
+
+def part_units(graph: ChannelGraph, part: str) -> NDArray[np.bool_]:
+    """A mask over the units of a graph: those that belong to a part."""
+    inside = np.array([group.name.startswith(f"{part}.") for group in graph.groups], dtype=bool)
+    mask: NDArray[np.bool_] = inside[graph.unit_groups]
+    return mask
+
+
+def _joined(model: nn.Module, calls: Mapping[str, Calls], graphs: Mapping[str, ChannelGraph]) -> ChannelGraph:
+    """The graphs of the parts as one graph of the whole network, with its other tensors as constants."""
+    whole = ChannelGraph(type(model).__name__, (), (), (), (), notes=(_note(model, calls, graphs),))
+    for path, graph in graphs.items():
+        whole = _appended(whole, path, graph)
+    traced = {tensor.name for tensor in whole.tensors}
+    others = [
+        Tensor(name, tuple(value.shape), (None,) * value.dim(), isinstance(value, nn.Parameter), value.element_size())
+        for name, value in named_tensors(model)
+        if name not in traced
+    ]
+    whole = replace(whole, tensors=(*whole.tensors, *others), parts=tuple(graphs))
+    return whole.freeze(dict(_used_elsewhere(model, calls, whole)))
+
+
+def _appended(whole: ChannelGraph, path: str, graph: ChannelGraph) -> ChannelGraph:
+    """A graph with the graph of one more part: its names get the path, its units and lanes the next numbers."""
+    units = len(whole.unit_groups)
+    first = len(whole.lanes)
+    step = max((activation.dies for activation in whole.activations), default=-1) + 1
+
+    def inside(name: str) -> str:
+        return f"{path}.{name}" if name else path
+
+    def lane(number: int | None) -> int | None:
+        return None if number is None else number + first
+
+    def lanes(numbers: Iterable[int]) -> tuple[int, ...]:
+        return tuple(number + first for number in numbers)
+
+    groups = [
+        replace(
+            group,
+            name=f"{path}.{group.name}",
+            members=tuple(Member(f"{path}.{member.tensor}", member.dim) for member in group.members),
+        )
+        for group in graph.groups
+    ]
+    layers = [
+        replace(
+            layer,
+            name=inside(layer.name),
+            input=lane(layer.input),
+            output=lane(layer.output),
+            macs_lanes=lanes(layer.macs_lanes),
+        )
+        for layer in graph.layers
+    ]
+    tensors = [
+        replace(tensor, name=f"{path}.{tensor.name}", lanes=tuple(map(lane, tensor.lanes))) for tensor in graph.tensors
+    ]
+    sizes = [replace(size, module=inside(size.module), lane=size.lane + first) for size in graph.sizes]
+    activations = [
+        replace(item, lanes=lanes(item.lanes), born=item.born + step, dies=item.dies + step)
+        for item in graph.activations
+    ]
+    return replace(
+        whole,
+        groups=(*whole.groups, *groups),
+        lanes=(*whole.lanes, *(np.where(axis >= 0, axis + units, axis) for axis in graph.lanes)),
+        layers=(*whole.layers, *layers),
+        tensors=(*whole.tensors, *tensors),
+        sizes=(*whole.sizes, *sizes),
+        activations=(*whole.activations, *activations),
+        notes=(*whole.notes, *(f"{path}: {note}" for note in graph.notes)),
+    )
+
+
+def _note(model: nn.Module, calls: Mapping[str, Calls], graphs: Mapping[str, ChannelGraph]) -> str:
+    """What is pruned and counted, for people."""
+    repeated = [
+        f"{path} is called {calls[path].count} times and counted once" for path in graphs if calls[path].count > 1
+    ]
+    counted = f"; {', '.join(repeated)}" if repeated else ""
+    return (
+        f"only these parts of {type(model).__name__} are pruned, and only their MACs and activations are counted: "
+        f"{', '.join(graphs)}{counted}"
+    )
+
+
+def _used_elsewhere(model: nn.Module, calls: Mapping[str, Calls], whole: ChannelGraph) -> Iterator[tuple[str, str]]:
+    """Groups that must stay because code outside of their part uses their layers or tensors, with the reason."""
+    owners = _owners(model)
+    for group in whole.groups:
+        part = next(path for path in whole.parts if group.name.startswith(f"{path}."))
+        entries = [name for name, called in calls.items() if _is_entered(name, part, called)]
+        for member in group.members:
+            outside = [name for name in owners.get(member.tensor, ()) if not name.startswith(f"{part}.")]
+            entered = [name for name in entries if f"{member.module}.".startswith(f"{name}.")]
+            if outside:
+                yield group.name, f"{member.tensor} is also {outside[0]}, outside of the part {part}"
+            elif entered:
+                yield group.name, f"{entered[0]} is also called from outside of the part {part}"
+
+
+def _is_entered(name: str, part: str, called: Calls) -> bool:
+    """Whether a submodule inside a part is called by code that is not in the part."""
+    is_inside = name.startswith(f"{part}.")
+    return is_inside and any(not f"{caller}.".startswith(f"{part}.") for caller in called.callers)
+
+
+def _owners(model: nn.Module) -> dict[str, list[str]]:
+    """All names of each tensor that has several, by each of its names."""
+    names: dict[int, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for key, value in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+            names.setdefault(id(value), []).append(f"{path}.{key}" if path else key)
+    return {name: several for several in names.values() if len(several) > 1 for name in several}
