@@ -11,7 +11,18 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "events", "notebook", "user_code", "values", "plain_checks", "correlation", "acceleration", "version"},
+    {
+        "errors",
+        "events",
+        "notebook",
+        "user_code",
+        "values",
+        "plain_checks",
+        "correlation",
+        "acceleration",
+        "lifetime",
+        "version",
+    },
     {"disk"},
     {"structure", "lane_runs", "plain_graphs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},

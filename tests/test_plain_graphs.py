@@ -42,7 +42,7 @@ def test_a_graph_comes_back_from_plain_data() -> None:
         (("lanes", 0), [[0, 1, 4], [0, 1, 1]], "lane 0 holds the units of a group unequally often"),
         (("lanes", 0), [[-2, 1, 4]], "refers to units that no group has"),
         (("lanes",), None, "its lanes are not a list"),
-        (("layers", 0, "output"), 99, "refers to a lane that there is not"),
+        (("layers", 0, "output"), 99, "refers to a lane that does not exist"),
         (("layers", 0, "macs_per_channel"), 10**40, "macs_per_channel is 1000"),
         (("tensors", 0, "shape"), [4], "has 1 dimensions and 4 lanes"),
         (("tensors", 0, "evil"), 1, "has an unknown field"),

@@ -37,7 +37,7 @@ def is_or_none(check: Check) -> Check:
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value is a finite number above 0; a number of seconds may be 1e-12 at least."""
+    """Whether a value is a number from 1e-12 to 1e12, such as a number of seconds."""
     return is_number(value) and 1e-12 <= value <= 1e12
 
 

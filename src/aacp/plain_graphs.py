@@ -125,7 +125,7 @@ def _require_lanes(data: Mapping[str, Any]) -> None:
 
 
 def _require_references(data: Mapping[str, Any]) -> None:
-    """Reject parts that refer to lanes that there are not, and members that are not a dimension of a tensor."""
+    """Reject parts that refer to lanes that do not exist, and members that are not a dimension of a tensor."""
     lanes = len(data["lanes"])
     for part, names in {
         "layers": ("input", "output", "macs_lanes"),
@@ -137,7 +137,7 @@ def _require_references(data: Mapping[str, Any]) -> None:
             for name in names:
                 used = item[name] if is_list(item[name]) else [item[name]]
                 known = all(lane is None or lane < lanes for lane in used)
-                require(known, f"{part}[{position}].{name} refers to a lane that there is not")
+                require(known, f"{part}[{position}].{name} refers to a lane that does not exist")
     for position, tensor in enumerate(data["tensors"]):
         same = len(tensor["shape"]) == len(tensor["lanes"])
         require(same, f"tensors[{position}] has {len(tensor['shape'])} dimensions and {len(tensor['lanes'])} lanes")

@@ -122,8 +122,15 @@ def instance(name: str, value: Any, kind: type[Kind], advice: str) -> Kind:
     """The value, which must be an object of a class; `advice` is a sentence that says what to give."""
     if isinstance(value, kind):
         return value
-    what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-    raise InvalidOption(f"{name} is {what}, not a {kind.__name__}. {advice}")
+    raise InvalidOption(f"{name} is {described(value)}, not a {kind.__name__}. {advice}")
+
+
+def described(value: object) -> str:
+    """What a value is, for a message: a number or text itself, of any other object its class."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    is_plain = value is None or isinstance(value, (bool, int, float, complex, str, bytes))
+    return shown(value) if is_plain else f"a {type(value).__name__}"
 
 
 def function(name: str, value: Any, arguments: str) -> Any:

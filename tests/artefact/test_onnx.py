@@ -261,3 +261,9 @@ def test_the_exporters_talk_is_not_the_users(tmp_path: Path, monkeypatch, caplog
     assert "is not installed" not in caplog.text
     logging.getLogger("torch.onnx._internal").warning("Afterwards it may.")
     assert "Afterwards it may." in caplog.text
+
+
+@pytest.mark.parametrize("batch", [0, -1, 2.5, 10**400])
+def test_a_batch_size_that_no_file_can_have_is_rejected_before_the_file_is_read(batch: float, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match="batch is"):
+        export_artefact(tmp_path / "nowhere.safetensors", batch=batch)

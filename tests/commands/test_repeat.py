@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def write(program: Path, *lines: str) -> None:
 
 def test_a_command_gives_its_json_and_its_messages(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(program, 'echo "searching" >&2', 'echo \'{"given": "\'"$*"\'"}\'')
-    assert module._output(["prune", "--json"]) == {"given": "-m aacp.cli prune --json"}
+    assert module._output(["prune", "--json"]) == {"given": f"-m aacp.commands.seed {os.getpid()} prune --json"}
     assert capsys.readouterr().err == "searching\n"
 
 

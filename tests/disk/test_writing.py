@@ -330,6 +330,18 @@ def test_leftovers_of_killed_writers_are_removed_and_those_of_living_ones_stay(t
     assert ((inner / "c").read_text(), (inner / "d").read_text()) == ("alive", "alive")
 
 
+def test_leftovers_of_earlier_versions_are_removed_and_files_of_the_user_stay(tmp_path: Path) -> None:
+    (tmp_path / "training").mkdir()
+    for name in (".run.json.4711", ".history.jsonl.4711", "training/.training.safetensors.4711", ".report.html.4711"):
+        (tmp_path / name).write_text("dead")
+    kept = {".notes.txt.4711", "run.json.4711", ".run.json.old", ".4711", ".json.4711"}
+    for name in kept:
+        (tmp_path / name).write_text("of the user")
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == {"training", *kept}
+    assert names(tmp_path / "training") == set()
+
+
 def test_leftovers_behind_links_are_not_touched(precious: Path) -> None:
     run = precious.parent / "run"
     other = precious.parent / "other"

@@ -46,7 +46,8 @@ class Attempt:
         file_bytes: the largest size of a file that the system allows; 0 for no limit.
         as_nobody: whether the process gives up the rights of root.
         threads: the number of threads of torch.
-        worker_kill: the number of the call at which the first worker process is killed; 0 kills none.
+        worker_kill: the number of the call of a worker process at which somebody is killed; 0 kills nobody.
+        worker_fault: who is killed then: "kill" for the worker, "kill-parent" for the process that started it.
     """
 
     folder: str
@@ -61,6 +62,7 @@ class Attempt:
     as_nobody: bool = False
     threads: int = 1
     worker_kill: int = 0
+    worker_fault: str = "kill"
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ def _limit(attempt: Attempt) -> None:
     import torch
 
     if attempt.worker_kill:
-        os.environ[WORKER_KILL] = f"{attempt.worker_kill} {attempt.folder}"
+        os.environ[WORKER_KILL] = f"{attempt.worker_fault} {attempt.worker_kill} {attempt.folder}"
     if attempt.threads != 1:
         torch.set_num_threads(attempt.threads)
     if attempt.file_bytes:

@@ -20,13 +20,14 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = {"os.rename": (0, 1), "os.remove": (0,), "os.mkdir": (0,), "os.rmdir": (0,), "os.truncate": (0,),
            "os.link": (0, 1), "os.symlink": (1,)}  # fmt: skip
 KILL = "kill"
+KILL_PARENT = "kill-parent"  # in a worker: its launcher is killed, which must end the worker, too
 
 
 class Injection:
     """Counts the calls that change files below a folder, and lets one of them fail.
 
     Args:
-        fault: "kill", or the name of an errno.
+        fault: "kill", "kill-parent", or the name of an errno.
         at: the number of the call that fails, from 1; 0 lets none fail.
         lasting: whether all later calls fail too, as on a full disk.
         below: the folder.
@@ -126,6 +127,9 @@ class Injection:
                 if synchronised is not None:
                     self._tear(synchronised)
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == KILL_PARENT:
+                os.kill(os.getppid(), signal.SIGKILL)
+                return
             if not what.startswith("after "):
                 number = getattr(errno, self.fault)
                 raise OSError(number, os.strerror(number), what.partition(" ")[2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import sys
@@ -486,17 +485,20 @@ def colour_net() -> nn.Module:
     return network
 
 
-# -- kills of worker processes ----------------------------------------------------------------------------------------
+# -- kills of worker processes and of those that started them ----------------------------------------------------------
 
 
 def _kill_in_worker() -> None:
-    """In a worker process that the forker has marked: end at the n-th call that changes files."""
+    """In a process that an attempt of the forker has started: a kill at the n-th call that changes files.
+
+    Attempts are forked and do not import this module again, so only the processes that they start come here.
+    """
     given = os.environ.get("AACP_FAULTS_WORKER_KILL")
-    if given and multiprocessing.current_process().name != "MainProcess":
+    if given:
         from faults.injection import Injection
 
-        at, below = given.split(" ", 1)
-        Injection("kill", int(at), False, below, Path(os.devnull)).install()
+        fault, at, below = given.split(" ", 2)
+        Injection(fault, int(at), False, below, Path(os.devnull)).install()
 
 
 _kill_in_worker()

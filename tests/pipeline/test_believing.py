@@ -188,6 +188,18 @@ def test_trainings_alone_do_not_serve_another_request(run: Path) -> None:
         pruned(run, budget={"macs": 0.6})
 
 
+def test_trainings_whose_search_is_lost_do_not_serve_another_request(run: Path) -> None:
+    without_manifests(run)
+    for path in run.iterdir():
+        if path.is_file() and path.name not in ("run.json", "graph.json"):
+            path.unlink()
+    assert {path.name for path in run.iterdir()} == {"run.json", "graph.json", "trainings"}
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(aacp.RunMismatch, match="macs"):
+        pruned(run, budget={"macs": 0.6})
+    assert (run / "run.json").read_bytes() == before
+
+
 def test_a_training_without_its_request_is_not_taken(run: Path) -> None:
     without_manifests(run)
     (run / PLACE / "training.json").unlink()

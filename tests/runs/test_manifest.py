@@ -203,6 +203,30 @@ def test_a_foreign_file_that_is_not_listed_is_not_believed(run: RunFolder) -> No
     assert run.read_json("structure.json") is None
 
 
+@pytest.mark.parametrize("is_common", [True, False])
+def test_nothing_is_restored_from_the_manifest_of_another_run(run: RunFolder, is_common: bool, capsys) -> None:
+    run.remove("history.jsonl")  # its lines would show that the request is another
+    other = RunFolder(run.path.parent / "other")
+    other.write_json("run.json", {**REQUEST, "seed": 1})
+    other.write_json("structure.json", {"counts": [1]})
+    other.write_json("steps.json", {"steps": [1]})
+    if is_common:  # two runs of one network have the same graph
+        other.write_text("graph.json", (run.path / "graph.json").read_text())
+    (run.path / MANIFEST).write_bytes((other.path / MANIFEST).read_bytes())
+    before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != MANIFEST}
+    assert mend(run) == frozenset()
+    assert "lists other files than those in the folder" in capsys.readouterr().err
+    assert {name: (run.path / name).read_bytes() for name in before} == before
+    assert states(run) == {}
+
+
+def test_a_damaged_request_is_restored_although_other_files_are_missing(run: RunFolder) -> None:
+    flip(run.path / "run.json", 4)
+    (run.path / "search.json").unlink()
+    assert mend(run) == {"search.json"}
+    assert run.read_json("run.json") == REQUEST
+
+
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"format": 1}'])
 def test_a_lost_manifest_is_said_and_written_again(run: RunFolder, content: str | None, capsys) -> None:
     (run.path / MANIFEST).unlink()

@@ -110,6 +110,16 @@ def test_a_finished_mimicry_is_read_from_its_folder(tmp_path: Path) -> None:
     assert torch.equal(again.conv.weight, load_file(tmp_path / "weights.safetensors")["conv.weight"])
 
 
+def test_weights_that_a_kill_after_the_last_step_kept_from_the_disk_are_written_again(tmp_path: Path) -> None:
+    original, network = networks()
+    again = copy.deepcopy(network)
+    mimic(network, original, inputs(), 3, folder=tmp_path)
+    written = (tmp_path / "weights.safetensors").read_bytes()
+    (tmp_path / "weights.safetensors").unlink()
+    mimic(again, original, inputs(), 3, folder=tmp_path)
+    assert (tmp_path / "weights.safetensors").read_bytes() == written
+
+
 def test_the_seed_decides_the_order_and_another_request_is_rejected(tmp_path: Path) -> None:
     original, network = networks()
     other = copy.deepcopy(network)

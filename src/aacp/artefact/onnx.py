@@ -22,10 +22,11 @@ from aacp.graph.examples import FlatNetwork, batch_of, from_plain, with_batch
 from aacp.modules import copy_module, positional, require_network
 from aacp.runs.folder import RunFolder
 from aacp.torch_internals import pytree
-from aacp.values import path_text
+from aacp.values import path_text, whole_number
 from aacp.zoo.imports import require_package
 
 OPSET = 18  # the oldest opset that torch's exporter writes, which most runtimes can read
+MAX_BATCH = 1_000_000  # inputs in the only batch size of a file
 CHECKED_BATCHES = (1, 2, 5)  # batch sizes on which an export with a free batch size is compared with torch
 SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers are limited to 2 GB; larger weights go to a second file
 
@@ -143,6 +144,8 @@ def export_artefact(
         dynamic_size: whether the file accepts other heights and widths.
         trust: whether code that the file names may be imported, see `load`.
     """
+    if batch is not None:
+        batch = whole_number("batch", batch, 1, MAX_BATCH)
     path = artefact_path(path)
     network = load(path, into=model, trust=trust)
     example = from_plain(Artefact.read(path).example)

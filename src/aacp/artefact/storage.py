@@ -30,7 +30,7 @@ from aacp.modules import require_network, unwrapped
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, is_whole
 from aacp.structure import Structure
-from aacp.values import path_text
+from aacp.values import described, path_text
 
 
 def save(
@@ -171,7 +171,7 @@ def _original(path: Path, artefact: Artefact, given: str | None, trust: bool) ->
     """Return a new original network by the name that was given, or else by the one in the file."""
     if given is not None and not isinstance(given, str):
         raise InvalidOption(
-            f"into is {_described(given)}, not a network. Pass a new network, such as into=Net(), or a name."
+            f"into is {described(given)}, not a network. Pass a new network, such as into=Net(), or a name."
         )
     name = given or artefact.model
     if name is None:
@@ -237,10 +237,6 @@ def _fill(path: Path, network: nn.Module, weights: Mapping[str, Tensor]) -> None
         else:  # an attribute that a network makes when it first runs, and that a new one does not have yet
             module, _, key = name.rpartition(".")
             setattr(network.get_submodule(module), key, tensor.to(device))
-
-
-def _described(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def _words(shape: tuple[int, ...] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -165,7 +166,7 @@ def _reject_own_options(parsed: click.Context) -> None:
 
 def _output(arguments: list[str]) -> Any:
     """What an aacp command prints as JSON; its messages are passed on to the standard error output."""
-    command = [sys.executable, "-m", "aacp.cli", *arguments]
+    command = [sys.executable, "-m", "aacp.commands.seed", str(os.getpid()), *arguments]
     messages: deque[str] = deque(maxlen=1)
     with tempfile.TemporaryFile("w+") as printed:
         with subprocess.Popen(command, stdout=printed, stderr=subprocess.PIPE, text=True) as process:

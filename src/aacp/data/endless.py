@@ -11,7 +11,7 @@ from aacp.user_code import described_failure
 
 MAX_EXAMPLES = 100_000_000  # of any data: their positions are drawn in memory
 # What a loader without a length may give in one pass. A larger one only needs a length.
-MAX_UNANNOUNCED_BATCHES = 20_000
+MAX_UNANNOUNCED_BATCHES = 10_000
 MAX_UNANNOUNCED_EXAMPLES = 500_000
 # A length may be an estimate, so up to twice as many batches are read, and a few more.
 TIMES_ANNOUNCED = 2
@@ -38,8 +38,9 @@ def bounded(batches: Iterable[Any], length: int | None, wanted: int = 0) -> Iter
     most_examples = MAX_UNANNOUNCED_EXAMPLES if length is None else MAX_EXAMPLES
     examples = 0
     for number, batch in enumerate(batches, 1):
-        examples += batch_size_of(batch)
-        if number > max(most_batches, wanted) or examples > max(most_examples, wanted) + batch_size_of(batch):
+        size = batch_size_of(batch)
+        examples += size
+        if number > max(most_batches, wanted) or examples > max(most_examples, wanted) + size:
             announced = "has no length" if length is None else f"announces {length:,} batches"
             raise InvalidData(
                 f"The loader {announced}, but has given {number:,} batches with {examples:,} examples and does not "
@@ -68,9 +69,9 @@ def without_worker_traceback(loader: Iterable[Any]) -> Iterator[Any]:
         ) from error
 
 
-def require_countable(examples: int, name: str = "The data") -> None:
+def require_countable(examples: int) -> None:
     """Reject data with more examples than positions can be drawn of."""
     if examples > MAX_EXAMPLES:
         raise InvalidData(
-            f"{name} has {examples:,} examples, but at most {MAX_EXAMPLES:,} can be split and shuffled. Give fewer."
+            f"The data has {examples:,} examples, but at most {MAX_EXAMPLES:,} can be split and shuffled. Give fewer."
         )

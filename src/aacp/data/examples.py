@@ -93,21 +93,28 @@ def split_evenly(batches: list[Any], batch_size: int) -> list[Any]:
 
 def rebatched(batches: Iterable[Any], batch_size: int) -> Iterator[Any]:
     """The same examples in batches of one size, read one after another; where shapes change, a smaller batch ends."""
-    held: list[Any] = []  # batches of one shape whose examples do not fill a batch yet
+    held: list[Any] = []  # batches of one signature whose examples do not fill a batch yet
+    common = None  # their signature
+    count = 0  # their examples
     for batch in batches:
-        if held and (_signature(batch) is None or _signature(batch) != _signature(held[0])):
+        signature = _signature(batch)
+        if held and signature != common:
             yield from _cut(held, batch_size)
             held = []
-        if _signature(batch) is None:
+            count = 0
+        if signature is None:
             yield batch
             continue
+        common = signature
         held.append(batch)
-        if sum(map(batch_size_of, held)) >= batch_size:
+        count += batch_size_of(batch)
+        if count >= batch_size:
             *whole, last = _cut(held, batch_size)
             yield from whole
             held = [last]
             if batch_size_of(last) == batch_size:
                 yield held.pop()
+            count %= batch_size
     if held:
         yield from _cut(held, batch_size)
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aacp.disk.failures import absolute, writing_errors
-from aacp.disk.reading import AnyPath
-from aacp.errors import RunMismatch
+from aacp.disk.reading import AnyPath, reading_errors
+from aacp.errors import InvalidOption, RunMismatch
 
 LOCK = ".lock"  # the file that is locked, in the folder that is locked
+MAX_DEPTH = 5  # levels of folders that aacp writes: seed, budget, trainings, name, training
+MAX_FOLDERS = 20_000  # in a run folder; one with more is, for instance, a whole disk
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -56,6 +58,26 @@ def locks_above(path: Path) -> list[FolderLock]:
     """The locks of this process on the folders that hold an absolute path, the outermost first."""
     found = [lock for lock in held_locks if path == lock.folder or lock.folder in path.parents]
     return sorted(found, key=lambda lock: len(lock.folder.parts))
+
+
+def names_in(path: AnyPath) -> list[str]:
+    """The names in a folder, sorted. If this process has locked the folder, it must still be the same one."""
+    for lock in locks_above(absolute(path)):
+        lock.check()
+    with reading_errors(path):
+        return sorted(os.listdir(path))
+
+
+def folders_in(top: AnyPath) -> list[Path]:
+    """A folder and the folders inside it, sorted, as deep as aacp writes; links are not followed."""
+    found: list[Path] = []
+    for place, inside, _ in os.walk(top):
+        found.append(Path(place))
+        if len(found[-1].relative_to(top).parts) >= MAX_DEPTH:
+            inside.clear()
+        if len(found) + len(inside) > MAX_FOLDERS:
+            raise InvalidOption(f"{top} holds more than {MAX_FOLDERS:,} folders. Give the folder of a run.")
+    return sorted(found)
 
 
 def create_folder(path: AnyPath) -> list[Path]:

@@ -96,6 +96,3 @@ def _require_printable(content: bytes, value: Any) -> None:
         raise ValueError("it holds half of a surrogate pair, which is not a character") from None
     if "\\u0000" in text.replace("\\\\", ""):
         raise ValueError("it holds a NUL character")
-
-
-DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_reject_constant)  # made once: logs have many lines

@@ -36,7 +36,7 @@ def open_file(path: AnyPath, remedy: str = NAME_ANOTHER) -> Iterator[BinaryIO]:
         path: the file; links are followed.
         remedy: the second sentence of an error.
     """
-    with _explained(path, remedy), os.fdopen(_regular(path), "rb") as file:
+    with reading_errors(path, remedy), os.fdopen(_regular(path), "rb") as file:
         yield file
 
 
@@ -136,7 +136,7 @@ class _NotRegularError(Exception):
 
 
 @contextmanager
-def _explained(path: AnyPath, remedy: str) -> Iterator[None]:
+def reading_errors(path: AnyPath, remedy: str = NAME_ANOTHER) -> Iterator[None]:
     """Turn errors of the system inside the block into an UnreadableFile."""
     try:
         yield

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aacp.disk.failures import absolute, writing_errors
-from aacp.disk.folders import DIRECTORY, open_folder, sync_folder
+from aacp.disk.folders import DIRECTORY, MAX_DEPTH, open_folder, sync_folder
 from aacp.disk.reading import AnyPath, kind_of
 from aacp.errors import DiskError
 
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.part")
+OLD_TEMPORARY = re.compile(r"\.\w[\w-]*\.(json|jsonl|safetensors|html)\.\d+")  # .NAME.PID, of earlier versions
 MAX_SHOWN_NAME = 40  # characters of a file's name in the name of its temporary file
 BLOCK = 1 << 14  # bytes of a log that are read at a time, backwards from its end
-MAX_DEPTH = 4  # levels of folders inside a run folder that aacp writes to
 CREATE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _cleaned: set[Path] = set()  # folders in which this process has looked for leftovers
 
@@ -215,14 +215,14 @@ def rename(path: AnyPath, name: str) -> None:
 
 
 def remove_leftovers(folder: AnyPath) -> None:
-    """Remove the temporary files and folders of writers that were killed, here and in the folders inside.
+    """Remove the temporary files and folders of writers that were killed, in a locked folder and the folders inside.
 
-    Those of living writers are locked, and stay.
+    Those of living writers are locked, and stay. Those of older versions are not, but no such writer can be alive.
     """
     top = Path(folder)
     for place, folders, files in os.walk(top):
         for name in [*folders, *files]:
-            if TEMPORARY.fullmatch(name):
+            if TEMPORARY.fullmatch(name) or OLD_TEMPORARY.fullmatch(name):
                 _remove_if_abandoned(Path(place) / name)
         is_deep = len(Path(place).relative_to(top).parts) >= MAX_DEPTH
         folders[:] = [] if is_deep else [name for name in folders if not TEMPORARY.fullmatch(name)]

@@ -18,6 +18,12 @@ from aacp.plain_checks import (
     require_fields,
 )
 
+
+def _is_multiple(pair: Any) -> bool:
+    """Whether a value is the name of a group with a number."""
+    return is_list(pair) and len(pair) == 2 and is_text(pair[0]) and is_whole(0)(pair[1])
+
+
 COUNT = is_whole(1)
 CONDITIONS: dict[str, Check] = {
     "runtime": is_text,
@@ -28,12 +34,12 @@ CONDITIONS: dict[str, Check] = {
     "threads": COUNT,
     "machine": is_text,
 }
-WIDTH: dict[str, Check] = {"fixed": is_whole(0), "groups": is_list_of(lambda pair: _is_multiple(pair))}
+WIDTH: dict[str, Check] = {"fixed": is_whole(0), "groups": is_list_of(_is_multiple)}
 PIECE: dict[str, Check] = {
     "layer": is_text,
     "kind": is_text,
     "output_size": is_list_of(is_whole(0)),
-    "widths": lambda value: is_list(value),
+    "widths": is_list,
 }
 TIMED: dict[str, Check] = {
     "structure": is_list_of(COUNT),
@@ -84,7 +90,7 @@ def _require_piece(place: str, piece: Any, names: list[str]) -> None:
     for position, width in enumerate(piece["widths"]):
         require_fields(f"{place}.widths[{position}]", width, WIDTH)
         known = all(name in names for name, _ in width["groups"])
-        require(known, f"{place}.widths[{position}] names a group that there is not")
+        require(known, f"{place}.widths[{position}] names a group that does not exist")
 
 
 def _require_choices(choices: Any, groups: int) -> None:
@@ -101,7 +107,3 @@ def _require_corrections(corrections: Any, groups: int) -> None:
         is_pair = is_list(pair) and len(pair) == 2
         is_complete = is_pair and is_list_of(COUNT)(pair[0]) and len(pair[0]) == groups and is_positive(pair[1])
         require(is_complete, f"corrections[{position}] is not a structure with its seconds")
-
-
-def _is_multiple(pair: Any) -> bool:
-    return is_list(pair) and len(pair) == 2 and is_text(pair[0]) and is_whole(0)(pair[1])

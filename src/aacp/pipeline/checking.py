@@ -12,6 +12,7 @@ from typing import Any
 from aacp.artefact.header import Artefact
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget
+from aacp.disk.folders import folders_in, names_in
 from aacp.disk.reading import read_bytes, read_json
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
@@ -80,18 +81,14 @@ class FolderCheck(Record):
 def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
     """The state of all files in a run folder, the folder of a sweep, a repetition or a training."""
     top = Path(folder)
-    found = {each.file: each for place in _places(top) for each in _listed(place, top)}
-    for place in _places(top):
+    places = folders_in(top)
+    found = {each.file: each for place in places for each in _listed(place, top)}
+    for place in places:
         if (place / RUN).is_file() and (place / GRAPH).is_file():
             _compare_contents(place, top, found)
     if not found:
         raise RunMismatch(f"{top} does not hold a run. Give the folder of one.")
     return FolderCheck(str(top), tuple(found.values()))
-
-
-def _places(top: Path) -> list[Path]:
-    """The folder and all folders inside it; links are not followed."""
-    return [Path(place) for place, _, _ in sorted(os.walk(top))]
 
 
 # -- checksums --------------------------------------------------------------------------------------------------------
@@ -126,7 +123,7 @@ def _remedy(manifest: Manifest, name: str, state: str) -> str:
 
 def _without_manifest(place: Path, inside: Path) -> Iterator[CheckedFile]:
     """The files of a folder that has no manifest: an older version wrote it, or the manifest is lost."""
-    names = sorted(path.name for path in place.iterdir() if stage_of(path.name) is not None)
+    names = [name for name in names_in(place) if stage_of(name) is not None]
     if names and has_lost_manifest(place):
         yield CheckedFile(str(inside / MANIFEST), "missing", "manifest", AS_THEY_ARE)
     for name in names:

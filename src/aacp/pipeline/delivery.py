@@ -14,6 +14,7 @@ from aacp.artefact.header import Artefact
 from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.disk.folders import names_in
 from aacp.disk.tensors import tensor_header
 from aacp.errors import AACPError, BrokenArtefact, UnreadableFile
 from aacp.estimate.inheritance import KeptChannels
@@ -107,7 +108,7 @@ def export_both(
     record = OnnxRecord(
         OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(files.values())
     )
-    folder.listing.add(*(path.name for path in folder.path.iterdir() if stage_of(path.name) == EXPORTED))
+    folder.listing.add(*(name for name in names_in(folder) if stage_of(name) == EXPORTED))
     folder.write_json(EXPORT, record.to_json())
     return record
 

@@ -16,6 +16,7 @@ import torch
 
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
+from aacp.disk.folders import names_in
 from aacp.errors import RunMismatch
 from aacp.estimate.importance import CRITERIA
 from aacp.estimate.inheritance import REPAIR
@@ -93,7 +94,7 @@ def _holds_only_reusable_files(folder: RunFolder) -> bool:
     """True if the folder holds only files that stay valid for a different request."""
     if any(is_begun(place) for place in (folder.path / TRAININGS).glob("*")):
         return False
-    return all(path.name in REUSABLE_FILES for path in folder.path.iterdir())
+    return all(name in REUSABLE_FILES for name in names_in(folder))
 
 
 def require_same(folder: Path, before: Request, request: Request, names: Sequence[str], advice: str) -> None:

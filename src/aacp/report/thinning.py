@@ -38,7 +38,7 @@ def visible(x: Values, y: Values, limit: int, kept: Iterable[int] = ()) -> Place
     found = _highest(x, y, side)
     while len(found) > limit:
         side *= 1.25
-        found = _highest(x, y, side)
+        found = found[_highest(x[found], y[found], side)]
     return np.union1d(found, np.fromiter(kept, dtype=np.int64))
 
 

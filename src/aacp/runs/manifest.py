@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from aacp.disk.folders import names_in
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import CHUNK, MAX_TEXT, open_file, read_bytes, read_json
 from aacp.disk.writing import replace_file
@@ -173,7 +174,7 @@ def verified(folder: Path) -> dict[str, FileState]:
 
 def staged_files(folder: Path) -> list[str]:
     """The names of the files in a folder that stages write."""
-    return sorted(path.name for path in folder.iterdir() if stage_of(path.name) is not None)
+    return [name for name in names_in(folder) if stage_of(name) is not None]
 
 
 def state_of(path: Path, entry: Entry) -> FileState:

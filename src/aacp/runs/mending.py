@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,9 +87,18 @@ def has_lost_manifest(folder: Path) -> bool:
 
 
 def is_foreign(folder: Path) -> bool:
-    """Whether a manifest is that of another folder: more of its files differ than agree, and not only one."""
-    states = list(verified(folder).values())
-    return states.count("damaged") > max(1, states.count("whole"))
+    """Whether a manifest is that of another folder, so that nothing may be restored from it.
+
+    More of its files are damaged than whole, and not only one. Or the request is not the one that it lists, and most
+    other files are not either: a damaged request alone is restored.
+    """
+    states = verified(folder)
+    counts = Counter(states.values())
+    are_most_damaged = counts["damaged"] > max(1, counts["whole"])
+    requests = {states[name] for name in (RUN, TRAINING_REQUEST) if name in states}
+    is_other_request = bool(requests & {"damaged", "not listed"})
+    others = [state == "whole" for name, state in states.items() if name not in (RUN, TRAINING_REQUEST, *LOGS)]
+    return are_most_damaged or (is_other_request and others.count(False) > others.count(True))
 
 
 def remedy_of(name: str) -> str:

@@ -12,7 +12,7 @@ import struct
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from aacp.notebook import html_table
 from aacp.search.pareto import unbeaten
 from aacp.structure import Structure
 
-PART = 1024  # candidates whose counts are made an array at a time
+PART = 4096  # candidates whose counts are made an array at a time
 LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
 SHOWN = 10  # candidates in the table of a notebook
 TOP_KEPT = 512  # this many of the best candidates are kept sorted, more than any method models
@@ -161,10 +161,11 @@ class History:
         return heapq.nsmallest(count, self._candidates, key=lambda candidate: candidate.rank)
 
     def counts_in_parts(self) -> Iterator[NDArray[np.int64]]:
-        """The counts of all candidates in their order, some hundred rows at a time."""
-        candidates = iter(self)
-        while part := list(islice(candidates, PART)):
-            yield np.array([candidate.structure.counts for candidate in part], dtype=np.int64)
+        """The counts of all candidates in their order, some thousand rows at a time."""
+        for start in range(0, len(self), PART):
+            rows = [candidate.structure.counts for candidate in self._candidates[start : start + PART]]
+            size = len(rows) * len(rows[0])
+            yield np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=size).reshape(len(rows), -1)
 
     def costs(self, costs: Sequence[AnyCost]) -> NDArray[np.float64]:
         """The costs of all candidates in their order: one row for each candidate, one column for each cost."""

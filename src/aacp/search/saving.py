@@ -11,15 +11,16 @@ import gc
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aacp.disk.folders import folders_in
 from aacp.errors import DamagedRun, RunMismatch
 from aacp.runs.files import CHECKPOINT, HISTORY
 from aacp.runs.folder import RunFolder
+from aacp.runs.mending import announce
 from aacp.search.history import Candidate, History
 from aacp.search.searcher import Searcher
 from aacp.search.state import SearchState
@@ -32,7 +33,7 @@ class SearchFiles:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self._ahead: Recorded = {}  # candidates of the log that the method was not told
+        self._ahead: Recorded = {}  # candidates of the log that were not reported to the method yet
         self._highest = -1  # the highest number in the log
         self._is_out_of_order = False  # whether a candidate was recorded behind one with a higher number
         self._is_repeated = False  # whether the search had to start again, with recorded scores
@@ -46,7 +47,7 @@ class SearchFiles:
         self.folder.write_json(CHECKPOINT, {"checksum": _checksum(state), **state})
 
     def record(self, method: Searcher[Any], candidate: Candidate) -> None:
-        """Write the score of a candidate that the method has been told."""
+        """Write the score of a candidate that was reported to the method."""
         self.folder.append(HISTORY, candidate.to_json())
         self._is_out_of_order |= candidate.number < self._highest
         self._highest = max(self._highest, candidate.number)
@@ -102,8 +103,8 @@ class SearchFiles:
             if not batch or first.number < method.proposed:
                 raise self._foreign(first)
             return False
-        told = method.tell([(candidate.structure, candidate.score) for candidate in known])
-        for mine, theirs in zip(told, known, strict=True):
+        reported = method.tell([(candidate.structure, candidate.score) for candidate in known])
+        for mine, theirs in zip(reported, known, strict=True):
             if mine != theirs:
                 raise self._foreign(theirs)
         self._sort(method)
@@ -173,7 +174,7 @@ class SearchFiles:
         )
 
     def _say(self, sentence: str) -> None:
-        sys.stderr.write(f"{self.folder.path}: {sentence}\n")
+        announce(self.folder.path, sentence)
 
 
 def read_candidates(folder: RunFolder) -> Recorded:
@@ -209,7 +210,7 @@ def _read_candidates(folder: RunFolder) -> Recorded:
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Let Python not look for garbage in cycles, of which candidates have none: with 100,000 it would look often."""
+    """Pause Python's search for garbage in cycles: candidates form none, and 100,000 of them start it often."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -226,9 +227,12 @@ def _by_number(candidates: Iterable[Candidate]) -> Recorded:
 def recorded(folder: str | os.PathLike[str]) -> History:
     """Every candidate that a run has evaluated, in its own search and in searches in folders inside its folder."""
     path = Path(folder)
-    found = [path, *sorted({log.parent for log in path.rglob(HISTORY)} - {path})]
+    found = [path, *(each for each in folders_in(path) if each != path and (each / HISTORY).exists())]
     with collection_paused():
-        return History.merged(History(read_candidates(RunFolder(each)).values()) for each in found)
+        histories = [History(read_candidates(RunFolder(each)).values()) for each in found]
+        first, *others = histories
+        is_numbered = not len(first) or first[-1].number == len(first) - 1
+        return first if is_numbered and not others else History.merged(histories)
 
 
 def _counted(saved: SearchState, logged: Recorded) -> Sequence[Candidate]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
-import threading
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +14,7 @@ import torch
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
+from aacp.lifetime import end_with
 from aacp.torch_internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
@@ -24,9 +22,6 @@ from aacp.values import whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-
-WATCH_SECONDS = 1.0  # between two looks of a worker whether its launcher still runs
 
 
 def run_in_processes(
@@ -75,23 +70,9 @@ def run_in_processes(
     return result
 
 
-def _end_with(launcher: int) -> None:
-    """End this process soon after its launcher ended, since the workers of a killed launcher must not train on.
-
-    The launcher may have ended while this process started, so it is compared with the pid that the launcher sent.
-    """
-
-    def watch() -> None:
-        while os.getppid() == launcher:
-            time.sleep(WATCH_SECONDS)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def _result(function: Callable[..., Any], arguments: tuple[Any, ...], launcher: int, fabric: Fabric) -> Any:
     """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
-    _end_with(launcher)
+    end_with(launcher)
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:

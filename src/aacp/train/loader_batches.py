@@ -162,7 +162,7 @@ def check_targets(targets: Any, classes: float) -> None:
     if not targets.is_floating_point():
         check_labels(targets[targets != IGNORED], classes)
     elif targets.dim() < 2 or targets.size(1) != classes:
-        first = float(targets.flatten()[0]) if targets.numel() else "none"
+        first = f"{float(targets.flatten()[0]):g}" if targets.numel() else "none"
         raise InvalidData(
             f"The training data have labels of {targets.dtype} and shape {tuple(targets.shape)}, such as {first}, but "
             "cross-entropy needs classes. Give whole numbers, or your own loss (loss) for other targets."

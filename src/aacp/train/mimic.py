@@ -161,7 +161,8 @@ class _Session:
                 advance(step + 1, self._read(loss, step))
                 if folder is not None:
                     self.save(folder, step + 1)
-        if folder is not None and done < self.steps:
+        # An earlier call may have been killed between its last step and the weights.
+        if folder is not None and (done < self.steps or not (folder.path / WEIGHTS).exists()):
             folder.write_bytes(WEIGHTS, save(_storable(self.pupil.network.state_dict())))
 
     def _batches(self, done: int) -> Iterator[tuple[int, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset
 
-from aacp.data.endless import length_of
+from aacp.data.endless import length_of, require_countable
 from aacp.data.images import Images
 from aacp.data.splits import paired
 from aacp.errors import InvalidData, InvalidOption
@@ -49,7 +49,10 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
         )
     if not len(train):
         raise InvalidData("There is no data: the data set or loader is empty. Give at least one batch.")
-    if not has_own_batches(train) and recipe.batch_size > len(train):
+    if has_own_batches(train):
+        return
+    require_countable(len(train))
+    if recipe.batch_size > len(train):
         raise InvalidData(
             f"The batch size is {recipe.batch_size}, but there are only {len(train)} examples. Give more data or a "
             "smaller batch size."
