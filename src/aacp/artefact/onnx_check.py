@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aacp.artefact.onnx_session import open_session, session_inputs
-from aacp.errors import AACPError, ExportFailed, first_line
+from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork, tensors_in, with_batch, with_more
 from aacp.torch_internals import pytree
 
@@ -87,21 +87,19 @@ class _Comparison:
 
 def _size_step(comparison: _Comparison, arguments: tuple[Any, ...], free: Sequence[int]) -> int:
     """Return the smallest step of height and width at which the file agrees with torch."""
-    failure: Exception | None = None
+    failures: list[Exception] = []
     for step in SIZE_STEPS:
         try:
             for growth in _growths(step, free):
                 comparison.on(with_more(arguments, growth), f"height and width larger by {tuple(growth.values())}")
-        except AACPError as error:
-            failure = error
-        except Exception as error:  # the network itself rejects this size
-            failure = failure or error
+        except Exception as error:  # the file differs there, or the network itself rejects this size
+            failures.append(error)
         else:
             return step
     raise ExportFailed(
-        f"The file agrees with torch at no other height and width that was tried: {first_line(failure)}. "
+        f"The file agrees with torch at no other height and width that was tried: {first_line(failures[0])}. "
         "Export without dynamic_size."
-    ) from failure
+    ) from failures[0]
 
 
 def _growths(step: int, free: Sequence[int]) -> list[Mapping[int, int]]:

@@ -25,8 +25,9 @@ def recurrent(p: Propagation, call: Call) -> list[Labels]:
     for state in call.tensors:
         if state not in (call["input"], *call["params"]):
             p.freeze(state, f"{call.where} keeps the size of its state")
-    for weight in readers if entering is not None else []:
-        _record(p, call, entering, weight)
+    if entering is not None:
+        for weight in readers:
+            _record(p, call, entering, weight)
     return [() for _ in call.outputs]
 
 
