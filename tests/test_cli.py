@@ -49,6 +49,36 @@ def test_trace_prints_json_that_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "likely"), [("grey", "1x1x32x32"), ("audio", "1x1x16000")], ids=["one channel", "one dimension"]
+)
+def test_trace_names_the_option_for_the_input_that_it_had_to_guess(name: str, likely: str, own_networks) -> None:
+    code, out, err = run("trace", f"guessing:{name}")
+    assert (code, out) == (1, "")
+    assert "does not run on 1x3x224x224, which was tried" in err
+    assert f"Give the shape, such as --input {likely}." in err
+
+
+def test_trace_says_which_input_it_guessed(own_networks) -> None:
+    code, out, err = run("trace", "guessing:colour")
+    assert (code, "MACs" in out) == (0, True)
+    assert "1x3x224x224 was used; --input gives another." in err
+    assert run("trace", "guessing:colour", "--input", "1x3x8x8")[2] == ""
+
+
+@pytest.fixture
+def own_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of networks that do not name the size of their inputs."""
+    (tmp_path / "guessing.py").write_text(
+        "from torch import nn\n"
+        "def colour():\n    return nn.Sequential(nn.Conv2d(3, 4, 3, stride=8), nn.ReLU(), nn.Conv2d(4, 2, 1))\n"
+        "def grey():\n    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1))\n"
+        "def audio():\n    return nn.Sequential(nn.Conv1d(1, 4, 3), nn.ReLU(), nn.Conv1d(4, 2, 1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "guessing", raising=False)
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("trace", "timm:nope"), 1, "UnknownModel: timm has no model 'nope'"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -111,6 +112,7 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # networks as small as these are slower with two
     replaced = {
+        "find": with_small_plan(aacp.find),
         "prune": with_small_plan(aacp.prune),
         "sweep": with_small_plan(aacp.sweep),
         "measure_latency": with_options(aacp.measure_latency, structures=6, held_out=2, seconds_per_structure=0.01),
@@ -142,7 +144,13 @@ def run(page: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(page)
+    scope = run(page)
+    assert scope
+    for name in scope.get("stand_ins", ()):
+        del sys.modules[name]
+    for logger, found in scope.get("logged", {}).items():
+        assert {"search/best", "train/loss", "done/after/test"} <= {name for name, _, _ in found}, logger
+        assert [step for name, _, step in found if name == "search/score"] == [1, 2, 3], logger
 
 
 @pytest.mark.slow

@@ -11,7 +11,18 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {"errors", "user_code", "values", "plain_checks", "correlation", "acceleration", "lifetime", "version"},
+    {
+        "errors",
+        "events",
+        "notebook",
+        "user_code",
+        "values",
+        "plain_checks",
+        "correlation",
+        "acceleration",
+        "lifetime",
+        "version",
+    },
     {"disk"},
     {"structure", "lane_runs", "plain_graphs", "channels", "coordinates", "space"},
     {"cost", "search", "runs"},
@@ -26,11 +37,12 @@ FLOORS = [
     {"artefact"},
     {"report", "bench", "latency"},
     {"pipeline"},
+    {"contrib"},
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "user_code", "values", "plain_checks", "correlation", "structure", "lane_runs",
-    "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
+    "disk", "report", "errors", "events", "notebook", "user_code", "values", "plain_checks", "correlation", "structure",
+    "lane_runs", "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
 }  # fmt: skip
 
 NUMPY_ONLY = {
@@ -125,6 +137,7 @@ ALLOWED_FILE_CALLS = {
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
     "commands/repeat.py": {"TemporaryFile"},
     "latency/runtimes/onnxruntime.py": {"TemporaryDirectory", "mkdtemp"},
+    "pipeline/finding.py": {"TemporaryDirectory"},
     # Decoders of libraries, which read from a file that aacp.disk has opened.
     "zoo/pictures.py": {"open"},
     "zoo/weights.py": {"open", "load"},

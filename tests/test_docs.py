@@ -85,3 +85,9 @@ def test_the_guide_lists_every_field_of_a_plan_and_no_other() -> None:
     first_cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     listed = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(listed) == sorted(field.name for field in fields(aacp.Plan))
+
+
+@pytest.mark.parametrize("kind", [aacp.Plan, aacp.Recipe])
+def test_the_docstring_explains_every_field(kind: type) -> None:
+    explained = re.findall(r"^ {8}(\w+): \S+ \S+", kind.__doc__ or "", flags=re.MULTILINE)
+    assert explained == [field.name for field in fields(kind)]

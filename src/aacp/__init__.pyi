@@ -5,6 +5,7 @@ from aacp.artefact.onnx import OnnxFile as OnnxFile
 from aacp.artefact.onnx import export_onnx as export_onnx
 from aacp.artefact.storage import load as load
 from aacp.artefact.storage import save as save
+from aacp.artefact.timm_structure import timm_structure as timm_structure
 from aacp.channels import ChannelGraph as ChannelGraph
 from aacp.channels import ChannelGroup as ChannelGroup
 from aacp.channels import Layer as Layer
@@ -19,6 +20,7 @@ from aacp.cost.analytic import weight_bytes as weight_bytes
 from aacp.cost.budget import Budget as Budget
 from aacp.cost.budget import Limit as Limit
 from aacp.cost.budget import cost_of as cost_of
+from aacp.cost.file_size import file_size as file_size
 from aacp.cost.kinds import CostKind as CostKind
 from aacp.data.batches import Batches as Batches
 from aacp.data.images import Images as Images
@@ -61,6 +63,8 @@ from aacp.estimate.psae import PSAE as PSAE
 from aacp.estimate.ranking import Ranking as Ranking
 from aacp.estimate.ranking import ranking as ranking
 from aacp.estimate.recalibration import recalibrate as recalibrate
+from aacp.events import Event as Event
+from aacp.events import listen as listen
 from aacp.graph.program import UnsupportedUse as UnsupportedUse
 from aacp.graph.rules import register_rule as register_rule
 from aacp.graph.surgery import shrink as shrink
@@ -83,6 +87,11 @@ from aacp.latency.timing import Quartiles as Quartiles
 from aacp.latency.timing import Timing as Timing
 from aacp.latency.timing import speedup as speedup
 from aacp.latency.timing import time_interleaved as time_interleaved
+from aacp.pipeline.finding import Found as Found
+from aacp.pipeline.finding import find as find
+from aacp.pipeline.hub import from_pretrained as from_pretrained
+from aacp.pipeline.hub import push_to_hub as push_to_hub
+from aacp.pipeline.hub import save_pretrained as save_pretrained
 from aacp.pipeline.plan import Plan as Plan
 from aacp.pipeline.pruned import Pruned as Pruned
 from aacp.pipeline.pruning import prune as prune
@@ -108,6 +117,8 @@ from aacp.search.rescaling import rescale as rescale
 from aacp.search.searcher import Searcher as Searcher
 from aacp.space import SearchSpace as SearchSpace
 from aacp.structure import Structure as Structure
+from aacp.train.distillation import Distillation as Distillation
+from aacp.train.distillation import distillation_loss as distillation_loss
 from aacp.train.launching import run_in_processes as run_in_processes
 from aacp.train.loop import Trained as Trained
 from aacp.train.loop import finetune as finetune

@@ -23,6 +23,7 @@ from aacp.disk.translation import reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.lane_runs import from_runs, to_runs, uneven_lane
+from aacp.notebook import html_table
 from aacp.plain_graphs import require_graph
 from aacp.structure import Structure
 
@@ -370,6 +371,14 @@ class ChannelGraph:
             cells = [_shortened(cell).ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
             lines.append("  ".join([*cells, row[3]]))
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    def __repr__(self) -> str:
+        return f"<ChannelGraph {self._summary()}>"
+
+    def _repr_html_(self) -> str:
+        """The table of the groups, for notebooks."""
+        rows = [(group.name, _width(group), self._layers(group), self.state(group)) for group in self.groups]
+        return html_table(self._summary(), ("group", "channels", "layers", "state"), rows)
 
     def _summary(self) -> str:
         """The cost of the whole network, and the share of it that may be pruned."""

@@ -25,6 +25,7 @@ from aacp.commands.options import (
     SCOPE,
     TIE,
     TRUST,
+    guessed_input,
     reject_options,
     resumable,
     run_folder,
@@ -32,6 +33,7 @@ from aacp.commands.options import (
 )
 from aacp.commands.parameters import SEED, Shape
 from aacp.commands.prune import prune, search, sweep
+from aacp.commands.recipes import RecipeName, recipe_named
 from aacp.commands.repeat import repeat
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
@@ -80,7 +82,8 @@ def trace(
 
     network = build_model(model)
     example = example_input(network, shape)
-    graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, parts=parts or None, form=form)
+    with guessed_input(network, shape):
+        graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, parts=parts or None, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}
         click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))
@@ -93,7 +96,7 @@ def trace(
 @click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
 @HOLDOUT
 @CACHE
-@click.option("--recipe", "name", type=click.Choice(list(RECIPES)), help="By default digits for the digits, else base.")
+@click.option("--recipe", "name", type=RecipeName(list(RECIPES)), help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Scale the recipe to this number of epochs, with its milestones.")
 @click.option("--batch-size", type=int, help="Examples in a step, of all processes together, instead of the recipe's.")
 @click.option("--lr", type=float, help="First learning rate, instead of the recipe's.")
@@ -149,7 +152,7 @@ def train(
     """Train MODEL and keep its weights in a run folder; the same command again resumes an interrupted training."""
     from aacp.train.job import TrainingJob
 
-    recipe = RECIPES[name or named_data(data).recipe].changed(epochs, batch_size, lr, precision, seed)
+    recipe = recipe_named(name or named_data(data).recipe).changed(epochs, batch_size, lr, precision, seed)
     if teacher is not None and teacher_weights is None:
         raise click.UsageError(
             "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both."
@@ -198,6 +201,7 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 )
 @click.option("--opset", type=int, default=18, show_default=True, help="Version of the ONNX operators.")
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
+@click.option("--dynamic-size", is_flag=True, help="Accept other heights and widths than those of the example.")
 @TRUST
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def export(
@@ -207,13 +211,16 @@ def export(
     out: str | None,
     opset: int,
     batch: int | None,
+    dynamic_size: bool,
     trust: bool,
     as_json: bool,
 ) -> None:
     """Write the pruned network of a run folder or of a .safetensors file as ONNX, compared with torch."""
     from aacp.artefact.onnx import export_artefact
 
-    found = export_artefact(path, out, model=model, shape=shape, opset=opset, batch=batch, trust=trust)
+    found = export_artefact(
+        path, out, model=model, shape=shape, opset=opset, batch=batch, dynamic_size=dynamic_size, trust=trust
+    )
     click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
 

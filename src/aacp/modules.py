@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import inspect
+import threading
 import types
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
@@ -11,9 +13,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from aacp.errors import InvalidOption, UntraceableModel, first_line
-from aacp.torch_internals import forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
+from aacp.torch_internals import compiled_from, forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
+
+WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)  # each holds a network as `module`
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -25,6 +31,11 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             if value is not None and id(value) not in seen:
                 seen.add(id(value))
                 yield (f"{path}.{key}" if path else key), value
+
+
+def submodules(model: nn.Module) -> list[nn.Module]:
+    """All modules of a network, itself first; also where an attribute of the network is called `modules`."""
+    return [module for _, module in model.named_modules()]
 
 
 def require_network(model: object, what: str = "The model") -> None:
@@ -52,6 +63,18 @@ def require_network(model: object, what: str = "The model") -> None:
             raise UntraceableModel(f"{what} has {name} on the meta device, without data. Load weights, then give it.")
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The network inside of the wrappers of torch, which compile, parallelise or average it."""
+    while True:
+        compiled = compiled_from(model)
+        if compiled is not None:
+            model = compiled
+        elif isinstance(model, WRAPPERS):
+            model = model.module
+        else:
+            return model
+
+
 def device_of_model(model: nn.Module) -> torch.device:
     """The device of a network's first parameter; the CPU for a network without parameters."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -60,7 +83,7 @@ def device_of_model(model: nn.Module) -> torch.device:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Set evaluation mode; afterwards each module has the mode that it had before."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [(module, module.training) for module in submodules(model)]
     model.eval()
     try:
         yield
@@ -80,8 +103,12 @@ def positional(model: nn.Module, example: Any) -> tuple[Any, ...]:
             return (example,)
         if bound.kwargs:
             bound.apply_defaults()  # fills the gaps between the given ones
-        if not bound.kwargs:
-            return bound.args
+        if bound.kwargs:
+            raise InvalidOption(
+                f"The forward of {type(model).__name__} takes {', '.join(bound.kwargs)} by keyword only. "
+                "Trace a module around it whose forward takes them by position and passes them on by keyword."
+            )
+        return bound.args
     return (example,)
 
 
@@ -93,20 +120,40 @@ def has_external_references(module: nn.Module) -> bool:
 def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = None) -> nn.Module:
     """A deep copy; tensors whose id is in `replaced` are replaced by the tensors there."""
     memo: dict[int, Any] = dict(replaced or {})
-    for module in model.modules():
+    for module in submodules(model):
         for value in vars(module).values():
             if isinstance(value, torch.Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach().clone()  # old-style weight_norm keeps tensors that cannot be copied
     try:
-        twin = copy.deepcopy(model, memo)
+        with _shared_objects():
+            twin = copy.deepcopy(model, memo)
     except Exception as error:  # whatever the copy functions of the model raise
         raise UntraceableModel(
             f"{type(model).__name__} cannot be copied: {first_line(error)}. Remove attributes that cannot be copied."
         ) from error
-    for module in twin.modules():
+    for module in submodules(twin):
         for functions in (vars(module), *forward_hooks(module)):
             _rebind_closures(functions, memo)
     return twin
+
+
+# Types of objects that deepcopy rejects and that a copy of a network can share: they hold no weights. Configurations
+# hold modules (`config.backend = numpy`), loggers and data pipelines hold locks.
+SHARED_TYPES = (types.ModuleType, type(threading.Lock()), type(threading.RLock()))
+
+
+@contextmanager
+def _shared_objects() -> Iterator[None]:
+    """Let deepcopy return objects of some types themselves, in place of an error."""
+    before = {kind: copyreg.dispatch_table.get(kind) for kind in SHARED_TYPES}
+    copyreg.dispatch_table.update(dict.fromkeys(SHARED_TYPES, repr))  # deepcopy keeps what a text stands for
+    try:
+        yield
+    finally:
+        for kind, reduction in before.items():
+            copyreg.dispatch_table.pop(kind)
+            if reduction is not None:
+                copyreg.dispatch_table[kind] = reduction
 
 
 def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any]) -> None:
@@ -122,7 +169,7 @@ def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any
 
 def detach_hooks(model: nn.Module) -> None:
     """Let the hooks of a copy write to copies of the containers in their closures, not to the caller's."""
-    for module in model.modules():
+    for module in submodules(model):
         for hooks in forward_hooks(module):
             for key, function in list(hooks.items()):
                 if isinstance(function, types.FunctionType):

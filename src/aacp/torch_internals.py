@@ -65,6 +65,12 @@ def is_compiled(module: nn.Module) -> bool:
     return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
+def compiled_from(module: nn.Module) -> nn.Module | None:
+    """The module that torch.compile was called with, or None if the module is not the result of such a call."""
+    found = vars(module).get("_modules", {}).get("_orig_mod")
+    return found if isinstance(found, nn.Module) else None
+
+
 # -- operators and exported programs ----------------------------------------------------------------------------------
 
 
@@ -144,7 +150,7 @@ def interpolate_each(targets: list[torch.Tensor], ends: list[torch.Tensor], weig
     torch._foreach_lerp_(targets, ends, weight)
 
 
-# -- the text of warnings ---------------------------------------------------------------------------------------------
+# -- the text of warnings and errors ----------------------------------------------------------------------------------
 
 EXPORT_LOGGER = "torch.fx.experimental.symbolic_shapes"  # reports where an export failed, beside the exception
 
@@ -174,6 +180,11 @@ def is_lost_connection(error: BaseException) -> bool:
     """Whether an error reports that a rank of a process group cannot be reached."""
     signs = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset")
     return any(sign in str(error) for sign in signs)
+
+
+def is_assigned_in_forward(error: BaseException) -> bool:
+    """Whether an error of the exporter reports that the forward assigned a tensor to an attribute or to `.data`."""
+    return "fake tensor in the exported program" in str(error)
 
 
 # -- watching operators -----------------------------------------------------------------------------------------------

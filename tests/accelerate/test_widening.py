@@ -21,10 +21,11 @@ from aacp.accelerate.widening import TrainedWider, example_inputs, growth_for, i
 from aacp.runs.files import STATE, WEIGHTS
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
+from aacp.train.optimisers import optimiser_for
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
-from aacp.train.update import PlainUpdate, sgd
+from aacp.train.update import PlainUpdate
 from train.small_data import digits, farthest, in_double, network, odd_resnet, same, small_images, weights
 
 pytestmark = pytest.mark.slow
@@ -158,7 +159,7 @@ def test_the_optimiser_decays_the_same_parameters() -> None:
     assert isinstance(growth, Growth)
     decays = []
     for one in (model, growth.grown(model)):
-        optimiser = sgd(one, recipe, CPU)
+        optimiser = optimiser_for(one, recipe, CPU)
         decay = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
         decays.append({name: decay[id(parameter)] for name, parameter in one.named_parameters()})
     assert decays[0] == decays[1]

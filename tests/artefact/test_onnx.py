@@ -91,13 +91,99 @@ def test_the_model_is_not_touched_and_equal_models_give_equal_files(tmp_path: Pa
     assert "any batch size, at most" in str(first)
 
 
-def test_a_network_for_one_batch_size_is_exported_for_that_one(tmp_path: Path) -> None:
-    x = torch.randn(2, 3, 8, 8)
-    with pytest.raises(aacp.ExportFailed, match=r"cannot be converted to ONNX.*dynamic_batch=False"):
-        aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", x)
+def test_a_network_that_fixes_its_batch_size_is_exported_for_that_of_the_example(tmp_path: Path) -> None:
+    x = torch.randn(1, 3, 8, 8)
+    found = aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", {"x": x})
+    assert (found.inputs, found.checked_batches, found.dynamic_batch) == (("x",), (1,), False)
+    assert str(found).endswith("\nThe batch size is fixed at 1: the network's code depends on it.")
+    assert in_onnx_runtime(found.path, x)[0].shape == (2, 2 * 6 * 6)
+    fixed = aacp.export_onnx(Plain(), tmp_path / "b.onnx", x, dynamic_batch=False)
+    assert (fixed.checked_batches, fixed.dynamic_batch, fixed.notes) == ((1,), False, ())
+
+
+class Detector(nn.Module):
+    """A detection head: it keeps the grid of its last shape, and joins two scales, of which one is half the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fine, self.coarse, self.up = (
+            nn.Conv2d(3, 8, 3, 2, 1),
+            nn.Conv2d(8, 8, 3, 2, 1),
+            nn.Upsample(scale_factor=2),
+        )
+        self.head = nn.Conv2d(16, 6, 1)
+        self.shape, self.grid = None, torch.empty(0)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        fine = self.fine(x)
+        y = self.head(torch.cat((fine, self.up(self.coarse(fine))), dim=1))
+        if self.shape != y.shape:
+            rows, columns = (torch.arange(size) + 0.5 for size in y.shape[2:])
+            self.grid = torch.stack(torch.meshgrid(columns, rows, indexing="xy"))
+            self.shape = y.shape
+        return {"boxes": (y[:, :2].sigmoid() + self.grid).flatten(2), "classes": y[:, 2:].flatten(2)}
+
+
+@pytest.mark.parametrize("ran_on", [None, 1, 2, 5])
+def test_a_head_that_keeps_the_grid_of_its_last_batch_is_exported_for_any_batch_size(
+    ran_on: int | None, tmp_path: Path
+) -> None:
+    model = Detector().eval()
+    if ran_on is not None:
+        model(torch.randn(ran_on, 3, 16, 24))
+    grid = model.grid
+    found = aacp.export_onnx(model, tmp_path / "a.onnx", torch.randn(2, 3, 16, 24))
+    assert (found.dynamic_batch, found.notes, found.checked_batches) == (True, (), (1, 2, 5))
+    assert model.grid is grid  # a fake tensor in the user's network would break its next call
+    x = torch.randn(3, 3, 16, 24)
+    for ours, theirs in zip(model(x).values(), in_onnx_runtime(found.path, x), strict=True):
+        torch.testing.assert_close(ours.detach(), torch.from_numpy(theirs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ran_on", [None, (1, 3, 16, 24), (1, 3, 32, 48)])
+def test_height_and_width_are_free_in_the_steps_that_the_network_accepts(
+    ran_on: tuple[int, ...] | None, tmp_path: Path
+) -> None:
+    model = Detector().eval()
+    if ran_on is not None:
+        model(torch.randn(ran_on))
+    found = aacp.export_onnx(model, tmp_path / "a.onnx", torch.randn(1, 3, 16, 24), dynamic_size=True)
+    assert (found.dynamic_size, found.size_step, found.notes) == (True, 4, ())
+    assert "any batch size, other heights and widths in steps of 4, at most" in str(found)
+    (entry,) = onnx.load(found.path).graph.input
+    assert [dim.dim_param or dim.dim_value for dim in entry.type.tensor_type.shape.dim] == [
+        "batch",
+        3,
+        "height",
+        "width",
+    ]
+    for shape in ((3, 3, 16, 24), (1, 3, 64, 20), (2, 3, 8, 100), (1, 3, 32, 48)):
+        x = torch.randn(shape)
+        for ours, theirs in zip(model(x).values(), in_onnx_runtime(found.path, x), strict=True):
+            torch.testing.assert_close(ours.detach(), torch.from_numpy(theirs), rtol=1e-4, atol=1e-5)
+
+
+class Padded(nn.Module):
+    """A network with another path for odd heights, which an export of an even one does not contain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x if x.shape[2] % 2 == 0 else x * 2)
+
+
+def test_sizes_at_which_the_network_takes_another_path_are_not_promised(tmp_path: Path) -> None:
+    found = aacp.export_onnx(Padded(), tmp_path / "a.onnx", torch.randn(1, 3, 8, 8), dynamic_size=True)
+    assert found.size_step == 2
+
+
+def test_a_network_that_accepts_one_size_only_is_not_exported_for_others(tmp_path: Path) -> None:
+    fixed = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten(), nn.Linear(2 * 8 * 6, 4))
+    with pytest.raises(aacp.ExportFailed, match=r"at no other height and width.*mat1.*Export without dynamic_size"):
+        aacp.export_onnx(fixed, tmp_path / "a.onnx", torch.randn(1, 3, 8, 6), dynamic_size=True)
     assert list(tmp_path.iterdir()) == []
-    found = aacp.export_onnx(Plain(rows=2), tmp_path / "a.onnx", {"x": x}, dynamic_batch=False)
-    assert (found.inputs, found.checked_batches, found.dynamic_batch) == (("x",), (2,), False)
 
 
 def test_weights_beyond_two_gigabytes_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from aacp.commands.recipes import recipe_of
+from aacp.commands.recipes import recipe_named, recipe_of
+from aacp.errors import InvalidOption
 from aacp.train.recipe import BASE, CIFAR10_FINETUNE, DIGITS, DIGITS_FINETUNE, FINETUNE, FINETUNE_MIXED, Recipe
 
 DEFAULTS = {"recipe": None, "epochs": None, "lr": None, "batch_size": None, "scratch": False, "teacher": None}
@@ -36,3 +40,19 @@ def test_a_named_recipe_is_taken_and_changed_by_the_options() -> None:
     assert found.weight_decay == CIFAR10_FINETUNE.weight_decay
     assert found.distillation == 0.0
     assert recipe_of({**DEFAULTS, **named, "teacher": "resnet56"}, task, 7).distillation == FINETUNE.distillation
+
+
+def test_a_recipe_of_the_user_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_recipes.py").write_text(
+        "import torch\nimport aacp\n"
+        "def adagrad(parameters, lr):\n    return torch.optim.Adagrad(parameters, lr=lr)\n"
+        "MINE = aacp.Recipe(epochs=10, batch_size=8, lr=0.3, optimiser=adagrad, clip=2.0)\nNUMBER = 5\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    found = recipe_of({**DEFAULTS, "recipe": "own_recipes:MINE", "epochs": 5}, {"data": "digits", "loss": None}, 3)
+    assert (found.epochs, found.lr, found.clip, found.seed) == (5, 0.3, 2.0, 3)
+    assert found.to_json()["optimiser"] == "own_recipes:adagrad"
+    for name, words in (("own_recipes:NUMBER", "is a int, not a Recipe"), ("own_recipes:NONE", "There is no")):
+        with pytest.raises(InvalidOption, match=words):
+            recipe_named(name)

@@ -80,13 +80,13 @@ CHECKS = {
     "prune_macs": Check((), limited("macs", 0.4), ("--prune-macs", "0.4")),
     "prune_params": Check((), limited("params", 0.4), ("--prune-params", "0.4")),
     "prune_channels": Check((), limited("channel_count", 0.4), ("--prune-channels", "0.4")),
-    "prune_size": Check((), limited("weight_bytes", 0.4), ("--prune-size", "0.4")),
+    "prune_size": Check((), limited("file_size", 0.1), ("--prune-size", "0.1")),
     "prune_memory": Check((), limited("activation_bytes", 0.4), ("--prune-memory", "0.4")),
     "prune_latency": Check((), limited("latency", 0.4), ("--prune-latency", "0.4")),
     "max_macs": Check((), limited("macs", None, 60e3), ("--max-macs", "60k")),
     "max_params": Check((), limited("params", None, 3000.0), ("--max-params", "3k")),
     "max_channels": Check((), limited("channel_count", None, 30.0), ("--max-channels", "30")),
-    "max_size": Check((), limited("weight_bytes", None, 9000.0), ("--max-size", "9kB")),
+    "max_size": Check((), limited("file_size", None, 30000.0), ("--max-size", "30kB")),
     "max_memory": Check((), limited("activation_bytes", None, 2000.0), ("--max-memory", "2kB")),
     "max_latency": Check((), limited("latency", None, 0.003), ("--max-latency", "3ms")),
     # -- the search
@@ -104,7 +104,7 @@ CHECKS = {
     "tie": Check(("--tie", "conv1, conv3"), {"tie": [["conv1", "conv3"]]}),
     "seed": Check(("--seed", "5"), {"seed": 5, "recipe.seed": 5, "weights": Another()}),  # weights are drawn by it
     "max_drop": Check(("--max-drop", "2"), {"max_drop": 0.02, "limits.macs": GONE}, ()),
-    "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "weight_bytes"}),
+    "shrink": Check(("--max-drop", "2", "--shrink", "size"), {"max_drop": 0.02, "shrink": "file_size"}),
     "probe_epochs": Check(
         (*MAX_DROP, "--probe-epochs", "3"), {**DROPPED, "probe_epochs": 3, "probe_recipe": Another()}
     ),

@@ -1,10 +1,11 @@
-"""Parts that a user of the library may write: an importance, a search method, a cost."""
+"""Parts that a user of the library may write: an importance, a search method, a cost, an optimiser."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 import aacp
@@ -28,3 +29,7 @@ class OwnSearch(UniformShrinkage):
 def energy(graph: aacp.ChannelGraph) -> aacp.Cost:
     """Joules, as a function of the counts."""
     return aacp.cost_of(lambda structure: 0.5 * sum(structure), graph, "energy", "J")
+
+
+def rmsprop(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(parameters, lr=lr)

@@ -98,7 +98,8 @@ class Enlarging(nn.Module):
         return self.last(self.conv(x).relu())
 
 
-def test_colours_are_not_distilled_as_if_they_were_classes(tmp_path: Path) -> None:
+def test_colours_are_not_distilled_as_if_they_were_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.functional, "log_softmax", lambda *_: pytest.fail("colours have no probabilities"))
     pixels = images(0)[0]
     parts = aacp.Data(*[(pixels, pixels.expand(-1, 3, -1, -1))] * 3)
     recipe = aacp.Recipe(epochs=1, batch_size=4, lr=0.01, distillation=0.5)
@@ -109,8 +110,6 @@ def test_colours_are_not_distilled_as_if_they_were_classes(tmp_path: Path) -> No
         with torch.no_grad():
             return -sum(float(loss(network(inputs), targets)) for inputs, targets in batches)
 
-    with pytest.raises(aacp.InvalidOption, match="the targets are a quantity for each output"):
-        aacp.prune(Enlarging(), parts, {"macs": 0.5}, tmp_path, plan=plan, score=score, loss=loss)
-    assert not (tmp_path / "structure.json").exists()
-    with pytest.raises(InvalidData, match="Distillation compares probabilities of classes"):
-        aacp.finetune(Enlarging(), parts.train, recipe, teacher=Enlarging(), loss=loss, device="cpu")
+    aacp.prune(Enlarging(), parts, {"macs": 0.5}, tmp_path, plan=plan, score=score, loss=loss, device="cpu")
+    trained = aacp.finetune(Enlarging(), parts.train, recipe, teacher=Enlarging(), loss=loss, device="cpu")
+    assert trained.last.loss > 0

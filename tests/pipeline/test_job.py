@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import aacp
 from aacp.pipeline.job import FinishingJob, TaskNames
-from aacp.runs.files import Request
+from aacp.runs.files import Request, TrainingRequest
+from pipeline import own_parts
 
 ASKED = Request("aacp prune", "resnet20", "cifar10", (), 0.125, "default", 10, 0, {}, "", "")
 
@@ -28,3 +31,16 @@ def test_of_an_older_run_the_name_of_the_data_is_taken(tmp_path: Path) -> None:
 
 def test_what_is_named_is_kept_in_the_task() -> None:
     assert TaskNames("digits_resnet", "digits").load(0).data_source == "digits"
+
+
+def test_a_recorded_recipe_with_functions_of_the_user_needs_trust(tmp_path: Path) -> None:
+    aacp.RunFolder(tmp_path).write_json("run.json", ASKED.to_json())
+    recipe = replace(aacp.Recipe(epochs=2, batch_size=8, lr=0.1), optimiser=own_parts.rmsprop)
+    request = TrainingRequest("", recipe.to_json(), {}, "", "")
+    place = aacp.RunFolder(tmp_path / "trainings" / "finetuned")
+    place.write_json("training.json", request.to_json())
+    with pytest.raises(aacp.UntrustedCode, match=r"own_parts:rmsprop \(optimiser"):
+        FinishingJob(str(tmp_path)).recorded_recipe("finetuned")
+    found = FinishingJob(str(tmp_path), trust=True).recorded_recipe("finetuned")
+    assert found is not None
+    assert found.to_json() == recipe.to_json()

@@ -45,7 +45,16 @@ def test_only_uniform_widths_leave_residual_streams_alone_by_default() -> None:
 
 def test_the_summary_says_what_takes_time() -> None:
     assert Plan().summary == "200 evaluations, then 100 epochs of training"
-    assert Plan(recipe=None, max_drop=0.01).summary == "200 evaluations in every search, then no training"
+    assert Plan(recipe=None, reconstruction=None, max_drop=0.01).summary == (
+        "200 evaluations in every search, then no training"
+    )
+
+
+def test_the_summary_does_not_call_a_repair_no_training() -> None:
+    assert Plan(recipe=None).summary == "200 evaluations, then a repair of the weights, without labels"
+    assert Plan(recipe=None, mimic=50).summary == (
+        "200 evaluations, then a repair of the weights and 50 steps of mimicking the original, without labels"
+    )
 
 
 def test_the_length_of_a_search_follows_the_method_unless_it_is_given() -> None:

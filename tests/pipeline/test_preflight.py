@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import aacp
 from aacp.data.likeness import Likeness
-from aacp.pipeline.preflight import check_data, check_scoring, check_training_step
+from aacp.pipeline.preflight import check_data, check_scoring, check_training_step, doubt_about_holdout
 from aacp.pipeline.task import PruningTask, chosen_score
 
 TRAINED = aacp.Plan(recipe=aacp.Recipe(epochs=1, batch_size=4, lr=0.1))
@@ -291,11 +291,7 @@ def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
         (of_network(WithHead()), 0.0, r"fails once channels are cut: RuntimeError: .*freeze the layers that they read"),
         (of_network(Answers()), 0.0, r"cross-entropy needs probabilities of classes, but .* 'logits'\. Give a loss"),
         (of_network(Answers(), loss=halved_loss), 0.0, None),
-        (
-            of_network(Answers(), loss=halved_loss),
-            0.5,
-            r"distillation compares .* but the outputs are a dictionary of 'logits'",
-        ),
+        (of_network(Answers(), loss=halved_loss), 0.5, None),
         (
             of_network(Single(), as_number),
             0.0,
@@ -330,3 +326,42 @@ class Plain(Noisy):
     def forward(self, image: Tensor) -> Tensor:
         answer: Tensor = self.last(self.norm(self.first(image)).relu().mean((2, 3)))
         return answer
+
+
+class Reader(nn.Module):
+    """A network that reads the class from a pixel: it knows everything whose pixel is right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * F.one_hot(x[:, 0, 0, 0].long(), 4).float()
+
+
+def marked(wrong: int = 0) -> tuple[Tensor, Tensor]:
+    """200 images that carry their label in all pixels; the first `wrong` carry another one."""
+    labels = torch.arange(200) % 4
+    carried = torch.where(torch.arange(200) < wrong, (labels + 1) % 4, labels)
+    return carried.view(-1, 1, 1, 1).expand(-1, 1, 4, 4).float(), labels
+
+
+@pytest.mark.parametrize(
+    ("train", "holdout", "change", "is_doubted"),
+    [
+        (marked(), marked(), {}, True),
+        (marked(), marked(wrong=1), {}, False),  # it knows its training data better
+        (marked(wrong=20), marked(wrong=20), {}, False),  # it knows neither by heart
+        (marked(), marked(), {"max_drop": None}, False),
+        (marked(), marked(), {"probe_epochs": 1, "recipe": aacp.Recipe(epochs=1, batch_size=8, lr=0.1)}, False),
+    ],
+)
+def test_a_hold_out_that_the_network_knows_by_heart_is_doubted_before_a_search_for_a_drop(
+    train: Any, holdout: Any, change: dict[str, Any], is_doubted: bool
+) -> None:
+    task = PruningTask(Reader(), aacp.Data(train, holdout, marked(wrong=100)), None, torch.device("cpu"))
+    said = doubt_about_holdout(task, replace(aacp.Plan(recipe=None, max_drop=0.01), **change))
+    assert bool(said) == is_doubted
+    if is_doubted:
+        assert said.startswith("The unpruned network is right on 100.0% of the held-out data")
+        assert "Hold out data that it was not trained on" in said

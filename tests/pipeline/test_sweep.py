@@ -28,6 +28,12 @@ def swept(model, data, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return sweep(model, data, BUDGETS, tmp_path_factory.mktemp("sweep"), plan=PLAN, name="digits_resnet")
 
 
+def test_steps_of_mimicking_that_a_sweep_would_ignore_are_rejected(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match="mimic=5 would be ignored, since this sweep only searches"):
+        sweep(model, data, BUDGETS, tmp_path, plan=replace(PLAN, mimic=5))
+    assert not list(tmp_path.iterdir())
+
+
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 

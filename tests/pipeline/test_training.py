@@ -310,15 +310,16 @@ def squared(outputs, targets) -> Tensor:
 
 @pytest.mark.parametrize("as_dictionary", [False, True])
 def test_finetune_makes_the_checks_of_prune(as_dictionary: bool, tmp_path: Path) -> None:
-    """After a search, distillation over one channel is rejected as it is in a run that searches too."""
+    """After a search, probabilities of one channel are rejected as they are in a run that searches too."""
     examples = (INPUTS, INPUTS.mean((1, 2, 3)))
     subject = Regression(as_dictionary)
-    plan = replace(PLAN, recipe=replace(RECIPE, distillation=0.5))
+    heads = {"value": "classes"} if as_dictionary else "classes"
+    plan = replace(PLAN, recipe=replace(RECIPE, distillation=0.5, heads=heads))
     given = {"score": error, "loss": squared}
     regression = aacp.Data(examples, examples, examples, "regression")
     pruned(subject, regression, tmp_path, replace(PLAN, recipe=None, reconstruction=None), score=error)
     for folder in (tmp_path, tmp_path / "both"):
-        with pytest.raises(aacp.InvalidOption, match="distillation compares probabilities of classes, but the outputs"):
+        with pytest.raises(aacp.InvalidData, match="no probabilities of two or more classes"):
             pruned(subject, regression, folder, plan, **given)
     assert not (tmp_path / "trainings/finetuned/training").exists()
     pruned(subject, regression, tmp_path, **given)

@@ -133,14 +133,15 @@ def test_the_checkpoint_is_plain_json_with_the_generator_in_it(problem: Problem,
 
 def test_progress_says_how_far_how_good_how_tight_and_how_long(problem: Problem) -> None:
     seen = list(search_steps(fresh(problem), problem.estimate, Bounds(evaluations=40)))
-    assert [progress.evaluations for progress in seen] == sorted({progress.evaluations for progress in seen})
+    assert [progress.evaluations for progress in seen] == list(range(1, 41))
     last = seen[-1]
     assert last.evaluations == 40
     assert last.seconds_left == 0
-    assert all(progress.seconds_left > 0 for progress in seen[:-1])
+    assert [progress.evaluations for progress in seen if progress.seconds_left is None] == [1, 2]
+    assert all(progress.seconds_left > 0 for progress in seen[2:-1])
     assert set(last.slack) == {"macs -50 %", "params -40 %"}
     assert all(0 <= share < 0.2 for share in last.slack.values())
-    for part in ("40 evaluations", f"best {last.best.score:.4f}", "macs -50 %", "points to spare", "left"):
+    for part in ("40/40 evaluations", f"best {last.best.score:.4f}", "macs -50 %", "points to spare", "left"):
         assert part in str(last)
 
 
@@ -148,7 +149,7 @@ def test_one_evaluation_says_nothing_of_the_pace(problem: Problem) -> None:
     (only,) = search_steps(
         searcher("random", problem.space, problem.budget, 0), problem.estimate, Bounds(evaluations=1)
     )
-    assert str(only).startswith("1 evaluation, ")
+    assert str(only).startswith("1/1 evaluations, ")
     assert "left" not in str(only)
 
 
@@ -158,7 +159,31 @@ def test_nothing_is_printed_unless_verbose(problem: Problem, capsys: pytest.Capt
     run_search(fresh(problem), problem.estimate, evaluations=12, verbose=True)
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "12 evaluations" in captured.err
+    lines = captured.err.splitlines()
+    assert lines[0].startswith("1/12 evaluations, ")
+    assert lines[-1].startswith("12/12 evaluations, ")
+
+
+def test_a_search_without_a_number_of_evaluations_counts_them_alone(problem: Problem, capsys) -> None:
+    run_search(fresh(problem, "tournament"), problem.estimate, generations=1, verbose=True)
+    assert capsys.readouterr().err.startswith("1 evaluation, generation 0")
+
+
+def test_a_terminal_sees_a_bar_of_all_evaluations_before_the_first(problem: Problem, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "240")
+    shown: list[str] = []
+
+    def estimate(structure) -> float:
+        shown.append(capsys.readouterr().err)
+        return problem.estimate(structure)
+
+    found = run_search(fresh(problem), estimate, evaluations=12, verbose=True)
+    assert " 0/12" in shown[0]
+    last = capsys.readouterr().err
+    assert "12/12" in last
+    assert f"best {found.best.score:.4f}" in last
 
 
 @pytest.mark.slow
@@ -171,4 +196,4 @@ def test_it_speaks_of_what_is_better_of_the_end_and_every_few_seconds(problem: P
     scores = [candidate.score for candidate in found.history]
     records = sum(score > max(scores[:place], default=-1) for place, score in enumerate(scores))
     assert records < len(lines) < 30
-    assert lines[-1].startswith("30 evaluations, ")
+    assert lines[-1].startswith("30/30 evaluations, ")

@@ -36,7 +36,7 @@ def run(wait: float, compute: float, workers: int | None = 2, steps: int = 12) -
 def test_a_device_that_waits_is_reported_with_both_speeds() -> None:
     said = run(wait=0.02, compute=0.005)
     found = re.fullmatch(
-        r"the data limits the speed: decoding ([\d,]+) images/s with 2 workers; the device could do ([\d,]+)", said
+        r"the data limits the speed: decoding ([\d,]+) examples/s with 2 workers; the device could do ([\d,]+)", said
     )
     assert found is not None, said
     reached, possible = (int(number.replace(",", "")) for number in found.groups())

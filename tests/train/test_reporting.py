@@ -61,7 +61,7 @@ def test_a_terminal_sees_a_bar_with_the_last_accuracies(
 
 
 def test_what_an_epoch_does_not_know_is_left_out() -> None:
-    assert summary_line(Epoch(1, 0.1, 0.5, None, None, 1.0, 2000.0)) == "loss 0.5000, 2,000 images/s"
+    assert summary_line(Epoch(1, 0.1, 0.5, None, None, 1.0, 2000.0)) == "loss 0.5000, 2,000 examples/s"
 
 
 def test_tensorboard_is_written_if_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

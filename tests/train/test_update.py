@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from aacp.train.averaging import Average
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
+from aacp.train.optimisers import optimiser_for
 from aacp.train.recipe import Recipe
 from aacp.train.sources import batches_of
-from aacp.train.update import sgd, share_correct
+from aacp.train.update import share_correct
 from train.small_data import network, same, small_images, weights
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
@@ -78,7 +79,7 @@ def test_an_average_in_place_gives_the_network_back() -> None:
 
 def test_norms_and_biases_are_exempt_from_weight_decay_if_the_recipe_says_so() -> None:
     model = network()
-    optimiser = sgd(model, replace(RECIPE, decays_norms=False), CPU)
+    optimiser = optimiser_for(model, replace(RECIPE, decays_norms=False), CPU)
     decay = {id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
     found = {name: decay[id(parameter)] for name, parameter in model.named_parameters()}
     assert found == {"0.weight": 1e-3, "1.weight": 0.0, "1.bias": 0.0, "6.weight": 1e-3, "6.bias": 0.0}

@@ -27,10 +27,11 @@ class ConcurrentUpdate(PlainUpdate):
     teacher_stream: torch.cuda.Stream | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.teacher is not None and self.fabric.device.type == "cuda":
             self.teacher_stream = new_stream(self.fabric.device)
 
-    def ask(self, teacher: Teacher, inputs: Any) -> Tensor:
+    def ask(self, teacher: Teacher, inputs: Any) -> list[Any]:
         if self.teacher_stream is None:
             return super().ask(teacher, inputs)
         self.teacher_stream.wait_stream(torch.cuda.current_stream())
@@ -64,8 +65,14 @@ def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
 
 
 def is_capturable(plain: PlainUpdate) -> bool:
-    """Whether a CUDA graph can hold the update: not with several processes, nor with loss scaling (float16)."""
-    return plain.fabric.world_size == 1 and half_type(plain.fabric) is not torch.float16
+    """Whether a CUDA graph can hold the update: not with several processes, nor with loss scaling (float16).
+
+    Nor with clipped gradients, nor with an optimiser that reads its learning rate as a number when it is recorded.
+    """
+    is_plain = plain.fabric.world_size == 1 and half_type(plain.fabric) is not torch.float16 and not plain.clip
+    rates = [group["lr"] for group in plain.optimiser.param_groups]
+    reads_tensor = isinstance(plain.optimiser, torch.optim.SGD) and all(isinstance(lr, Tensor) for lr in rates)
+    return is_plain and reads_tensor
 
 
 def concurrent(plain: PlainUpdate, half_weights: HalfWeights | None) -> ConcurrentUpdate:
@@ -77,6 +84,8 @@ def concurrent(plain: PlainUpdate, half_weights: HalfWeights | None) -> Concurre
         plain.objective,
         plain.teacher,
         plain.average,
+        plain.highest_lr,
+        plain.clip,
         half_weights,
     )
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from aacp.artefact.header import Artefact, artefact_path
-from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
+from aacp.artefact.onnx_check import compare
+from aacp.artefact.onnx_program import convert
+from aacp.artefact.onnx_session import INSTALL
 from aacp.artefact.storage import load
 from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_file, temporary_folder
-from aacp.errors import ExportFailed, InvalidOption, first_line
-from aacp.graph.examples import FlatNetwork, batch_of, from_plain, tensors_in, with_batch
+from aacp.errors import InvalidOption
+from aacp.graph.examples import FlatNetwork, batch_of, from_plain, with_batch
 from aacp.modules import copy_module, positional, require_network
 from aacp.runs.folder import RunFolder
 from aacp.torch_internals import pytree
@@ -30,8 +28,6 @@ from aacp.zoo.imports import require_package
 OPSET = 18  # the oldest opset that torch's exporter writes, which most runtimes can read
 MAX_BATCH = 1_000_000  # inputs in the only batch size of a file
 CHECKED_BATCHES = (1, 2, 5)  # batch sizes on which an export with a free batch size is compared with torch
-# The largest difference from torch that is accepted, relative to the largest value of an output, by precision.
-TOLERANCE = {torch.float16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-7}
 SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers are limited to 2 GB; larger weights go to a second file
 
 
@@ -45,20 +41,27 @@ class OnnxFile:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dynamic_batch: bool
+    dynamic_size: bool  # whether other heights and widths are accepted
     checked_batches: tuple[int, ...]  # empty if it was not compared
     largest_difference: float | None  # None if it was not compared
     largest_output: float | None  # the largest output, for comparison with the difference
+    size_step: int | None  # heights and widths may differ from the example's by multiples of this; None if not compared
+    notes: tuple[str, ...] = ()  # the dimensions that were to be free but that the network fixes
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "path": str(self.path)}
 
     def __str__(self) -> str:
-        batch = "any batch size" if self.dynamic_batch else "one batch size"
+        sizes = "any batch size" if self.dynamic_batch else "one batch size"
+        if self.dynamic_size:
+            sizes += ", other heights and widths" + (f" in steps of {self.size_step}" if self.size_step else "")
         checked = "not compared with torch"
         if self.largest_difference is not None:
-            sizes = ", ".join(map(str, self.checked_batches))
-            checked = f"at most {self.largest_difference:.2g} away from torch on batches of {sizes}"
-        return f"{self.path}: {self.file_bytes:,} bytes, opset {self.opset}, {batch}, {checked}"
+            batches = ", ".join(map(str, self.checked_batches))
+            checked = f"at most {self.largest_difference:.2g} away from torch on batches of {batches}"
+        return "\n".join(
+            [f"{self.path}: {self.file_bytes:,} bytes, opset {self.opset}, {sizes}, {checked}", *self.notes]
+        )
 
 
 def export_onnx(
@@ -68,11 +71,13 @@ def export_onnx(
     *,
     opset: int = OPSET,
     dynamic_batch: bool = True,
+    dynamic_size: bool = False,
     check: bool = True,
 ) -> OnnxFile:
     """Write a network as ONNX; by default for any batch size, and compared with torch.
 
     A file whose outputs differ by more than `TOLERANCE` of their largest value is an error, and is not written.
+    A size that was to be free but that the network's code fixes is that of the example, and the result has a note.
 
     Args:
         model: the network, which is not changed.
@@ -81,6 +86,7 @@ def export_onnx(
             every tensor whose first dimension has the size of the first tensor's.
         opset: the version of the ONNX operators.
         dynamic_batch: whether the file accepts any batch size; otherwise only that of the example.
+        dynamic_size: whether the file accepts other heights and widths (the third and later dimensions of the inputs).
         check: whether to compare the outputs in ONNX Runtime with those of torch.
     """
     require_network(model)
@@ -89,19 +95,30 @@ def export_onnx(
     _require_opset(opset)
     arguments = pytree.tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf, example)
     arguments = positional(model, arguments)
-    if dynamic_batch and batch_of(arguments) < 2:
-        arguments = with_batch(arguments, 2)  # torch.export would treat a size of one as a constant
     flat = FlatNetwork(copy_module(model).cpu().eval(), arguments)
-    program = _converted(flat, arguments, opset, dynamic_batch)
+    converted = convert(flat, arguments, opset, dynamic_batch, dynamic_size)
     path = Path(path_text("path", path))
     with temporary_folder(path) as folder:
         draft = folder / path.name
         with writing_errors(path):
-            program.save(str(draft), external_data=_bytes(flat) > SINGLE_FILE_BYTES)
-        batches = CHECKED_BATCHES if dynamic_batch else (batch_of(arguments),)
-        found = _compared(flat, arguments, draft, batches) if check else (None, None)
+            converted.program.save(str(draft), external_data=_bytes(flat) > SINGLE_FILE_BYTES)
+        batches = CHECKED_BATCHES if converted.dynamic_batch else (batch_of(arguments),)
+        found = compare(flat, arguments, draft, batches, converted.free_sizes) if check else None
         size = _move_all(folder, path.parent)
-    return OnnxFile(path, opset, size, flat.inputs, flat.outputs, dynamic_batch, batches if check else (), *found)
+    return OnnxFile(
+        path=path,
+        opset=opset,
+        file_bytes=size,
+        inputs=flat.inputs,
+        outputs=flat.outputs,
+        dynamic_batch=converted.dynamic_batch,
+        dynamic_size=bool(converted.free_sizes),
+        checked_batches=batches if found else (),
+        largest_difference=found.largest_difference if found else None,
+        largest_output=found.largest_output if found else None,
+        size_step=found.size_step if found else None,
+        notes=converted.notes,
+    )
 
 
 def export_artefact(
@@ -112,6 +129,7 @@ def export_artefact(
     shape: Sequence[int] | None = None,
     opset: int = OPSET,
     batch: int | None = None,
+    dynamic_size: bool = False,
     trust: bool = False,
 ) -> OnnxFile:
     """Write the pruned network of a file, or of a run folder, as ONNX.
@@ -123,6 +141,7 @@ def export_artefact(
         shape: the shape of an input; by default that of the example in the file.
         opset: the version of the ONNX operators.
         batch: the only batch size that the file accepts; by default any.
+        dynamic_size: whether the file accepts other heights and widths.
         trust: whether code that the file names may be imported, see `load`.
     """
     if batch is not None:
@@ -137,116 +156,12 @@ def export_artefact(
     if batch is not None:
         example = with_batch(example, batch)
     target = Path(out or path.with_suffix(".onnx"))
-    exported = export_onnx(network, target, example, opset=opset, dynamic_batch=batch is None)
+    exported = export_onnx(
+        network, target, example, opset=opset, dynamic_batch=batch is None, dynamic_size=dynamic_size
+    )
     if target.parent == path.parent:  # a file of the training, which its manifest may list
         RunFolder(target.parent).listing.add(target.name, f"{target.name}.data")
     return exported
-
-
-def _converted(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynamic_batch: bool) -> Any:
-    """Convert the network, and remove the notes on source files from its operators."""
-    tensors = tensors_in(arguments)
-    batch = batch_of(arguments)
-    free = [{0: torch.export.Dim("batch")} if t.dim() and t.shape[0] == batch else None for t in tensors]
-    shapes = (tuple(free),) if dynamic_batch else None
-    with warnings.catch_warnings(), _silent("torch.onnx"), torch.no_grad():
-        warnings.simplefilter("ignore")
-        try:
-            exported = torch.export.export(flat, tensors, dynamic_shapes=shapes, strict=False)
-            program: Any = torch.onnx.export(
-                exported,
-                dynamo=True,
-                opset_version=opset,
-                verbose=False,
-                input_names=flat.inputs,
-                output_names=flat.outputs,
-                dynamic_shapes=shapes,  # for the name: without it the dimension `batch` would be called s95
-            )
-        except Exception as error:  # whatever the network's code or the exporters raise
-            hint = "A network whose code depends on the batch size needs dynamic_batch=False." if dynamic_batch else ""
-            raise ExportFailed(
-                f"{type(flat.network).__name__} cannot be converted to ONNX: {first_line(_root(error))}. "
-                f"{hint or 'Replace that part of the network, or try another opset.'}"
-            ) from error
-    for node in program.model.graph.all_nodes():
-        node.metadata_props.clear()
-    if program.model.opset_imports[""] != opset:
-        raise ExportFailed(
-            f"Opset {opset} was requested, but {type(flat.network).__name__} needs operators of opset "
-            f"{program.model.opset_imports['']}. Request that one."
-        )
-    return program
-
-
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Silence the warnings of a logger: the exporter warns about every optional package that is not installed."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def _compared(flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, batches: Sequence[int]) -> tuple[float, float]:
-    """Return the largest difference between ONNX Runtime and torch, and the largest output.
-
-    A difference above the tolerance is an error.
-    """
-    session = open_session(path, torch.get_num_threads())
-    difference = largest = 0.0
-    for batch in batches:
-        inputs = _similar_inputs(with_batch(arguments, batch))
-        with torch.no_grad():
-            expected = flat(*tensors_in(inputs))
-        for name, ours, theirs in zip(flat.outputs, expected, _run(session, inputs, path, batch), strict=True):
-            far, size = _difference(ours, theirs)
-            allowed = TOLERANCE.get(ours.dtype, 0.0) * size
-            if not far <= allowed:
-                raise ExportFailed(
-                    f"{name} of {path.name} is {far:.3g} away from torch on a batch of {batch}, more than the "
-                    f"{allowed:.3g} that rounding explains. Do not use this export; try another opset."
-                )
-            difference, largest = max(difference, far), max(largest, size)
-    return difference, largest
-
-
-def _run(session: Any, inputs: tuple[Any, ...], path: Path, batch: int) -> list[Tensor]:
-    try:
-        return [torch.from_numpy(value) for value in session.run(None, session_inputs(session, inputs))]
-    except Exception as error:  # ONNX Runtime has a dozen exception classes of its own
-        raise ExportFailed(
-            f"ONNX Runtime cannot run {path.name} on a batch of {batch}: {first_line(error)}. "
-            "Export with dynamic_batch=False, or with check=False for another runtime."
-        ) from error
-
-
-def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
-    """Return the largest difference between two outputs, and the largest finite value of the first."""
-    if ours.shape != theirs.shape:
-        return float("inf"), 0.0
-    if not ours.numel():
-        return 0.0, 0.0
-    same = (ours == theirs) | (ours.isnan() & theirs.isnan())  # infinities, too
-    far = torch.where(same, 0.0, (ours.double() - theirs.double()).abs())
-    finite = ours[ours.isfinite()].double().abs()
-    return float(far.max()), float(finite.max()) if finite.numel() else 0.0
-
-
-def _similar_inputs(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Draw new inputs: floating-point tensors with the mean and deviation of the example's; others are kept."""
-    generator = torch.Generator().manual_seed(0)
-
-    def drawn(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or leaf.numel() < 2:
-            return leaf
-        noise = torch.randn(leaf.shape, generator=generator)
-        return (leaf.float().mean() + leaf.float().std() * noise).to(leaf.dtype)
-
-    drawn_all: tuple[Any, ...] = pytree.tree_map(drawn, arguments)
-    return drawn_all
 
 
 def _bytes(model: nn.Module) -> int:
@@ -260,12 +175,6 @@ def _move_all(source: Path, target: Path) -> int:
     for file in files:
         move_file(file, target / file.name)
     return size
-
-
-def _root(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def _require_opset(opset: int) -> None:

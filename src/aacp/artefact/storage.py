@@ -26,7 +26,7 @@ from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
 from aacp.graph.slicing import passing_attributes, plain_attributes, size_in
 from aacp.graph.surgery import Kept, shrink
-from aacp.modules import require_network
+from aacp.modules import require_network, unwrapped
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, is_whole
 from aacp.structure import Structure
@@ -47,7 +47,8 @@ def save(
     """Write a pruned network to a file; the file appears as a whole or not at all.
 
     Args:
-        pruned: the network as `shrink` returned it, trained or not.
+        pruned: the network as `shrink` returned it, trained or not, also inside of DistributedDataParallel,
+            torch.compile or AveragedModel.
         graph: the channel graph that it was cut along.
         path: the file to write.
         kept: what `shrink` was given to keep. It is stored, after its counts were compared with the shapes of the
@@ -62,6 +63,7 @@ def save(
         The header of the file.
     """
     require_network(pruned, "The pruned network")
+    pruned = unwrapped(pruned)
     earlier = None if base is None else Artefact.read(base)
     plain = None if example is None else to_plain(example)
     if graph.form == "exported" and plain is None:

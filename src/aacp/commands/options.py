@@ -14,11 +14,14 @@ from click.core import ParameterSource
 
 from aacp.commands.border import INTERRUPTED
 from aacp.commands.parameters import SEED, Names, Part, Shape, Step
+from aacp.errors import InvalidExample
 from aacp.pipeline import defaults
 from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from aacp.pipeline.job import TaskNames
     from aacp.pipeline.plan import Plan
     from aacp.runs.serialisation import Record
@@ -289,6 +292,31 @@ def resumable(folder: str) -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo(f"Interrupted. The same command resumes from {folder}.", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def guessed_input(network: nn.Module, shape: tuple[int, ...] | None) -> Iterator[None]:
+    """Name --input if the command guessed the shape of an input, because neither it nor the network names one.
+
+    Args:
+        network: the network of the command.
+        shape: the shape that --input gave, if it was given.
+    """
+    from aacp.zoo.models import IMAGE, likely_shape, named_input_size
+
+    if shape is not None or named_input_size(network) is not None:
+        yield
+        return
+    guess = "x".join(map(str, (1, *IMAGE)))
+    try:
+        yield
+    except InvalidExample as error:
+        likely = "x".join(map(str, likely_shape(network)))
+        raise InvalidExample(
+            f"The network does not name the shape of its inputs, and it does not run on {guess}, which was tried. Give "
+            f"the shape, such as --input {likely}."
+        ) from error
+    click.echo(f"The network does not name the shape of its inputs. {guess} was used; --input gives another.", err=True)
 
 
 def show(found: object, record: Record, as_json: bool) -> None:

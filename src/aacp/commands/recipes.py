@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aacp.commands.options import Given, gathered
+from aacp.errors import InvalidOption
 from aacp.train.recipe import FINETUNE, RECIPES, Recipe
+from aacp.values import instance
 from aacp.zoo.catalogue import named_data
 
 if TYPE_CHECKING:
@@ -31,11 +33,27 @@ def recipe_of(training: Given, task: Given, seed: int) -> Recipe:
 
 def _named_recipe(name: str | None, data: str, scratch: bool, loss: str | None) -> Recipe:
     if name is not None:
-        return RECIPES[name]
+        return recipe_named(name)
     known = named_data(data)
     recipe = RECIPES[known.recipe if scratch else known.finetune_recipe]
     # The user's own loss may not accept the mixed labels of a recipe that mixes images.
     return FINETUNE if recipe.mixing and loss is not None else recipe
+
+
+def recipe_named(name: str) -> Recipe:
+    """A recipe of aacp by its name, or a recipe of the user as `package.module:NAME`."""
+    if name in RECIPES:
+        return RECIPES[name]
+    from aacp.zoo.imports import named_object
+
+    return instance(name, named_object(name, InvalidOption), Recipe, "Name an aacp.Recipe that a module defines.")
+
+
+class RecipeName(click.Choice):  # type: ignore[type-arg]  # it has no parameter before click 8.2
+    """The name of a recipe of aacp, or `package.module:NAME`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if ":" in str(value) else super().convert(value, param, ctx)
 
 
 def training_names(training: Given) -> TrainingNames:
@@ -70,10 +88,10 @@ TEACHER = (
 COMMON = (
     click.option(
         "--recipe",
-        type=click.Choice(list(RECIPES)),
+        type=RecipeName(list(RECIPES)),
         metavar="NAME",
         show_default="finetune, for CIFAR-10 finetune-mixed; base if from scratch; shorter ones for the digits",
-        help=f"How to train: {', '.join(RECIPES)}.",
+        help=f"How to train: {', '.join(RECIPES)}, or package.module:NAME of your own.",
     ),
     click.option("--epochs", type=int, show_default="the recipe's", help="Scale the recipe to this number of epochs."),
     click.option("--lr", type=float, show_default="the recipe's", help="Highest learning rate."),

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, channel_count, macs, params, weight_bytes
+from aacp.cost.file_size import file_size
 from aacp.errors import InvalidOption
 from aacp.runs.sources import source_of
 from aacp.values import shown
@@ -143,6 +144,7 @@ class CostKind:
 
 
 LATENCY = "latency"
+FILE_SIZE = "file_size"
 COSTS: dict[str, CostKind] = {
     kind.name: kind
     for kind in (
@@ -152,7 +154,11 @@ COSTS: dict[str, CostKind] = {
             "channel_count", channel_count, "channels", "channels", COUNTS, "channels",
             "output channels of all convolutions", "1500",
         ),
-        CostKind("weight_bytes", weight_bytes, "bytes", "bytes of weights", BYTES, "size", "bytes of weights", "2MB"),
+        CostKind("weight_bytes", weight_bytes, "bytes", "bytes of weights", BYTES, example="2MB"),
+        CostKind(
+            FILE_SIZE, file_size, "bytes", "bytes of the file", BYTES, "size",
+            "bytes of the network's file (pruned.safetensors), with its header", "2MB",
+        ),
         CostKind(
             "activation_bytes", activation_bytes, "bytes", "bytes of activations", BYTES, "memory",
             "bytes of activations at any one time", "512kB",
@@ -178,8 +184,11 @@ def cost_words(name: str) -> str:
 
 
 def computed_costs(graph: ChannelGraph) -> tuple[Cost, ...]:
-    """The costs of the table that follow from the graph alone: all but latency, in the table's order."""
-    built = [kind.build(graph) for kind in COSTS.values() if kind.build is not None]
+    """The costs of the table that evaluations record, in its order: all but latency and the size of the file.
+
+    The size of the file depends on the version of its format, too, so it is recorded beside a limit alone.
+    """
+    built = [kind.build(graph) for kind in COSTS.values() if kind.build is not None and kind.name != FILE_SIZE]
     return tuple(cost for cost in built if isinstance(cost, Cost))
 
 

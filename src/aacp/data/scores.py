@@ -12,10 +12,27 @@ from aacp.data.batches import Batches
 from aacp.data.examples import call, inputs_of, targets_of, tensors_in
 from aacp.data.likeness import Likeness
 from aacp.errors import AACPError, InvalidData, InvalidScore
+from aacp.modules import copy_module
 from aacp.user_code import described_failure
 from aacp.values import finite_score
 
 Score = Callable[[nn.Module, Batches], float]
+
+
+class NetworkScore:
+    """A score that judges a network without the batches: code of the user, such as a trainer's, reads its own data.
+
+    Args:
+        function: the user's function of a network. It gets a copy, since a trainer may fuse layers or change the type
+            of the weights.
+    """
+
+    def __init__(self, function: Callable[[nn.Module], float]) -> None:
+        self.function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, network: nn.Module, batches: Batches) -> float:
+        return self.function(copy_module(network).requires_grad_(False))  # a function may forget torch.no_grad
 
 
 class WatchedBatches(Batches):
@@ -67,9 +84,10 @@ def scored(score: Score, network: nn.Module, batches: Batches, where: str) -> fl
                 f"{where.capitalize()}: the network does not run on them: {described_failure(error)}. Give inputs that "
                 "it is made for."
             ) from error
+        arguments = "(network)" if isinstance(score, NetworkScore) else "(network, batches)"
         raise InvalidScore(
-            f"The score function failed on the {where}: {described_failure(error)}. It is called with (network, "
-            "batches) and must return one number."
+            f"The score function failed on the {where}: {described_failure(error)}. It is called with {arguments} and "
+            "must return one number."
         ) from error
     return finite_score(value, where)
 

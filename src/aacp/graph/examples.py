@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -84,13 +85,32 @@ def with_batch(example: Any, batch: int) -> Any:
     return pytree.tree_map(resized, example)
 
 
+def with_more(example: Any, growth: Mapping[int, int]) -> Any:
+    """The example with larger images: `growth` maps a dimension to the number of places that are added to it.
+
+    Places are repeated from the beginning. Tensors of fewer than three dimensions are not images and stay as they are.
+    """
+
+    def resized(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or leaf.dim() < 3:
+            return leaf
+        for dim, more in growth.items():
+            if dim < leaf.dim():
+                size = leaf.shape[dim]
+                leaf = leaf.index_select(dim, torch.arange(size + more, device=leaf.device) % size)
+        return leaf
+
+    return pytree.tree_map(resized, example)
+
+
 # -- flat lists of tensors --------------------------------------------------------------------------------------------
 
 
 class FlatNetwork(nn.Module):
     """A network that takes and returns a flat list of tensors, as exchange formats need it, around another network.
 
-    Arguments that are not tensors are constants, with the values that they have in the example.
+    Arguments that are not tensors are constants, with the values that they have in the example. A call leaves the
+    attributes of the inner network as they were, since an exporter would otherwise store its own tensors in them.
     """
 
     def __init__(self, network: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -107,17 +127,31 @@ class FlatNetwork(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given = iter(tensors)
         leaves = [next(given) if constant is None else constant[0] for constant in self.constants]
-        return tensors_in(self.network(*pytree.tree_unflatten(leaves, self.spec)))
+        with _same_attributes(self.network):
+            return tensors_in(self.network(*pytree.tree_unflatten(leaves, self.spec)))
 
     @torch.no_grad()
     def _run_once(self, arguments: tuple[Any, ...]) -> Any:
         try:
-            return self.network(*arguments)
+            with _same_attributes(self.network):
+                return self.network(*arguments)
         except Exception as error:  # whatever the network's own code raises
             raise InvalidExample(
                 f"{type(self.network).__name__} does not run on the example: {first_line(error)}. Give an example "
-                "that the network accepts; one that accepts a single batch size only needs dynamic_batch=False."
+                "that the network accepts."
             ) from error
+
+
+@contextmanager
+def _same_attributes(network: nn.Module) -> Iterator[None]:
+    """Undo every assignment to an attribute, such as the grid that a detection head keeps for the next call."""
+    before = [(module, dict(module.__dict__)) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes in before:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
 
 
 def _argument_names(network: nn.Module, count: int) -> list[str]:

@@ -227,8 +227,9 @@ def _batch_norm(run: MaskedRun, call: Call) -> Any:
 
 MaskedOperator: TypeAlias = Callable[[MaskedRun, Call], Any]
 MASKED_OPERATORS: dict[str, MaskedOperator] = dict.fromkeys(
-    ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "einsum"), _with_zeros
+    ("matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "dot", "vdot", "einsum"), _with_zeros
 )
+MASKED_OPERATORS |= dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu", "_weight_norm"), _with_zeros)
 MASKED_OPERATORS |= dict.fromkeys(("sum", "linalg_vector_norm", "norm"), _sum)
 MASKED_OPERATORS |= {"scaled_dot_product_attention": _with_zeros, "linear": _weighted}
 MASKED_OPERATORS |= {f"conv{kind}{n}d": _weighted for kind in ("", "_transpose") for n in (1, 2, 3)}

@@ -16,6 +16,7 @@ from aacp.errors import UntraceableModel, first_line
 from aacp.modules import named_tensors
 from aacp.torch_internals import (
     calling_module,
+    is_assigned_in_forward,
     is_operator,
     is_wrapped_block,
     operator_arguments,
@@ -156,6 +157,11 @@ def to_program(model: nn.Module, arguments: Sequence[Any]) -> Program:
             with quiet_export():
                 exported = torch.export.export(model, tuple(arguments), strict=False)
         except Exception as error:  # whatever the model's code or the exporter raises
+            if is_assigned_in_forward(error):
+                raise UntraceableModel(
+                    f"The forward of {type(model).__name__} assigns a tensor that it computed to an attribute or to "
+                    "the data of a parameter. Do this once before tracing, outside of forward."
+                ) from error
             raise UntraceableModel(
                 f"torch.export cannot trace {type(model).__name__}: {first_line(error)}. "
                 "Remove control flow that depends on the data, or trace a part of the network without it."

@@ -19,6 +19,8 @@ from aacp.graph.program import Call, Program, UnsupportedUse, is_tensor, shape_o
 
 STRICT = "AACP_STRICT_RULES"  # environment variable: let errors of rules through; the tests set it
 UNCOUNTED = "uncounted attention"  # kind of layer that torch's counter, and so aacp, leaves out of the MACs
+OUTPUT = "network output"  # why the channels that a network returns are frozen
+RECURRENT = "recurrent"  # kind of layer for the product of the input and the weights of an LSTM, a GRU or an RNN
 ALL_TIED = "ties all of these channels, so they could only be removed together"
 TWO_KINDS = "mixes two kinds of channels in one dimension"
 
@@ -187,7 +189,7 @@ class Propagation:
                     self._from_input.add(node)
                 self._run_call(call, rules.get(call.operator))
         for node in self.program.results:
-            self.freeze(node, "network output")
+            self.freeze(node, OUTPUT)
 
     def _tensor_labels(self, node: fx.Node) -> Labels:
         name = self.program.tensors.get(node.name)

@@ -93,8 +93,8 @@ def _require_names(network: nn.Module, graph: ChannelGraph) -> None:
     if missing or unknown:
         what = f"has no {missing[0]}, but its graph does" if missing else f"has {unknown[0]}, but its graph does not"
         raise GraphMismatch(
-            f"This {type(network).__name__} {what}. Give the network as shrink returned it, without wrappers around "
-            "it, and the graph it was cut along."
+            f"This {type(network).__name__} {what}. Give the network as shrink returned it, not a module that "
+            "holds it, and the graph it was cut along."
         )
 
 

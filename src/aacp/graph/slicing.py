@@ -14,8 +14,8 @@ from torch import nn
 from aacp.channels import ChannelGraph, HardCodedSize
 from aacp.errors import GraphMismatch
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
-from aacp.modules import closure_of, copy_module, named_tensors, with_closure
-from aacp.torch_internals import Convolution, Norm, TransposedConvolution
+from aacp.modules import closure_of, copy_module, named_tensors, submodules, with_closure
+from aacp.torch_internals import Convolution, Norm, TransposedConvolution, own_parameters
 
 
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
@@ -34,7 +34,7 @@ def set_sizes(model: nn.Module, graph: ChannelGraph, lengths: Sequence[int]) -> 
     """Set all sizes in the attributes of a network whose lanes have these lengths."""
     for size in graph.sizes:
         _set_size(model, size, lengths[size.lane] * size.times // size.over)
-    for module in model.modules():
+    for module in submodules(model):
         _match_attributes(module)
 
 
@@ -155,5 +155,7 @@ def _match_attributes(module: nn.Module) -> None:
         module.num_features = next((len(t) for t in held if t is not None), module.num_features)
     elif isinstance(module, nn.GroupNorm) and shape:
         module.num_channels = shape[0]
+    elif isinstance(module, nn.RNNBase):
+        module.input_size = int(own_parameters(module)["weight_ih_l0"].shape[1])  # type: ignore[union-attr]
     elif isinstance(module, nn.PReLU):
         module.num_parameters = shape[0]

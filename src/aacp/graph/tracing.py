@@ -17,6 +17,7 @@ from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.coordinates import Ties, paper_coordinates, tied
 from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
+from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.modules import require_network
@@ -84,7 +85,9 @@ def _trace_verified(
 ) -> ChannelGraph:
     """The verified graph of one program: a network, or a part of one; the arguments are those of `trace`."""
     verifier = prepare(model, example, form, seed)
-    graph = freeze_by_name(verifier.assembled.graph, patterns)
+    unused = unused_parameters(verifier.propagation.program, model)
+    graph = with_training_parts(verifier.assembled.graph, verifier.model, verifier.arguments, unused)
+    graph = freeze_by_name(graph, patterns)
     if scope == "inner":
         graph = graph.freeze(dict.fromkeys(_streams(verifier), "residual stream, left alone by scope='inner'"))
     elif scope == "paper":

@@ -38,7 +38,7 @@ class UnitProgram:
             )
         program = to_program(copy_module(model).eval(), arguments)
         propagation, _ = analyse(program, None, model, graph.form)
-        return cls(propagation, _units_of_ids(propagation, graph))
+        return cls(propagation, units_of_ids(propagation, graph))
 
     @property
     def program(self) -> Program:
@@ -65,7 +65,7 @@ class UnitProgram:
         return [unit for unit in units if bool((unit >= 0).any())]
 
 
-def _units_of_ids(p: Propagation, graph: ChannelGraph) -> NDArray[np.int64]:
+def units_of_ids(p: Propagation, graph: ChannelGraph) -> NDArray[np.int64]:
     """The unit of every channel id, found through the weights that graph and program share; -1: always present."""
     roots = p.ties.roots()
     unit_of_root = np.full(len(roots) + 1, -1, dtype=np.int64)

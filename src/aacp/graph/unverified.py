@@ -12,11 +12,11 @@ from aacp.errors import InvalidExample, NothingToPrune, first_line
 from aacp.graph.assembly import Assembled, assemble
 from aacp.graph.examples import tensors_in
 from aacp.graph.program import Program, to_program
-from aacp.graph.propagation import UNCOUNTED, Propagation, TracedLayer
+from aacp.graph.propagation import RECURRENT, UNCOUNTED, Propagation, TracedLayer
 from aacp.graph.rules import RULES
 from aacp.graph.sizes import resolve_sizes
 from aacp.graph.tracked import TrackedRun, run_tracked
-from aacp.modules import copy_module, detach_hooks, device_of_model, named_tensors, positional
+from aacp.modules import copy_module, detach_hooks, device_of_model, positional, submodules
 from aacp.torch_internals import pytree
 
 MAX_PASSES = 3  # over the program, each with other choices for split dimensions
@@ -42,10 +42,10 @@ def trace_unverified(
     arguments = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(home), positional(model, example))
     # One copy for each use: networks that keep caches are not the same after they have run.
     run = run_example(evaluation_copy(model), arguments)
-    converted = _converted(arguments, dtype)
-    program = to_program(evaluation_copy(model, dtype), converted)
+    typed = converted(arguments, dtype)
+    program = to_program(evaluation_copy(model, dtype), typed)
     propagation, assembled = analyse(program, run, model, form)
-    return propagation, assembled, converted
+    return propagation, assembled, typed
 
 
 def analyse(program: Program, run: TrackedRun | None, model: nn.Module, form: str) -> tuple[Propagation, Assembled]:
@@ -57,11 +57,10 @@ def analyse(program: Program, run: TrackedRun | None, model: nn.Module, form: st
         model: the network itself.
         form: "module" or "exported", as for `trace`.
     """
-    propagation = _propagate(program, run)
+    propagation = propagate(program, run)
     sizes = []
     if run is not None:
         _compare_macs(propagation, run.macs)
-        _note_unused(propagation, model)
         if form == "module":
             sizes = resolve_sizes(propagation, run.calls)
     if not any(layer.kind.startswith("conv") for layer in propagation.layers):
@@ -72,7 +71,7 @@ def analyse(program: Program, run: TrackedRun | None, model: nn.Module, form: st
     return propagation, assemble(propagation, model, sizes, form)
 
 
-def _propagate(program: Program, run: TrackedRun | None) -> Propagation:
+def propagate(program: Program, run: TrackedRun | None) -> Propagation:
     """Propagate labels; if a later operator rejects how a dimension was split, start again with another split."""
     excluded: dict[str, set[int]] = {}
     for _ in range(MAX_PASSES):
@@ -99,19 +98,15 @@ def _compare_macs(p: Propagation, counted: int) -> None:
         p.layers = [layer for layer in p.layers if layer.kind not in kinds]
         p.notes.append(f"{fused:,} MACs of fused attention are not counted, as by torch's counter on this device")
     ours = sum(layer.macs for layer in p.layers)
+    products = sum(layer.macs for layer in p.layers if layer.kind == RECURRENT)
+    if products and ours > counted:
+        ours -= products
+        p.layers = [layer for layer in p.layers if layer.kind != RECURRENT]
+        p.notes.append("the MACs of recurrent layers are not counted, as by torch's counter on this device")
     if ours < counted:
         p.layers.append(TracedLayer("operators without a rule", "other", (), (), None, None, counted - ours, ()))
     elif ours > counted:
         p.notes.append(f"torch counts {counted:,} MACs, but aacp counts {ours:,}")
-
-
-def _note_unused(p: Propagation, model: nn.Module) -> None:
-    """Note the parameters that evaluation mode does not use: which channels they read is not known."""
-    used = {p.program.tensors.get(node.name) for node in p.program.graph.nodes if node.users}
-    names = [name for name, value in named_tensors(model) if isinstance(value, nn.Parameter) and name not in used]
-    if names:
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        p.notes.append(f"not used in evaluation mode and not pruned: {shown}; freeze the channels that they read")
 
 
 # -- the network and its example --------------------------------------------------------------------------------------
@@ -123,7 +118,7 @@ def evaluation_copy(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Mo
     detach_hooks(twin)
     if dtype is not None:
         twin.to(dtype)
-        for module in twin.modules():
+        for module in submodules(twin):
             for key, value in vars(module).items():
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
                     vars(module)[key] = value.to(dtype)
@@ -150,7 +145,9 @@ def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     return run
 
 
-def _converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+def converted(arguments: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+    """Arguments with all floating-point tensors of one type."""
+
     def convert(leaf: Any) -> Any:
         return leaf.detach().to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 

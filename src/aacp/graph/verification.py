@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from aacp.graph.assembly import Assembled
 from aacp.graph.examples import tensors_in
 from aacp.graph.exported import cut_exported
 from aacp.graph.masking import MaskedRun
+from aacp.graph.other_shapes import other_examples
 from aacp.graph.propagation import Propagation
 from aacp.graph.slicing import cut
-from aacp.graph.unverified import evaluation_copy
-from aacp.modules import named_tensors
+from aacp.graph.units import UnitProgram
+from aacp.graph.unverified import converted, evaluation_copy
+from aacp.modules import copy_module, named_tensors, submodules
 from aacp.torch_internals import BatchNorm, own_buffers, own_parameters
 
 # Largest allowed difference, as a share of how much the output varies. Rounding errors stay below; a wrong channel is
@@ -33,6 +36,9 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 RELATIVE_FLOOR = 1e-3
 # Share of the elements that is left out of the variation: fill values such as -1e9, boxes beside probabilities.
 OUTLIER_SHARE = 0.25
+# Operators that end the process if a state has another batch than the input: they are not run with constants of the
+# example on other inputs.
+UNCHECKED = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
 @dataclass
@@ -45,6 +51,7 @@ class Verifier:
     arguments: tuple[Any, ...]
     dtype: torch.dtype
     in_double: Callable[[], Verifier]  # the same in double precision, where single precision cannot decide
+    place: str = ""  # added to the description of a difference: " for inputs of shape 2x3x96x96"
 
     def difference(self, graph: ChannelGraph, trial: KeptByGroup, groups: Sequence[str]) -> str | None:
         """How the network differs from the masked original if the named groups are cut; None if it does not."""
@@ -63,7 +70,52 @@ class Verifier:
                 return self.in_double().difference_when(graph, units)
             except UntraceableModel:  # its code needs single precision: freeze, to be safe
                 return f"outputs differ by {found:.1e} of their scale, and the network does not run in double precision"
-        return f"outputs differ by {found:.1e} of their scale"
+        return f"outputs differ by {found:.1e} of their scale{self.place}"
+
+    def elsewhere(self) -> Verifier | None:
+        """The same network with an example of another size and batch; None if it accepts only those that it has.
+
+        Code may treat channels correctly for one size only: a reshape of positions x channels to channels x positions
+        moves other channels at other sizes.
+        """
+        if self.assembled.graph.form == "exported":
+            return None  # such a network runs on inputs of one shape
+        network = copy_module(self.model)  # networks that keep caches are not the same after they have run
+        for arguments in other_examples(self.arguments):
+            try:
+                with torch.no_grad():
+                    expected = tensors_in(network(*copy.deepcopy(arguments)))
+                return self._moved(arguments, expected)
+            except Exception:  # whatever the network's code or the exporter raises on sizes that it does not expect
+                continue
+        return None
+
+    def _moved(self, arguments: tuple[Any, ...], expected: Sequence[torch.Tensor]) -> Verifier:
+        """The verifier with other arguments, for which the network returns `expected`."""
+        shapes = ", ".join("x".join(map(str, tensor.shape)) for tensor in tensors_in(arguments) if tensor.dim())
+
+        def in_double() -> Verifier:
+            return self.in_double()._moved(converted(arguments, torch.float64), expected)
+
+        moved = replace(self, arguments=arguments, in_double=cache(in_double), place=f" for inputs of shape {shapes}")
+        if moved._program_computes(expected):
+            return moved
+        program = UnitProgram.of(self.model, self.assembled.graph, arguments)
+        assembled = replace(self.assembled, unit_of_id=program.unit_of_id[:-1])
+        return replace(moved, propagation=program.propagation, assembled=assembled)
+
+    def _program_computes(self, expected: Sequence[torch.Tensor]) -> bool:
+        """Whether the program computes these outputs for the arguments: it has sizes of the example as constants."""
+        if any(call.operator in UNCHECKED for call in self.propagation.program.calls()):
+            return False
+        everything = np.ones(len(self.assembled.unit_of_id), dtype=bool)
+        try:
+            with torch.no_grad():
+                found = MaskedRun(self.propagation, everything)(self.model, list(tensors_in(self.arguments)))
+        except Exception:  # whatever an operator raises on sizes that it does not expect
+            return False
+        difference = compare(expected, found)
+        return not isinstance(difference, str) and difference <= TOLERANCE[torch.float32]
 
     def _cut(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
         if graph.form == "exported":
@@ -151,15 +203,26 @@ def random_cuts(graph: ChannelGraph, seed: int) -> list[KeptByGroup]:
 
 
 def verified(verifier: Verifier, graph: ChannelGraph, seed: int) -> ChannelGraph:
-    """The graph with every group frozen whose cut makes the network fail or compute something else."""
-    for trial in random_cuts(graph, seed):
-        while True:
-            free = [group.name for group in graph.free]
-            if not free or verifier.difference(graph, trial, free) is None:
-                break
-            culprit, difference = _culprit(verifier, graph, trial, free)
-            graph = graph.freeze({culprit: f"cutting it breaks the network ({difference})"})
+    """The graph with every group frozen whose cut makes the network fail or compute something else.
+
+    The second cut is tried on inputs of another size and batch, where the network accepts them.
+    """
+    first, second, *others = random_cuts(graph, seed)
+    graph = _without_culprits(verifier, graph, first)
+    graph = _without_culprits((verifier.elsewhere() if graph.free else None) or verifier, graph, second)
+    for trial in others:
+        graph = _without_culprits(verifier, graph, trial)
     return graph
+
+
+def _without_culprits(verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup) -> ChannelGraph:
+    """The graph with groups frozen, one after another, until the cut of the others is right."""
+    while True:
+        free = [group.name for group in graph.free]
+        if not free or verifier.difference(graph, trial, free) is None:
+            return graph
+        culprit, difference = _culprit(verifier, graph, trial, free)
+        graph = graph.freeze({culprit: f"cutting it breaks the network ({difference})"})
 
 
 def _culprit(verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: list[str]) -> tuple[str, str]:
@@ -212,7 +275,7 @@ def randomise_weights(model: nn.Module, seed: int) -> None:
     def drawn(value: torch.Tensor, low: float, high: float) -> torch.Tensor:
         return low + (high - low) * torch.rand(value.shape, generator=generator)
 
-    for module in model.modules():
+    for module in submodules(model):
         for key, value in [*own_parameters(module).items(), *own_buffers(module).items()]:
             if value is None or not value.is_floating_point() or not value.numel():
                 continue
@@ -234,7 +297,7 @@ def set_norm_statistics(model: nn.Module, arguments: tuple[Any, ...]) -> None:
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(spread + 0.1)  # avoids a division by zero where nothing varies
 
-    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    norms = [module for module in submodules(model) if isinstance(module, BatchNorm)]
     handles = [norm.register_forward_pre_hook(take_statistics) for norm in norms]
     try:
         with torch.no_grad():

@@ -18,6 +18,7 @@ from aacp.disk.folders import names_in
 from aacp.disk.tensors import tensor_header
 from aacp.errors import AACPError, BrokenArtefact, UnreadableFile
 from aacp.estimate.inheritance import KeptChannels
+from aacp.graph.examples import with_batch
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
 from aacp.latency.runtimes.registry import find_runtime
@@ -97,7 +98,8 @@ def export_both(
     files: dict[str, RuntimeFiles] = {}
     for place in _timed_deployments(where):
         runtime = place.resolved_runtime
-        exported = _export(runtime, networks, folder.path, example)
+        # A network that fixes its batch size is exported for that of the deployment.
+        exported = _export(runtime, networks, folder.path, with_batch(example, place.batch))
         paths = {name: file.path for name, file in exported.items()}
         timings.append(_compared(time_networks(paths or networks, example, place), place))
         if exported:

@@ -15,6 +15,7 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption, UnknownData
+from aacp.pipeline.functions import restored
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning import PruningRun
@@ -25,6 +26,7 @@ from aacp.pipeline.training import TrainingMeans
 from aacp.runs.files import STRUCTURE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, training_folder
+from aacp.train.recipe import FUNCTIONS as RECIPE_FUNCTIONS
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
@@ -138,7 +140,7 @@ class SweepJob:
     training: TrainingNames = TrainingNames()
 
     def __post_init__(self) -> None:
-        check_sweep(self.plan, self.budgets)
+        check_sweep(self.plan, self.budgets, self.train)
 
     def sweep(self) -> Sweep:
         task = self.names.load(self.plan.seed)
@@ -205,7 +207,14 @@ class FinishingJob:
     def recorded_recipe(self, name: str) -> Recipe | None:
         """The recipe of the training of this name, if the folder holds one."""
         known = read_training(training_folder(Path(self.folder), name))
-        return None if known is None or known.recipe is None else Recipe(**Recipe.completed(known.recipe))
+        if known is None or known.recipe is None:
+            return None
+        fields = Recipe.completed(known.recipe)
+        functions = {field: fields[field] for field in RECIPE_FUNCTIONS if ":" in str(fields[field])}
+        require_trust(self.folder, [(field, str(source)) for field, source in functions.items()], self.trust)
+        for field, source in functions.items():
+            fields[field] = restored(str(source), field, RECIPE_FUNCTIONS[field], ())
+        return Recipe(**fields)
 
     def finish(self, plan: Plan, training: TrainingNames) -> Pruned:
         """Train the structure that was found, evaluate, save, export and report.

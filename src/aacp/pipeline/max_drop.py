@@ -63,7 +63,8 @@ class MaxDropSearch:
         if best is None:
             raise unmet or InfeasibleBudget(
                 f"With {100 * FINENESS:.1f} % of the {self.plan.shrink} removed the score falls below {allowed:.4f}, "
-                "the lowest that is allowed. Allow a larger drop, or score after a short training (probe_epochs)."
+                "the lowest that is allowed. Allow a larger drop, score after a short training (probe_epochs), or hold "
+                "out data that the network was not trained on."
             )
         return best
 

@@ -192,9 +192,15 @@ class Plan:
     def summary(self) -> str:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
-        untrained = f"{self.mimic} steps of mimicking the original" if self.mimic else "no training"
-        trained = f"{self.recipe.epochs} epochs of training" if self.recipe else untrained
-        return f"{self.search_length:,} evaluations{times}, then {trained}"
+        return f"{self.search_length:,} evaluations{times}, then {self._steps_after_search}"
+
+    @property
+    def _steps_after_search(self) -> str:
+        if self.recipe is not None:
+            return f"{self.recipe.epochs} epochs of training"
+        steps = ["a repair of the weights"] if self.chosen_reconstruction == "repair" else []
+        steps += [f"{self.mimic} steps of mimicking the original"] if self.mimic else []
+        return f"{' and '.join(steps)}, without labels" if steps else "no training"
 
     @property
     def traced_scope(self) -> str:

@@ -25,11 +25,13 @@ from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
-from aacp.train.teaching import Loss, Objective, are_classes, are_quantities, one_number
+from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user_code import described_failure
 from aacp.values import instance, whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
+MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
+SAMPLE = 2000  # the number of training examples that the hold-out is compared with
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
 
 
@@ -84,6 +86,25 @@ def check_scoring(task: PruningTask) -> str:
     return ", ".join(found)
 
 
+def doubt_about_holdout(task: PruningTask, plan: Plan) -> str:
+    """Say so if the network knows the hold-out as well as its training data, where max_drop may find nothing.
+
+    The sign is an accuracy on the hold-out that is not lower than that on training data, of nearly 100 %. Test data
+    would show it better, but no decision before the result may depend on them.
+    """
+    if plan.max_drop is None or plan.probe_epochs or task.score is not accuracy:
+        return ""
+    held = task.unpruned_holdout()
+    if held < MEMORISED or held < task.unpruned_training(SAMPLE):
+        return ""
+    return (
+        f"The unpruned network is right on {held:.1%} of the held-out data, no less than on its training data. If it "
+        "was trained on both, every cut costs accuracy there, and max_drop may find nothing to remove. Hold out data "
+        "that it was not trained on (aacp.Data(train, holdout, test)), allow a larger drop, score after a short "
+        "training (--probe-epochs), or give limits instead"
+    )
+
+
 def _outputs_of(model: nn.Module, batch: Any) -> Any:
     """The outputs of a network for a batch, or None if it does not run on it."""
     try:
@@ -106,16 +127,16 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teac
         return
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
     batch = next(iter(task.read(task.data.train, size)))
-    trouble = _trouble_in_a_step(task, plan.recipe, copy_module(task.model), batch)
-    if trouble is None and teacher is not None:
-        trouble = _trouble_with_teacher(task, teacher, batch)
+    trouble = None if teacher is None else _trouble_with_teacher(task, teacher, batch)
+    teaching = copy_module(task.model if teacher is None else teacher)
+    trouble = trouble or _trouble_in_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
     if trouble is not None:
         raise InvalidOption(
             f"A step of training fails on the unpruned network: {trouble}. Give a loss for its outputs and targets "
-            "(loss), and a recipe that suits them (distillation=0 if the outputs are not classes)."
+            "(loss), and a recipe that suits them (its heads say how outputs are compared with a teacher's)."
         )
     halved = shrink(task.model, graph, [(group.width + 1) // 2 for group in graph.free])
-    trouble = _trouble_in_a_step(task, plan.recipe, halved, batch)
+    trouble = _trouble_in_a_step(task, plan.recipe, halved, batch, teaching)
     if trouble is not None:
         raise InvalidOption(
             f"A step of training fails once channels are cut: {trouble}. If parts are used in training alone, freeze "
@@ -123,19 +144,33 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teac
         )
 
 
-def _trouble_in_a_step(task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any) -> str | None:
+def _trouble_in_a_step(
+    task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any, teacher: nn.Module
+) -> str | None:
+    """What goes wrong in a step of training, in one sentence; None if nothing does.
+
+    Args:
+        task: the network and its data.
+        recipe: how to train.
+        network: a copy of the network, or a smaller one.
+        batch: a few examples.
+        teacher: a copy of the network that a recipe with distillation learns from.
+    """
     targets = targets_of(batch)
     try:
         with global_seed(task.device, 0):
             outputs = call(network.to(task.device).train(), inputs_of(batch))
-            if (recipe.distillation or task.loss is None) and not are_classes(outputs):
-                use = "distillation compares" if recipe.distillation else "cross-entropy needs"
-                return f"{use} probabilities of classes, but the outputs are {_described(outputs)}"
-            if recipe.distillation and are_quantities(outputs, targets):
-                return "distillation compares probabilities of classes, but the targets are a quantity for each output"
             if task.loss is None:
+                if not are_classes(outputs):
+                    return f"cross-entropy needs probabilities of classes, but the outputs are {_described(outputs)}"
                 check_targets(targets, outputs.size(1))
-            Objective(recipe, task.loss).labelled(outputs, targets).backward()  # type: ignore[no-untyped-call]
+            objective = Objective(recipe, task.loss)
+            objective.look_at(outputs, targets)
+            answers = None
+            if recipe.distillation:
+                with torch.no_grad():
+                    answers = [call(teacher.to(task.device).eval(), inputs_of(batch))]
+            objective(outputs, targets, answers).backward()  # type: ignore[no-untyped-call]
     except InvalidLoss as error:
         return described_failure(error.__cause__) if error.__cause__ else str(error).partition(". ")[0]
     except AACPError:

@@ -9,6 +9,7 @@ from torch import nn
 
 from aacp.channels import ChannelGraph
 from aacp.data.likeness import LIKENESS
+from aacp.notebook import html_table
 from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
@@ -69,6 +70,15 @@ class Pruned:
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         lines += [remark.text for remark in cautions(run)] if run is not None else []
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
+
+    def __repr__(self) -> str:
+        macs = cost_change("macs", self.evaluation.before.macs, self.evaluation.after.macs)
+        return f"<Pruned {self.graph.model}, {macs}, in {self.folder.path}>"
+
+    def _repr_html_(self) -> str:
+        """The lines of the summary as a table, for notebooks."""
+        rows = [line.partition(": ")[::2] for line in str(self).splitlines() if ": " in line]
+        return html_table(f"{self.graph.model}, pruned", ("", "before and after"), rows)
 
     def _costs(self) -> list[str]:
         """Each cost before and after, with its limit if it has one; latency only if it is limited."""

@@ -22,12 +22,19 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
+from aacp.events import Event, emit
 from aacp.graph.tracing import trace
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
-from aacp.pipeline.preflight import check_data, check_scoring, check_training, check_training_step
+from aacp.pipeline.preflight import (
+    check_data,
+    check_scoring,
+    check_training,
+    check_training_step,
+    doubt_about_holdout,
+)
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.reporting import reason_without_report
@@ -50,6 +57,8 @@ from aacp.values import path_text, paths
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+NOTHING: Mapping[str, float] = {}
 
 
 @without_exit
@@ -183,11 +192,19 @@ class PruningRun:
                 self._report_progress(self.plan.summary)
                 self._report_progress(str(self.task.data))
                 self._report_progress(f"unpruned, {check_scoring(self.task)}")
+                self._report_doubt()
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
             pruned = training.run(graph, choice)
-            return replace(pruned, unreported=self.report())
+            pruned = replace(pruned, unreported=self.report())
+            self._report_stage("done", pruned.evaluation.values)
+            return pruned
+
+    def _report_doubt(self) -> None:
+        doubt = doubt_about_holdout(self.task, self.plan) if self.verbose else ""
+        if doubt:
+            self._report_progress(f"{doubt}.")
 
     def prune_on(self, ranks: Ranks) -> Pruned:
         """All stages on all ranks of a fabric: rank 0 runs them, and the others train with it."""
@@ -249,6 +266,7 @@ class PruningRun:
         if known is not None:
             return known
         self._report_progress("tracing")
+        self._report_stage("trace")
         plan = self.plan
         example = self.task.example()
         graph = trace(
@@ -281,6 +299,7 @@ class PruningRun:
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph, self.means.teacher)
         self._report_progress("searching")
+        self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
         search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, table, self.verbose)
@@ -304,6 +323,9 @@ class PruningRun:
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""
         return LatencyStage(self.task, graph, self.plan, self.measurements, self.verbose)
+
+    def _report_stage(self, name: str, values: Mapping[str, float] = NOTHING) -> None:
+        emit(Event("stage", name, values=values, folder=str(self.folder.path)))
 
     def _report_progress(self, message: str) -> None:
         if self.verbose:

@@ -23,7 +23,7 @@ from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, run_search
-from aacp.search.methods import needs_curves, searcher
+from aacp.search.methods import needs_curves, proposes_one, searcher
 from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 
@@ -95,7 +95,18 @@ class Search:
         )
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
+        if found.stopped == "exhausted" and self.verbose:
+            self._report_exhausted(len(found.history))
         return found
+
+    def _report_exhausted(self, evaluated: int) -> None:
+        """Say why a search evaluated fewer structures than requested, unless its method proposes one alone."""
+        if evaluated < self.plan.search_length and not proposes_one(self.plan.method):
+            sys.stderr.write(
+                f"The search ended after {evaluated} of {self.plan.search_length} evaluations, because it found no "
+                "other structure within the limits. A finer step (--step, Plan.pruning_step) gives it more to choose "
+                "from.\n"
+            )
 
     def _curves(self, estimate: PSAE) -> ErrorCurves | None:
         """The error curves that the search starts from: if the method needs them, or obs has prepared them anyway."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aacp.channels import ChannelGraph
+from aacp.data.scores import NetworkScore
 from aacp.estimate.inheritance import Inheritance
-from aacp.estimate.psae import PSAE
+from aacp.estimate.psae import PSAE, ExecutionName
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
@@ -45,6 +46,8 @@ class SharedEstimate:
         """The estimate, with the scores that are known from earlier runs."""
         if self._estimate is None:
             holdout = self.task.read(self.task.data.holdout)
-            self._estimate = PSAE(self.inheritance(graph), holdout, score=self.task.score)
+            # A score that runs code of a trainer needs a network that is really cut.
+            execution: ExecutionName = "sliced" if isinstance(self.task.score, NetworkScore) else "auto"
+            self._estimate = PSAE(self.inheritance(graph), holdout, score=self.task.score, execution=execution)
         self._estimate.scores.update((candidate.structure.counts, candidate.score) for candidate in known)
         return self._estimate

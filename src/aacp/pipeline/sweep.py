@@ -18,6 +18,7 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
+from aacp.notebook import html_table
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_scoring
 from aacp.pipeline.pruning import PruningRun
@@ -65,6 +66,14 @@ class Sweep:
         ]
         return {"runs": runs, "front": [candidate.to_json() for candidate in self.front]}
 
+    def __repr__(self) -> str:
+        return f"<Sweep of {len(self.folders)} budgets, in {self.folders[0].path.parent}>"
+
+    def _repr_html_(self) -> str:
+        """A line for each budget, for notebooks."""
+        rows = [line.partition(": ")[::2] for line in str(self).splitlines() if ": " in line]
+        return html_table("The result of each budget", ("budget", "result"), rows)
+
     def __str__(self) -> str:
         rows = zip(self.folders, self.choices, self.evaluations, strict=True)
         lines = [_line(folder.path.name, choice, evaluation) for folder, choice, evaluation in rows]
@@ -106,7 +115,7 @@ def sweep(
     path_text("folder", folder)
     task = PruningTask.of(model, data, name, device_of(device), score, loss)
     run_budgets = tuple(map(Budget.of, budgets))
-    check_sweep(plan, run_budgets)
+    check_sweep(plan, run_budgets, train)
     means = TrainingMeans(teacher, again, processes)
     return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from), verbose).sweep()
 
@@ -123,8 +132,19 @@ def _searching(plan: Plan) -> Plan:
     )
 
 
-def check_sweep(plan: Plan, budgets: Sequence[Budget]) -> None:
-    """Reject a plan with a max_drop, which is for one run, and budgets that do not fit the plan."""
+def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
+    """Reject a plan with a max_drop, which is for one run, and what the sweep would ignore.
+
+    Args:
+        plan: how to search and train.
+        budgets: those of the sweep.
+        train: whether the sweep delivers networks, or searches alone.
+    """
+    if plan.mimic and not train:
+        raise InvalidOption(
+            f"mimic={plan.mimic} would be ignored, since this sweep only searches. Give train=True (--train), or leave "
+            "mimic out."
+        )
     if plan.max_drop is not None:
         raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
     plan.check_budgets(budgets)

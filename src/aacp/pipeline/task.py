@@ -170,12 +170,19 @@ class PruningTask:
         with global_seed(self.device, 0):  # random numbers drawn later are the same as without this
             return self.score_network(self.model, self.data.holdout)
 
-    def _score(self, network: nn.Module, part: Source) -> float:
-        """Score a network on the task's device, and move it back to its own."""
+    def unpruned_training(self, images: int) -> float:
+        """The score of the unpruned network on a sample of the training data, without augmentation."""
+        with global_seed(self.device, 0):
+            return self._score(self.model, sampled(self.data.train, images), images)
+
+    def _score(self, network: nn.Module, part: Source, images: int | None = None) -> float:
+        """Score a network on the task's device, on all examples or the first `images`, and move it back to its own."""
         home = next((parameter.device for parameter in network.parameters()), self.device)
         try:
             with evaluating(network.to(self.device)):
-                return scored(self.score, network, WatchedBatches(self.read(part, keep=False)), self.name_of(part))
+                return scored(
+                    self.score, network, WatchedBatches(self.read(part, images, keep=False)), self.name_of(part)
+                )
         finally:
             network.to(home)
 

@@ -22,6 +22,7 @@ from aacp.data.splits import Source
 from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
+from aacp.events import Event, emit
 from aacp.modules import copy_module
 from aacp.pipeline.believing import believed_evaluation
 from aacp.pipeline.delivery import export_both, file_bytes, is_complete, require_network_of, save_network
@@ -221,7 +222,7 @@ class TrainingRun:
         if self._is_only_delivered:
             return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
         network = self.shared.inheritance(graph).network(choice.structure)
-        self._report_progress("training")
+        self._begin_stage("train", "training")
         task = self.task
         folder = self.place.path / TRAINING
         train, holdout = task.training_parts(self.plan)
@@ -250,7 +251,7 @@ class TrainingRun:
         """The network without training: repaired as planned, or as an earlier call has saved it."""
         if is_complete(self.place.path / ARTEFACT):
             return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
-        self._report_progress("recovering without training")
+        self._begin_stage("train", "recovering without training")
         return self._recovering(graph).network(choice.structure)
 
     def _recovering(self, graph: ChannelGraph) -> Recovering:
@@ -267,7 +268,7 @@ class TrainingRun:
         known = believed_evaluation(self.place, graph, choice)
         if known is not None:
             return known
-        self._report_progress("evaluating")
+        self._begin_stage("evaluate", "evaluating")
         knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)
         after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
@@ -289,7 +290,7 @@ class TrainingRun:
         """Both networks as ONNX files, or None and the reason why there are none."""
         if not self.plan.export:
             return None, ""
-        self._report_progress("exporting")
+        self._begin_stage("export", "exporting")
         try:
             found = export_both(self.place, self.task.model, network, self.task.example(), self.plan.deployment)
         except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
@@ -297,6 +298,10 @@ class TrainingRun:
         if found is None:
             self._report_progress("no ONNX files: install the packages with pip install 'aacp[onnx]'")
         return found, ""
+
+    def _begin_stage(self, name: str, message: str) -> None:
+        emit(Event("stage", name, folder=str(self.place.path)))
+        self._report_progress(message)
 
     def _report_progress(self, message: str) -> None:
         if self.verbose:

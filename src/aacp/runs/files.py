@@ -255,6 +255,16 @@ class Evaluation(Record):
     before: NetworkMetrics
     after: NetworkMetrics
 
+    @property
+    def values(self) -> dict[str, float]:
+        """All scores and costs by name: "before/macs", "after/test"."""
+        return {
+            f"{name}/{key}": value
+            for name, metrics in (("before", self.before), ("after", self.after))
+            for key, value in metrics.to_json().items()
+            if value is not None
+        }
+
 
 # -- trainings/NAME/recovery.json -------------------------------------------------------------------------------------
 

@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import AnyCost
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
+from aacp.notebook import html_table
 from aacp.search.pareto import unbeaten
 from aacp.structure import Structure
 
 PART = 4096  # candidates whose counts are made an array at a time
 LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
+SHOWN = 10  # candidates in the table of a notebook
 TOP_KEPT = 512  # this many of the best candidates are kept sorted, more than any method models
 
 
@@ -131,6 +133,17 @@ class History:
 
     def __getitem__(self, position: int) -> Candidate:
         return self._candidates[position]
+
+    def __repr__(self) -> str:
+        best = "" if self.best is None else f", best {self.best.score:.4f} (number {self.best.number})"
+        return f"<History of {len(self)} candidates{best}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the best candidates, for notebooks."""
+        best = self.top(SHOWN)
+        rows = [(each.number, each.generation, f"{each.score:.4f}", list(each.structure)) for each in best]
+        caption = f"The best {len(best)} of {len(self)} candidates"
+        return html_table(caption, ("number", "generation", "score", "kept"), rows)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, History) and self._candidates == other._candidates

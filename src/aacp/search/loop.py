@@ -5,16 +5,17 @@ from __future__ import annotations
 import builtins
 import math
 import os
-import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from aacp.errors import InvalidOption
+from aacp.events import Event, emit
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.search.history import Candidate, History
+from aacp.search.progress import Progress, showing
 from aacp.search.saving import SearchFiles
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
@@ -27,7 +28,6 @@ Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupte
 
 WARMUP_EVALUATIONS = 3  # fewer than this many say nothing about the time left
 MIN_SECONDS = 1e-9  # the shortest bound on the time of a search
-MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
 
 @dataclass(frozen=True)
@@ -46,31 +46,6 @@ class SearchResult:
         if best is None or recommended is None:
             raise KeyboardInterrupt  # interrupted before the first evaluation: there is no result
         return cls(best, recommended, method.history, stopped)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a search; `str` gives one line of text."""
-
-    evaluations: int
-    generation: int
-    best: Candidate
-    slack: dict[str, float]  # the unused share of each limit, for the best structure
-    seconds: float  # since this call began
-    seconds_left: float | None  # None if it is not known
-
-    def is_news_after(self, earlier: Progress) -> bool:
-        """Whether to print it: the best structure has changed, or MAX_SILENCE seconds have passed."""
-        return self.best != earlier.best or self.seconds - earlier.seconds >= MAX_SILENCE
-
-    def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
-        slack = "".join(f", {limit} met with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
-        plural = "" if self.evaluations == 1 else "s"
-        return (
-            f"{self.evaluations} evaluation{plural}, generation {self.generation}, best {self.best.score:.4f} "
-            f"(number {self.best.number}{slack}), {_duration(self.seconds)} so far{left}"
-        )
 
 
 @dataclass(frozen=True)
@@ -140,19 +115,14 @@ def run_search(
         map: evaluates a generation: any ordered map, such as `Executor.map`, to use several workers.
         verbose: print progress to stderr.
     """
-    steps = search_steps(method, estimate, Bounds(evaluations, generations, seconds), folder, map)
-    printed: Progress | None = None
-    latest: Progress | None = None
-    while True:
-        try:
-            latest = next(steps)
-        except StopIteration as end:
-            if verbose and latest is not printed:
-                sys.stderr.write(f"{latest}\n")
-            return SearchResult.of(method, end.value)
-        if verbose and (printed is None or latest.is_news_after(printed)):
-            sys.stderr.write(f"{latest}\n")
-            printed = latest
+    bounds = Bounds(evaluations, generations, seconds)
+    steps = search_steps(method, estimate, bounds, folder, map)
+    with showing(bounds.evaluations, verbose) as show:
+        while True:
+            try:
+                show(next(steps))
+            except StopIteration as end:
+                return SearchResult.of(method, end.value)
 
 
 def search_steps(
@@ -162,7 +132,7 @@ def search_steps(
     folder: str | os.PathLike[str] | None = None,
     map: Map = builtins.map,
 ) -> Generator[Progress, None, Stop]:
-    """`run_search` one batch at a time: yields the progress after each batch, and returns why it stopped."""
+    """`run_search` in steps: yields the progress after each evaluation, and returns why the search stopped."""
     if folder is None:
         return (yield from _steps(method, estimate, bounds, None, map))
     place = RunFolder.of(folder)
@@ -186,32 +156,37 @@ def _steps(
             batch = bounds.cut(method.ask(), method)
             if not batch:
                 return "exhausted"
-            _evaluate(method, estimate, batch, files, map)
+            for _ in _evaluated(method, estimate, batch, files, map):
+                elapsed = time.monotonic() - begun
+                yield _progress(method, bounds, elapsed, bounds.seconds_left(method, begun_at, elapsed))
         except KeyboardInterrupt:
             return "interrupted"
-        elapsed = time.monotonic() - begun
-        yield _progress(method, elapsed, bounds.seconds_left(method, begun_at, elapsed))
     return stop
 
 
-def _evaluate(
+def _evaluated(
     method: Searcher[Any], estimate: Estimate, batch: list[Structure], files: SearchFiles | None, map: Map
-) -> None:
+) -> Iterator[Candidate]:
+    """Evaluate a batch: each candidate once its score is reported and recorded."""
     if files is not None:
         files.save(method)
     for structure, score in zip(batch, map(estimate, batch), strict=True):
         for candidate in method.tell([(structure, score)]):
             if files is not None:
                 files.record(method, candidate)
+            _report_event(method, candidate, files)
+            yield candidate
 
 
-def _progress(method: Searcher[Any], elapsed: float, left: float | None) -> Progress:
+def _report_event(method: Searcher[Any], candidate: Candidate, files: SearchFiles | None) -> None:
     best = method.best
     assert best is not None
-    return Progress(len(method.history), method.generation, best, method.budget.slack(best.structure), elapsed, left)
+    folder = "" if files is None else str(files.folder.path)
+    emit(Event("evaluation", "search", len(method.history), {"score": candidate.score, "best": best.score}, folder))
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+def _progress(method: Searcher[Any], bounds: Bounds, elapsed: float, left: float | None) -> Progress:
+    best = method.best
+    assert best is not None
+    slack = method.budget.slack(best.structure)
+    return Progress(len(method.history), bounds.evaluations, method.generation, best, slack, elapsed, left)

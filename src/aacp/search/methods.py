@@ -89,6 +89,11 @@ def needs_curves(method: Method) -> bool:
     return issubclass(named_method(method).kind, CurveSearch)
 
 
+def proposes_one(method: Method) -> bool:
+    """Whether a method proposes a single structure, so that its search ends after one evaluation."""
+    return issubclass(named_method(method).kind, (UniformShrinkage, CurveSearch))
+
+
 def named_method(method: Method) -> NamedMethod:
     """The class, the settings and the default length of a method; those of a class are its own defaults."""
     require_method(method)

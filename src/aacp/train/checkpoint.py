@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from aacp.disk.tensors import tensor_header, tensors_in
-from aacp.errors import DamagedRun, RunMismatch, UnreadableFile
+from aacp.errors import DamagedRun, InvalidOption, RunMismatch, UnreadableFile
 from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.train.averaging import Average
@@ -20,6 +20,12 @@ from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 from aacp.train.threads import THREADS
 from aacp.train.trained_as import State, TrainedAs
+
+MOMENTUM = "momentum"  # the part of the file that holds SGD's momentum; other entries are in parts "optimiser.KEY"
+MOMENTUM_KEY = "momentum_buffer"  # what torch calls it
+OPTIMISER = "optimiser"
+NUMBERS = (bool, int, float, str, type(None))  # what the header of the file can hold
+CIRCUMSTANCES = ("lr", "fused", "foreach", "capturable")  # of a parameter group: the step and the device decide these
 
 
 def weights_after(epochs: int, recipe: Recipe) -> str:
@@ -29,12 +35,14 @@ def weights_after(epochs: int, recipe: Recipe) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Writes and restores network, momentum and moving average, all in the shapes of the user's network.
+    """Writes and restores network, optimiser and moving average, all in the shapes of the user's network.
+
+    Schedules have no state: the learning rate of a step follows from its number.
 
     Args:
         folder: where the files are.
         trained_as: the network that is optimised, and the translation of its tensors.
-        optimiser: holds the momentum.
+        optimiser: holds the momentum, or whatever else it knows about each parameter.
         average: the moving average of the weights, if the recipe keeps one.
     """
 
@@ -47,14 +55,15 @@ class Checkpoint:
         """Replace the state on disk by the present one, which has seen `epochs` epochs, in one atomic step."""
         parts = {
             "model": self.trained_as.network.state_dict(),
-            "momentum": self._momentum(),
+            **self._optimiser_tensors(),
             "average": {} if self.average is None else self.average.state(),
         }
         tensors: State = {}
         for part, state in parts.items():
             for name, tensor in self.trained_as.own(state).items():
                 tensors[f"{part}/{name}"] = tensor
-        self.folder.write_bytes(STATE, save(_storable(tensors), {"epochs": str(epochs)}))
+        metadata = {"epochs": str(epochs), OPTIMISER: json.dumps(self._optimiser_numbers())}
+        self.folder.write_bytes(STATE, save(_storable(tensors), metadata))
 
     def write_weights(self, name: str) -> None:
         """Write the network's weights alone to a file, for use after training."""
@@ -67,8 +76,9 @@ class Checkpoint:
         if not path.exists():
             return 0
         try:
-            epochs = int(tensor_header(path).metadata["epochs"])
-            self._load(tensors_in(path))
+            metadata = tensor_header(path).metadata
+            epochs = int(metadata["epochs"])
+            self._load(tensors_in(path), json.loads(metadata.get(OPTIMISER, "{}")))
         except (UnreadableFile, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
                 f"{path} is not the state of this training run: {error}. Put it back from a copy, or train in another "
@@ -77,13 +87,13 @@ class Checkpoint:
         return epochs
 
     @torch.no_grad()
-    def _load(self, tensors: State) -> None:
-        network = self.trained_as.network
-        network.load_state_dict(self._part("model/", tensors))
-        momentum = self._part("momentum/", tensors)
-        for name, parameter in network.named_parameters():
-            if name in momentum:
-                self.optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(momentum[name])
+    def _load(self, tensors: State, numbers: dict[str, Any]) -> None:
+        self.trained_as.network.load_state_dict(self._part("model/", tensors))
+        parts = {name.partition("/")[0] for name in tensors}
+        for part in sorted(parts - {"model", "average"}):
+            key = MOMENTUM_KEY if part == MOMENTUM else part.removeprefix(f"{OPTIMISER}.")
+            self._load_optimiser(key, self._part(f"{part}/", tensors))
+        self._load_numbers(numbers)
         if self.average is not None:
             self.average.load(self._part("average/", tensors))
 
@@ -92,10 +102,60 @@ class Checkpoint:
         found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         return self.trained_as.grown(found)
 
-    def _momentum(self) -> State:
-        parameters = self.trained_as.network.named_parameters()
-        states = {name: self.optimiser.state.get(parameter, {}) for name, parameter in parameters}
-        return {name: state["momentum_buffer"] for name, state in states.items() if "momentum_buffer" in state}
+    # -- the optimiser ------------------------------------------------------------------------------------------------
+
+    def _optimiser_tensors(self) -> dict[str, State]:
+        """What the optimiser knows about each parameter as tensors: by what it is, then by the parameter's name."""
+        parts: dict[str, State] = {}
+        for name, key, value in self._entries():
+            if isinstance(value, Tensor):
+                part = MOMENTUM if key == MOMENTUM_KEY else f"{OPTIMISER}.{key}"
+                parts.setdefault(part, {})[name] = value
+        return parts
+
+    def _optimiser_numbers(self) -> dict[str, Any]:
+        """The plain numbers that the optimiser knows about parameters, and those of its parameter groups."""
+        numbers: dict[str, dict[str, Any]] = {}
+        for name, key, value in self._entries():
+            if isinstance(value, NUMBERS):
+                numbers.setdefault(name, {})[key] = value
+            elif not isinstance(value, Tensor):
+                raise InvalidOption(
+                    f"The optimiser keeps a {type(value).__name__} ({key}) for {name}, which a checkpoint cannot hold. "
+                    "Train without a folder, or with another optimiser."
+                )
+        groups = [
+            {key: value for key, value in group.items() if isinstance(value, NUMBERS) and key not in CIRCUMSTANCES}
+            for group in self.optimiser.param_groups
+        ]
+        return {"parameters": numbers, "groups": groups}
+
+    def _entries(self) -> Iterator[tuple[str, str, Any]]:
+        """The name of each parameter with each entry that the optimiser has for it, and the value of the entry."""
+        for name, parameter in self.trained_as.network.named_parameters():
+            for key, value in self.optimiser.state.get(parameter, {}).items():
+                yield name, key, value
+
+    def _load_optimiser(self, key: str, values: State) -> None:
+        """Restore one entry of the optimiser for each parameter that has it."""
+        on_device = any(group.get("fused") or group.get("capturable") for group in self.optimiser.param_groups)
+        for name, parameter in self.trained_as.network.named_parameters():
+            value = values.get(name)
+            if value is None:
+                continue
+            if value.shape == parameter.shape and value.dtype == parameter.dtype:
+                value = torch.empty_like(parameter).copy_(value)
+            elif value.dim() or on_device:  # torch keeps the numbers of steps on the CPU otherwise
+                value = value.to(parameter.device)
+            self.optimiser.state[parameter][key] = value
+
+    def _load_numbers(self, numbers: dict[str, Any]) -> None:
+        known = numbers.get("parameters", {})
+        for name, parameter in self.trained_as.network.named_parameters():
+            if name in known:
+                self.optimiser.state[parameter].update(known[name])
+        for group, found in zip(self.optimiser.param_groups, numbers.get("groups", ()), strict=False):
+            group.update(found)
 
 
 def training_request(

@@ -113,7 +113,8 @@ def fit(
         stack.enter_context(_restored_afterwards(model))
         steps = 0 if is_finished else recipe.epochs * source.steps
         # The user's loss or score may hold a reference to the network, so no other network may be trained for it.
-        is_replaceable = loss is None and score is accuracy
+        # Other optimisers than SGD may learn differently in another network, such as a wider one.
+        is_replaceable = loss is None and score is accuracy and recipe.optimiser == "sgd"
         trained_as = stack.enter_context(
             accelerated_network(model, source, fabric, steps, is_replaceable, verbose)
             if accelerate

@@ -73,6 +73,6 @@ class Pace:
             return ""
         processes = f"{self.workers} worker{'' if self.workers == 1 else 's'}" if self.workers else "no workers"
         return (
-            f"the data limits the speed: decoding {reached:,.0f} images/s with {processes}; "
+            f"the data limits the speed: decoding {reached:,.0f} examples/s with {processes}; "
             f"the device could do {possible:,.0f}"
         )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from aacp.errors import InvalidOption, RunMismatch
+from aacp.runs.sources import source_of
+from aacp.train.heads import Heads, checked_heads
+from aacp.user_code import described_failure
 from aacp.values import MAX_SEED, real_number, shown, truth_value, whole_number
 
-Schedule = Literal["steps", "cosine"]
+Schedule = Literal["steps", "cosine"] | Callable[[int, int], float]
+Optimiser = Literal["sgd", "adamw"] | Callable[..., Any]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Mixture = Literal["blends", "patches"]
 MAX_EPOCHS = 10**6
@@ -27,18 +31,24 @@ class Recipe:
         batch_size: examples in a step, of all processes together; a loader's own batch size replaces it.
         lr: the highest learning rate.
         schedule: "cosine" lowers the rate from `lr` to 0, a little in every step; "steps" lowers it at the milestones.
+            A function of (step, steps) returns the factor by which `lr` is multiplied in a step, counted from 0, of a
+            run of `steps` steps.
         milestones: epochs after which "steps" lowers the rate.
         decay: the factor by which "steps" multiplies the rate at each milestone.
         warmup_epochs: during these epochs the rate rises linearly before it follows the schedule.
-        momentum: the momentum of stochastic gradient descent.
+        optimiser: "sgd", "adamw", or a function of (parameter groups, lr) that returns a torch.optim.Optimizer.
+        momentum: the momentum of stochastic gradient descent; the first beta of AdamW.
         nesterov: whether to use Nesterov's form of momentum.
-        weight_decay: the weight of the L2 penalty.
+        weight_decay: the weight of the L2 penalty; for AdamW, the decay of the weights.
         decays_norms: False exempts biases and normalisation layers from weight decay.
+        clip: the largest norm of all gradients together; larger gradients are scaled down. 0 for no limit.
         label_smoothing: the label smoothing of cross-entropy; it does not apply to your own loss function.
         mixing: examples and labels are mixed in pairs, in shares drawn from Beta(mixing, mixing); 0 for no mixing.
         mixture: "blends" adds two images (mixup); "patches" puts a rectangle of one into the other (CutMix).
         distillation: the teacher's share of the loss, 0 to 1; 0 for no teacher.
-        temperature: divides the outputs of teacher and student before they are compared.
+        temperature: divides the outputs of teacher and student before their probabilities are compared.
+        heads: how outputs are compared with the teacher's: "classes" by probabilities, "values" by squared errors,
+            "auto" by targets and shape, or a dictionary of these by the names of heads; see `aacp.distillation_loss`.
         average: the decay of a moving average of the weights, which becomes the result; 0 for the last weights.
         precision: "auto" is bf16 on GPUs that support it, and single precision elsewhere.
         seed: decides everything random: order, crops, flips, mixing, dropout, and new weights.
@@ -51,15 +61,18 @@ class Recipe:
     milestones: tuple[int, ...] = ()
     decay: float = 0.1
     warmup_epochs: float = 0.0
+    optimiser: Optimiser = "sgd"
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 1e-4
     decays_norms: bool = True
+    clip: float = 0.0
     label_smoothing: float = 0.0
     mixing: float = 0.0
     mixture: Mixture = "blends"
     distillation: float = 0.0
     temperature: float = 4.0
+    heads: Heads = "auto"
     average: float = 0.0
     precision: Precision = "auto"
     seed: int = 0
@@ -71,24 +84,30 @@ class Recipe:
             object.__setattr__(self, name, real_number(name, getattr(self, name), low, high))
         for name in ("nesterov", "decays_norms"):
             object.__setattr__(self, name, truth_value(name, getattr(self, name)))
-        for name, choices in (("schedule", Schedule), ("precision", Precision), ("mixture", Mixture)):
-            if getattr(self, name) not in get_args(choices):
-                given = shown(getattr(self, name))
-                raise InvalidOption(f"{name} is {given}. Choose one of {', '.join(get_args(choices))}.")
+        for name, choices in _CHOICES.items():
+            given = getattr(self, name)
+            is_function = name in FUNCTIONS and callable(given)
+            if not is_function and given not in choices:
+                other = f", or give a function of {FUNCTIONS[name]}" if name in FUNCTIONS else ""
+                raise InvalidOption(f"{name} is {shown(given)}. Choose one of {', '.join(choices)}{other}.")
         object.__setattr__(self, "milestones", _epochs(self.milestones))
+        object.__setattr__(self, "heads", checked_heads(self.heads))
         self._check_together()
 
     def _check_together(self) -> None:
+        if self.nesterov and self.optimiser != "sgd":
+            raise InvalidOption(
+                "Nesterov's form of momentum belongs to SGD, but the recipe has another optimiser. Give nesterov=False."
+            )
         if self.nesterov and not self.momentum:
             raise InvalidOption(
                 "Nesterov's form needs momentum, but momentum is 0. Give a momentum, or nesterov=False."
             )
         if any(after <= before for before, after in zip((0, *self.milestones), self.milestones, strict=False)):
             raise InvalidOption(f"milestones are {self.milestones}. Give epochs above 0 in rising order.")
-        if self.schedule == "cosine" and self.milestones:
-            raise InvalidOption(
-                "A cosine schedule has no milestones. Leave the milestones out, or use schedule='steps'."
-            )
+        if self.schedule != "steps" and self.milestones:
+            what = "A cosine schedule" if self.schedule == "cosine" else "A schedule of your own"
+            raise InvalidOption(f"{what} has no milestones. Leave the milestones out, or use schedule='steps'.")
         if self.milestones and self.milestones[-1] > self.epochs:
             raise InvalidOption(
                 f"milestones are {self.milestones}, but training ends after {self.epochs} epochs. "
@@ -130,14 +149,20 @@ class Recipe:
         warmup = self.warmup_epochs * steps_per_epoch
         if step + 1 < warmup:
             return self.lr * (step + 1) / warmup
+        if callable(self.schedule):
+            return self.lr * _factor(self.schedule, step, self.epochs * steps_per_epoch)
         if self.schedule == "steps":
             return self.lr * self.decay ** sum(step // steps_per_epoch >= milestone for milestone in self.milestones)
         progress = (step - warmup) / max(1.0, self.epochs * steps_per_epoch - warmup)
         return self.lr * 0.5 * (1 + math.cos(math.pi * max(0.0, progress)))
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, as a run folder records them."""
-        return {**asdict(self), "milestones": list(self.milestones)}
+        """All fields, as a run folder records them; functions by where they are defined."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in FUNCTIONS:
+            plain[name] = source_of(plain[name]) if callable(plain[name]) else plain[name]
+        heads = self.heads if isinstance(self.heads, str) else [list(pair) for pair in self.heads]
+        return plain | {"milestones": list(self.milestones), "heads": heads}
 
     @classmethod
     def completed(cls, written: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +179,23 @@ class Recipe:
     def __str__(self) -> str:
         """The fields that differ from their defaults, as keywords."""
         shown = [field for field in fields(self) if getattr(self, field.name) != field.default]
-        return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in shown)
+        return ", ".join(f"{field.name}={_named(getattr(self, field.name))}" for field in shown)
+
+
+def _factor(schedule: Callable[[int, int], float], step: int, steps: int) -> float:
+    """The value of the user's schedule for a step."""
+    try:
+        found = schedule(step, steps)
+    except Exception as error:  # a user's function may raise anything
+        raise InvalidOption(
+            f"The schedule failed: {described_failure(error)}. It is called with (step, steps) and returns a number."
+        ) from error
+    return real_number(f"the schedule's factor in step {step}", found, 0.0, 1e3)
+
+
+def _named(value: Any) -> Any:
+    """A value for people: a function by its name."""
+    return getattr(value, "__name__", type(value).__name__) if callable(value) else value
 
 
 def _epochs(milestones: Any) -> tuple[int, ...]:
@@ -164,6 +205,10 @@ def _epochs(milestones: Any) -> tuple[int, ...]:
     return tuple(whole_number("a milestone", milestone, 0, MAX_EPOCHS) for milestone in milestones)
 
 
+# Fields that may hold a function, with what it is called with.
+FUNCTIONS = {"schedule": "(step, steps)", "optimiser": "(parameter groups, lr)"}
+BUILT_IN = {"schedule": ("steps", "cosine"), "optimiser": ("sgd", "adamw")}
+_CHOICES = {**BUILT_IN, "precision": get_args(Precision), "mixture": get_args(Mixture)}
 _WHOLE_NUMBERS = (("epochs", 1, MAX_EPOCHS), ("batch_size", 1, 10**7), ("seed", 0, MAX_SEED))
 _NUMBERS = (
     ("lr", 0.0, 1e3),
@@ -171,6 +216,7 @@ _NUMBERS = (
     ("warmup_epochs", 0.0, 1e6),
     ("momentum", 0.0, 0.9999),
     ("weight_decay", 0.0, 1.0),
+    ("clip", 0.0, 1e6),
     ("label_smoothing", 0.0, 0.99),
     ("mixing", 0.0, 100.0),
     ("distillation", 0.0, 1.0),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aacp.disk.folders import create_folder
 from aacp.errors import InvalidOption
+from aacp.events import Event, emit
 from aacp.runs.files import LOG, Epoch
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import Recipe
@@ -35,6 +36,9 @@ class Report:
             self.folder.append(LOG, epoch.to_json())
         for listener in self.listeners:
             listener(epoch)
+        emit(
+            Event("epoch", "train", epoch.epoch, _numbers(epoch), "" if self.folder is None else str(self.folder.path))
+        )
 
     def finished_epochs(self, done: int) -> list[Epoch]:
         """The first `done` epochs of the log; later lines, whose epochs left no state, are removed from it."""
@@ -77,7 +81,7 @@ def summary_line(epoch: Epoch) -> str:
     accuracy = "" if epoch.accuracy is None else f", training accuracy {epoch.accuracy:.4f}"
     holdout = "" if epoch.holdout is None else f", hold-out {epoch.holdout:.4f}"
     limit = f"; {epoch.limit}" if epoch.limit else ""
-    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} images/s{limit}"
+    return f"loss {epoch.loss:.4f}{accuracy}{holdout}, {epoch.images_per_second:,.0f} examples/s{limit}"
 
 
 @contextmanager
@@ -119,6 +123,12 @@ def _tensorboard(folder: RunFolder | None) -> Iterator[Listener]:
 
 
 def _write(writer: Any, epoch: Epoch) -> None:
-    for name, value in epoch.to_json().items():
-        if name not in ("epoch", "limit") and value is not None:
-            writer.add_scalar(name, value, epoch.epoch)
+    for name, value in _numbers(epoch).items():
+        writer.add_scalar(name, value, epoch.epoch)
+
+
+def _numbers(epoch: Epoch) -> dict[str, float]:
+    """The numbers of an epoch that can be drawn over its epochs."""
+    return {
+        name: value for name, value in epoch.to_json().items() if name not in ("epoch", "limit") and value is not None
+    }

@@ -24,11 +24,12 @@ from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches, check_targets
 from aacp.train.mixing import mixed
+from aacp.train.optimisers import optimiser_for
 from aacp.train.pace import Pace
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
-from aacp.train.teaching import Loss, Objective, Teacher, are_classes, are_quantities, channels_last
-from aacp.train.update import PlainUpdate, Update, sgd
+from aacp.train.teaching import Loss, Objective, Teacher, channels_last
+from aacp.train.update import PlainUpdate, Update
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -68,12 +69,14 @@ class Session:
         model.to(device)
         if device.type == "cuda":
             channels_last(model)
-        optimiser = sgd(model, recipe, device)
+        optimiser = optimiser_for(model, recipe, device)
         self.average = Average(model, recipe.average) if recipe.average else None
         self.teacher = None if teacher is None else Teacher(teacher, device, half_type(fabric))
         wrapped, self.optimiser = fabric.setup(model, optimiser)
-        objective = Objective(recipe, loss)
-        plain = PlainUpdate(fabric, wrapped, self.optimiser, objective, self.teacher, self.average)
+        self.objective = Objective(recipe, loss)
+        plain = PlainUpdate(
+            fabric, wrapped, self.optimiser, self.objective, self.teacher, self.average, recipe.lr, recipe.clip
+        )
         faster: Update | None = accelerated("update_for", plain, model) if accelerate else None
         self.update: Update = faster or plain
         self._is_checked = False
@@ -154,20 +157,21 @@ class Session:
         if batch_size_of((inputs, targets)) == 1 and has_batch_norm(self.model):
             raise InvalidData("Batch norm has no statistics of one example. Use a batch size of 2 or more per process.")
         outputs = self._outputs(self.model, inputs, "network")
-        for teacher in [] if self.teacher is None else self.teacher.networks:
-            taught = self._outputs(teacher, inputs, "teacher")
+        if self.is_classifier:
+            self._check_classes(outputs, targets)
+        if self.teacher is not None:
+            self._check_teacher(self.teacher, inputs, outputs, targets)
+
+    def _check_teacher(self, teacher: Teacher, inputs: Any, outputs: Any, targets: Any) -> None:
+        answers = [self._outputs(network, inputs, "teacher") for network in teacher.networks]
+        for taught in answers:
             if _kind(taught) != _kind(outputs):
                 raise InvalidData(
                     f"The teacher's outputs are of {_kind(taught)}, the network's of {_kind(outputs)}. "
                     "Give a teacher of the same classes."
                 )
-        if self.teacher is not None and (not are_classes(outputs) or are_quantities(outputs, targets)):
-            raise InvalidData(
-                "Distillation compares probabilities of classes, but the outputs or targets of this network are other "
-                "numbers. Train with a recipe that has distillation=0, and without a teacher."
-            )
-        if self.is_classifier:
-            self._check_classes(outputs, targets)
+        self.objective.look_at(outputs, targets)
+        self.objective.taught(outputs, answers)  # rejects heads that cannot be compared
 
     def _outputs(self, network: nn.Module, inputs: Any, role: str) -> Any:
         """A network's outputs for a batch in evaluation mode, which changes nothing in the network."""

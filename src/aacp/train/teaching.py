@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 from aacp.data.examples import call
 from aacp.errors import AACPError, InvalidLoss, InvalidOption
 from aacp.modules import copy_module
+from aacp.train.distillation import distance
 from aacp.train.recipe import Recipe
 from aacp.user_code import described_failure
 
@@ -21,10 +21,7 @@ CONVERTIBLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 
 
 class Teacher:
-    """Copies, in evaluation mode, of the networks that a student imitates.
-
-    The answer of several networks is the mean of their probabilities.
-    """
+    """Copies, in evaluation mode, of the networks that a student imitates."""
 
     def __init__(
         self, networks: nn.Module | Sequence[nn.Module], device: torch.device, half: torch.dtype | None
@@ -34,29 +31,33 @@ class Teacher:
             raise InvalidOption("The ensemble of teachers is empty. Give at least one network, or teacher=None.")
         self.networks = [_prepared_copy(network, device, half) for network in chosen]
 
-    def __call__(self, inputs: Any, temperature: float) -> Tensor:
-        """Log-probabilities of the classes, softened by a temperature."""
+    def __call__(self, inputs: Any) -> list[Any]:
+        """The outputs of each network for a batch."""
         with torch.no_grad():
-            answers = [F.log_softmax(call(network, inputs).float() / temperature, 1) for network in self.networks]
-        if len(answers) == 1:
-            return answers[0]
-        return torch.logsumexp(torch.stack(answers), 0) - math.log(len(answers))
+            return [call(network, inputs) for network in self.networks]
 
 
 class Objective:
-    """The loss of a step: cross-entropy or the user's loss, combined with the divergence from the teacher."""
+    """The loss of a step: cross-entropy or the user's loss, combined with the distance from the teacher."""
 
     def __init__(self, recipe: Recipe, loss: Loss | None = None) -> None:
         self.share = recipe.distillation
         self.temperature = recipe.temperature
+        self.heads = recipe.heads
         self.smoothing = recipe.label_smoothing
         self._loss = loss
+        self._are_classes = True if loss is None else None  # None: the shape of the outputs decides
 
-    def __call__(self, outputs: Any, targets: Any, taught: Tensor | None) -> Tensor:
+    def look_at(self, outputs: Any, targets: Any) -> None:
+        """Learn from a first batch whether the outputs are classes; to ask in every step would wait for the device."""
+        if self._loss is not None:
+            self._are_classes = classes_by_targets(outputs, targets)
+
+    def __call__(self, outputs: Any, targets: Any, answers: Sequence[Any] | None) -> Tensor:
         loss = self.labelled(outputs, targets)
-        if taught is None:
+        if answers is None:
             return loss
-        return (1 - self.share) * loss + self.share * self.taught(outputs, taught)
+        return (1 - self.share) * loss + self.share * self.taught(outputs, answers)
 
     def labelled(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss, or cross-entropy."""
@@ -64,11 +65,22 @@ class Objective:
             return _users_loss(self._loss, outputs, targets)
         return F.cross_entropy(outputs, targets, label_smoothing=self.smoothing)
 
-    def taught(self, outputs: Tensor, taught: Tensor) -> Tensor:
-        """Kullback-Leibler divergence from the teacher, scaled so that its gradients keep their size (Hinton)."""
-        answers = F.log_softmax(outputs / self.temperature, 1)
-        divergence = F.kl_div(answers, taught, reduction="none", log_target=True).sum(1).mean()
-        return self.temperature**2 * divergence
+    def taught(self, outputs: Any, answers: Sequence[Any]) -> Tensor:
+        """The distance from the answers of the teachers."""
+        return distance(outputs, answers, self.heads, self.temperature, are_classes=self._are_classes)
+
+
+def classes_by_targets(outputs: Any, targets: Any) -> bool | None:
+    """Whether outputs are numbers for classes: they are if targets are labels or shares of classes.
+
+    Targets of real numbers that are not shares are quantities. Other targets show nothing: the result is None.
+    """
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() < 2:
+        return None
+    if not targets.is_floating_point():
+        is_label = targets.shape == outputs.shape[:1] + outputs.shape[2:]
+        return True if is_label else None
+    return not are_quantities(outputs, targets) if targets.shape == outputs.shape else None
 
 
 def are_classes(outputs: Any) -> bool:

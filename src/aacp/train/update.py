@@ -1,17 +1,16 @@
-"""One training step: the protocol, its plain form, and the optimiser."""
+"""One training step: the protocol, and its plain form."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from aacp.data.examples import call
-from aacp.errors import InvalidOption
 from aacp.train.averaging import Average
-from aacp.train.recipe import Recipe
 from aacp.train.teaching import Objective, Teacher
 
 if TYPE_CHECKING:
@@ -37,10 +36,12 @@ class PlainUpdate:
     Args:
         fabric: runs the backward pass, and sums gradients over processes.
         model: the network as `fabric.setup` returns it.
-        optimiser: its learning rate must be a tensor that all parameter groups share.
+        optimiser: has its highest learning rates when the update is made.
         objective: the loss.
         teacher: the networks to imitate, if any.
         average: the moving average of the weights, if the recipe keeps one.
+        highest_lr: the highest learning rate of the recipe; that of each parameter group is changed in proportion.
+        clip: the largest norm of all gradients together; 0 for no limit.
     """
 
     fabric: Fabric
@@ -49,14 +50,25 @@ class PlainUpdate:
     objective: Objective
     teacher: Teacher | None
     average: Average | None
+    highest_lr: float
+    clip: float = 0.0
+    group_lrs: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.group_lrs = [float(group["lr"]) for group in self.optimiser.param_groups]
 
     def __call__(self, inputs: Any, targets: Any, lr: float) -> Tensor:
         self.set_lr(lr)
         return self.step(inputs, targets)
 
     def set_lr(self, lr: float) -> None:
-        shared: Tensor = self.optimiser.param_groups[0]["lr"]
-        shared.fill_(lr)
+        for group, highest in zip(self.optimiser.param_groups, self.group_lrs, strict=True):
+            is_plain = math.isclose(highest, self.highest_lr, rel_tol=1e-6)  # a tensor holds fewer digits
+            found = lr if is_plain else highest * lr / self.highest_lr
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(found)
+            else:
+                group["lr"] = found
 
     def step(self, inputs: Any, targets: Any) -> Tensor:
         """Change the weights once, with the learning rate that is set."""
@@ -65,15 +77,17 @@ class PlainUpdate:
         outputs = self.forward(inputs)
         loss = self.objective(outputs, targets, taught)
         self.backward(loss)
+        if self.clip:
+            self.fabric.clip_gradients(self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False)
         self.optimiser.step()
         if self.average is not None:
             self.average.update()
         return torch.stack([loss.detach().float(), share_correct(outputs, targets)])
 
-    def ask(self, teacher: Teacher, inputs: Any) -> Tensor:
-        """The teacher's log-probabilities for a batch."""
+    def ask(self, teacher: Teacher, inputs: Any) -> list[Any]:
+        """The outputs of the teachers for a batch."""
         with self.fabric.autocast():
-            return teacher(inputs, self.objective.temperature)
+            return teacher(inputs)
 
     def forward(self, inputs: Any) -> Any:
         """The network's outputs for a batch."""
@@ -82,23 +96,6 @@ class PlainUpdate:
     def backward(self, loss: Tensor) -> None:
         """Give every parameter its gradient."""
         self.fabric.backward(loss)
-
-
-def sgd(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.SGD:
-    """Stochastic gradient descent for a network; the learning rate is a tensor on the device."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trained:
-        raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
-    decayed = [parameter for parameter in trained if recipe.decays_norms or parameter.dim() > 1]
-    spared = [parameter for parameter in trained if not recipe.decays_norms and parameter.dim() <= 1]
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": spared, "weight_decay": 0.0}]
-    return torch.optim.SGD(
-        [group for group in groups if group["params"]],
-        lr=torch.tensor(recipe.lr, device=device),
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov,
-        fused=device.type in ("cpu", "cuda"),
-    )
 
 
 def share_correct(outputs: Any, targets: Any) -> Tensor:

@@ -58,14 +58,28 @@ def example_input(model: nn.Module, shape: tuple[int, ...] | None = None, batch:
             "the same number in both, or an input that begins with 1."
         )
     if shape is None:
-        settings = getattr(model, "default_cfg", None)
-        shape = (1, *(settings.get("input_size", IMAGE) if isinstance(settings, Mapping) else IMAGE))
+        shape = (1, *(named_input_size(model) or IMAGE))
     if min(shape, default=0) < 1 or math.prod(shape) > MAX_INPUT:
         raise InvalidOption(
             f"An input of shape {shown(shape)} cannot be made: it has {shown(math.prod(shape))} numbers. Give sizes of "
             f"at least 1, and at most {MAX_INPUT:,} numbers in all."
         )
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def named_input_size(model: nn.Module) -> tuple[int, ...] | None:
+    """The size of an input that a network names in its `default_cfg`, as those of timm do; None if it names none."""
+    settings = getattr(model, "default_cfg", None)
+    return settings.get("input_size") if isinstance(settings, Mapping) else None
+
+
+def likely_shape(model: nn.Module) -> tuple[int, ...]:
+    """A shape that a network may take, by the channels and dimensions of its first convolution."""
+    for module in model.modules():
+        for kind, sides in ((nn.Conv1d, (16000,)), (nn.Conv2d, (32, 32)), (nn.Conv3d, (32, 32, 32))):
+            if isinstance(module, kind):
+                return (1, module.in_channels, *sides)
+    return (1, *IMAGE)
 
 
 def _from_torchvision(source: str, entry: str) -> nn.Module:

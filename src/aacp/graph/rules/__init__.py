@@ -13,6 +13,7 @@ from aacp.graph.rules import (
     parts,
     pointwise,
     product,
+    recurrent,
     reduction,
     reshaping,
 )
@@ -25,6 +26,7 @@ RULES: dict[str, Rule] = {
     **convolution.RULES,
     **product.RULES,
     **normalisation.RULES,
+    **recurrent.RULES,
     **reduction.RULES,
     **creation.RULES,
 }

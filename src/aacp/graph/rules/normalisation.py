@@ -45,17 +45,11 @@ def over_groups(p: Propagation, call: Call) -> Labels:
 
 
 def weight_norm(p: Propagation, call: Call) -> Labels:
-    """_weight_norm: direction v times length g, one length per index of `dim`."""
-    direction = call["v"]
-    length = call["g"]
+    """_weight_norm: direction v times length g, one length per index of `dim`; the norm is over what remains of v."""
     dim = call["dim"]
-    for axis in range(len(shape_of(direction))):
-        lane = p.lane(direction, axis, call.where)
-        if axis == dim:
-            p.tie_lanes(lane, p.lane(length, axis, call.where), call.where)
-        elif lane is not None:
-            p.ties.fix(lane, f"{call.where} computes a norm over these channels")
-    return p.labels_of(direction)
+    lane = p.lane(call["v"], dim, call.where)
+    p.tie_lanes(lane, p.lane(call["g"], dim, call.where), call.where)
+    return p.labels_of(call["v"])
 
 
 RULES: dict[str, Rule] = {"batch_norm": per_channel, "instance_norm": per_channel, "group_norm": over_groups}

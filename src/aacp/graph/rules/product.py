@@ -167,5 +167,5 @@ def _forbid(p: Propagation, lanes: dict[str, Ids | None], letter: str, reason: s
 
 
 RULES: dict[str, Rule] = {"linear": linear, "einsum": einsum, "scaled_dot_product_attention": attention}
-RULES |= dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "__matmul__"), matmul)
+RULES |= dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot", "vdot", "__matmul__"), matmul)
 RULES |= dict.fromkeys(("addmm", "baddbmm"), add_matmul)

@@ -1,0 +1,247 @@
+"""The networks of benchmarks/tasks.py: other tasks and other libraries than those of benchmarks/zoo.txt.
+
+Every network is built by its library with random weights; nothing is downloaded. `NETWORKS` maps a name to the task,
+the library, a function that builds the network, and the shapes of its inputs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from aacp.zoo._torchvision import import_torchvision
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the table."""
+
+    task: str
+    library: str
+    name: str
+    build: Callable[[], nn.Module]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def imported(place: str) -> Any:
+    """A module of a library; torchvision is imported even where its compiled operators are missing."""
+    import_torchvision()
+    return importlib.import_module(place)
+
+
+def without_weights(place: str, name: str) -> nn.Module:
+    """A network of torchvision with random weights."""
+    builder = getattr(imported(f"torchvision.models.{place}"), name)
+    given = [key for key in ("weights", "weights_backbone") if key in inspect.signature(builder).parameters]
+    model: nn.Module = builder(**dict.fromkeys(given))
+    return model
+
+
+# -- torchvision ------------------------------------------------------------------------------------------------------
+
+SEGMENTERS = "fcn_resnet50 deeplabv3_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large".split()
+VIDEOS = "r3d_18 mc3_18 r2plus1d_18 s3d".split()
+DETECTORS = """
+fasterrcnn_resnet50_fpn fasterrcnn_mobilenet_v3_large_fpn retinanet_resnet50_fpn retinanet_resnet50_fpn_v2
+fcos_resnet50_fpn ssd300_vgg16 ssdlite320_mobilenet_v3_large maskrcnn_resnet50_fpn keypointrcnn_resnet50_fpn
+""".split()
+
+
+def of_torchvision() -> Iterator[Entry]:
+    """Segmentation, video, optical flow, and the backbones of detectors."""
+    for name in SEGMENTERS:
+        yield entry(
+            "segmentation", "torchvision", name, lambda n=name: without_weights("segmentation", n), (1, 3, 64, 64)
+        )
+    for name in VIDEOS:
+        shape = (1, 3, 16 if name == "s3d" else 8, 64, 64)
+        yield entry("video", "torchvision", name, lambda n=name: without_weights("video", n), shape)
+    for name in DETECTORS:
+        yield entry(
+            "detection backbone",
+            "torchvision",
+            f"{name}.backbone",
+            lambda n=name: without_weights("detection", n).backbone,
+            (1, 3, 320 if "ssd" in name else 128, 320 if "ssd" in name else 128),
+        )
+    flow = ((1, 3, 128, 128), (1, 3, 128, 128))
+    yield Entry(
+        "optical flow", "torchvision", "raft_small", lambda: without_weights("optical_flow", "raft_small"), flow
+    )
+
+
+# -- segmentation_models_pytorch --------------------------------------------------------------------------------------
+
+DECODERS = "Unet UnetPlusPlus MAnet Linknet FPN PSPNet PAN DeepLabV3 DeepLabV3Plus UPerNet Segformer".split()
+ENCODERS = "resnet18 mobilenet_v2 efficientnet-b0 densenet121 vgg11_bn".split()
+DILATED = {"PAN", "DeepLabV3", "DeepLabV3Plus"}  # decoders for which these encoders cannot be dilated:
+UNDILATED = {"densenet121", "vgg11_bn"}
+
+
+def of_segmentation_models() -> Iterator[Entry]:
+    """Every decoder with encoders of five kinds."""
+
+    def built(decoder: str, encoder: str) -> nn.Module:
+        library = imported("segmentation_models_pytorch")
+        model: nn.Module = getattr(library, decoder)(encoder_name=encoder, encoder_weights=None, classes=5)
+        return model
+
+    for decoder in DECODERS:
+        for encoder in ENCODERS:
+            if decoder not in DILATED or encoder not in UNDILATED:
+                name = f"{decoder}({encoder})"
+                library = "segmentation_models_pytorch"
+                yield entry("segmentation", library, name, lambda d=decoder, e=encoder: built(d, e), (1, 3, 64, 64))
+
+
+# -- monai ------------------------------------------------------------------------------------------------------------
+
+WIDTHS = (16, 32, 64)
+MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
+    (
+        "segmentation",
+        "UNet",
+        {"spatial_dims": 2, "channels": WIDTHS, "strides": (2, 2), "num_res_units": 2},
+        (1, 1, 32, 32),
+    ),
+    ("3-D segmentation", "UNet", {"spatial_dims": 3, "channels": WIDTHS, "strides": (2, 2)}, (1, 1, 16, 16, 16)),
+    ("segmentation", "BasicUNet", {"spatial_dims": 2}, (1, 1, 32, 32)),
+    ("3-D segmentation", "BasicUNet", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    ("segmentation", "BasicUNetPlusPlus", {"spatial_dims": 2}, (1, 1, 32, 32)),
+    ("segmentation", "AttentionUnet", {"spatial_dims": 2, "channels": WIDTHS, "strides": (2, 2)}, (1, 1, 32, 32)),
+    (
+        "3-D segmentation",
+        "AttentionUnet",
+        {"spatial_dims": 3, "channels": WIDTHS, "strides": (2, 2)},
+        (1, 1, 16, 16, 16),
+    ),
+    ("segmentation", "SegResNet", {"spatial_dims": 2, "init_filters": 16}, (1, 1, 32, 32)),
+    ("3-D segmentation", "SegResNet", {"spatial_dims": 3, "init_filters": 16}, (1, 1, 16, 16, 16)),
+    ("3-D segmentation", "SegResNetDS", {"spatial_dims": 3, "init_filters": 16}, (1, 1, 16, 16, 16)),
+    ("segmentation", "VNet", {"spatial_dims": 2}, (1, 1, 32, 32)),
+    ("3-D segmentation", "VNet", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    ("3-D segmentation", "HighResNet", {"spatial_dims": 3}, (1, 1, 16, 16, 16)),
+    ("segmentation", "FlexibleUNet", {"backbone": "efficientnet-b0", "pretrained": False}, (1, 1, 64, 64)),
+    ("3-D classification", "DenseNet121", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    (
+        "3-D classification",
+        "EfficientNetBN",
+        {"model_name": "efficientnet-b0", "pretrained": False, "spatial_dims": 3},
+        (1, 1, 32, 32, 32),
+    ),
+    ("segmentation", "Quicknat", {"num_channels": 1, "num_class": 4}, (1, 1, 64, 64)),
+    ("segmentation", "AHNet", {"spatial_dims": 2}, (1, 1, 64, 64)),
+    ("3-D segmentation", "SwinUNETR", {"feature_size": 12, "spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    (
+        "3-D segmentation",
+        "UNETR",
+        {"img_size": 32, "hidden_size": 48, "mlp_dim": 96, "num_heads": 4},
+        (1, 1, 32, 32, 32),
+    ),
+    (
+        "registration",
+        "LocalNet",
+        {"spatial_dims": 2, "num_channel_initial": 8, "extract_levels": (0, 1)},
+        (1, 1, 32, 32),
+    ),
+    ("registration", "VoxelMorphUNet", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    ("adversarial", "PatchDiscriminator", {"spatial_dims": 2, "channels": 16}, (1, 1, 64, 64)),
+]
+WITHOUT_OUTPUTS = {"PatchDiscriminator", "Quicknat", "VoxelMorphUNet", "EfficientNetBN"}  # name their outputs otherwise
+
+
+def of_monai() -> Iterator[Entry]:
+    """Networks for medical pictures of two and three dimensions."""
+
+    def built(name: str, options: dict[str, Any]) -> nn.Module:
+        outputs = {} if name in WITHOUT_OUTPUTS else {"out_channels": 2}
+        inputs = {} if name in {"Quicknat"} else {"in_channels": 1}
+        model: nn.Module = getattr(imported("monai.networks.nets"), name)(**inputs, **outputs, **options)
+        return model
+
+    for task, name, options, shape in MONAI:
+        title = f"{name} {len(shape) - 2}-D"
+        yield entry(task, "monai", title, lambda n=name, o=options: built(n, o), shape)
+
+
+# -- ultralytics ------------------------------------------------------------------------------------------------------
+
+YOLOS = """
+yolov3-tiny yolov5n yolov5n-p6 yolov6n yolov8n yolov8n-p2 yolov8n-p6 yolov8n-ghost yolov8n-seg yolov8n-pose yolov8n-obb
+yolov8n-cls yolov9t yolov9s yolov10n yolov10s yolo11n yolo11n-seg yolo11n-pose yolo11n-obb yolo11n-cls yolo12n
+yolo12n-seg yolo12n-cls yolo26n yolo26n-seg yolo26n-pose
+""".split()
+SUFFIXES = {"seg": "segmentation", "pose": "pose", "obb": "oriented detection", "cls": "classification"}
+
+
+def of_ultralytics() -> Iterator[Entry]:
+    """Detectors and their relatives, from the YAML files of the package."""
+
+    def built(name: str) -> nn.Module:
+        model: nn.Module = imported("ultralytics").YOLO(f"{name}.yaml", verbose=False).model
+        return model
+
+    for name in YOLOS:
+        task = SUFFIXES.get(name.rpartition("-")[2], "detection")
+        side = 128 if "p6" in name else 64
+        yield entry(task, "ultralytics", name, lambda n=name: built(n), (1, 3, side, side))
+
+
+# -- timm -------------------------------------------------------------------------------------------------------------
+
+BACKBONES = """
+resnet26d resnet34d mobilenetv3_small_075 mobilenetv3_small_100 mobilenetv2_140 efficientnet_lite0 efficientnet_lite1
+tf_efficientnet_b0 regnetx_004 regnety_006 convnext_pico convnext_nano darknet53 darknetaa53 hrnet_w18_small densenet169
+ghostnet_100 ghostnet_130 res2net50_48w_2s vgg13_bn xception41 hardcorenas_d skresnet18 gernet_s rexnet_130
+ese_vovnet39b lcnet_050 wide_resnet50_2 dpn68 repghostnet_080 fastvit_t8 inception_v4
+""".split()
+
+
+def of_timm() -> Iterator[Entry]:
+    """Networks that zoo.txt does not have; they return the maps of all stages, as detectors and segmenters use them."""
+
+    def built(name: str) -> nn.Module:
+        model: nn.Module = imported("timm").create_model(name, features_only=True)
+        return model
+
+    for name in BACKBONES:
+        yield entry("feature pyramid", "timm", f"{name}, features only", lambda n=name: built(n), (1, 3, 64, 64))
+
+
+# -- torchaudio -------------------------------------------------------------------------------------------------------
+
+
+def of_torchaudio() -> Iterator[Entry]:
+    """Speech: recognition and separation."""
+
+    def built(name: str, options: dict[str, Any]) -> nn.Module:
+        model: nn.Module = getattr(imported("torchaudio.models"), name)(**options)
+        return model
+
+    rows: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
+        (
+            "speech recognition",
+            "Wav2Letter",
+            {"num_classes": 30, "input_type": "mfcc", "num_features": 13},
+            (1, 13, 200),
+        ),
+        ("speech separation", "conv_tasnet_base", {}, (1, 1, 4000)),
+        ("source separation", "hdemucs_low", {"sources": ["voice", "rest"]}, (1, 2, 44100)),
+        ("speech recognition", "wav2vec2_base", {"aux_num_out": 30}, (1, 8000)),
+    ]
+    for task, name, options, shape in rows:
+        yield entry(task, "torchaudio", name, lambda n=name, o=options: built(n, o), shape)
+
+
+def entry(task: str, library: str, name: str, build: Callable[[], nn.Module], shape: tuple[int, ...]) -> Entry:
+    """A row for a network with one input."""
+    return Entry(task, library, name, build, (shape,))
+
+
+SOURCES = (of_torchvision, of_segmentation_models, of_monai, of_ultralytics, of_timm, of_torchaudio)
+NETWORKS: dict[str, Entry] = {f"{row.library}:{row.name}": row for source in SOURCES for row in source()}

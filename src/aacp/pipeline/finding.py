@@ -1,0 +1,159 @@
+"""find: a search without training, whose result can be trained by any loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.artefact.header import Artefact
+from aacp.artefact.storage import save
+from aacp.channels import ChannelGraph
+from aacp.cost.budget import Budget
+from aacp.data.devices import device_of
+from aacp.data.scores import NetworkScore, Score
+from aacp.data.splits import Data, Source
+from aacp.errors import InvalidOption
+from aacp.estimate.inheritance import Inheritance
+from aacp.modules import device_of_model
+from aacp.pipeline.plan import DEFAULT, Plan, require_plan
+from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import ChosenStructure
+from aacp.runs.folder import RunFolder
+from aacp.search.history import History
+from aacp.search.saving import recorded
+from aacp.structure import Structure
+from aacp.user_code import without_exit
+from aacp.values import function, path_text, paths
+
+CALIBRATION = "calibration"  # the name of data that are calibration inputs alone
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Found:
+    """What a search found: the structure, and how the unpruned network becomes the network of that structure.
+
+    Args:
+        graph: the channel graph of the unpruned network.
+        choice: the structure, its estimated score and its costs beside the limits.
+        inheritance: makes networks of structures, from the weights of the unpruned network.
+        history: every structure that was evaluated, with its score.
+        example: one input of the network.
+        name: the name that `aacp.build_model` builds the unpruned network by, or None.
+        device: the device of the unpruned network.
+    """
+
+    graph: ChannelGraph
+    choice: ChosenStructure
+    inheritance: Inheritance
+    history: History
+    example: Any
+    name: str | None
+    device: torch.device
+
+    @property
+    def structure(self) -> Structure:
+        """The number of channels that each free group of the graph keeps."""
+        return self.choice.structure
+
+    def cut(self) -> nn.Module:
+        """A new network of the structure that was found, in evaluation mode, on the device of the unpruned network.
+
+        It is a module of the class of the unpruned network with inherited weights, and shares nothing with it.
+        """
+        return self.inheritance.network(self.structure).to(self.device)
+
+    def save(
+        self, network: nn.Module, path: str | os.PathLike[str], *, metadata: Mapping[str, Any] | None = None
+    ) -> Artefact:
+        """Write a network that `cut` made, trained or not, to a file for `aacp.load`.
+
+        Args:
+            network: the network, also inside of DistributedDataParallel, torch.compile or AveragedModel.
+            path: the file to write.
+            metadata: anything that can be written as JSON, for your own use.
+        """
+        kept = self.inheritance.kept(self.structure)
+        return save(network, self.graph, path, kept=kept, model=self.name, example=self.example, metadata=metadata)
+
+    def __str__(self) -> str:
+        return str(self.choice)
+
+    def __repr__(self) -> str:
+        return f"Found({self.graph.model}, kept={list(self.structure)}, score={self.choice.score:.4f})"
+
+
+@without_exit
+def find(
+    model: nn.Module,
+    data: Data | Source,
+    budget: Budget | Mapping[str, float | str],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    plan: Plan = DEFAULT,
+    score: Score | Callable[[nn.Module], float] | None = None,
+    known_from: Sequence[str | os.PathLike[str]] = (),
+    name: str | None = None,
+    device: torch.device | str | None = None,
+    verbose: bool = False,
+) -> Found:
+    """Search for the best structure within a budget, without training: the loop that trains it is yours.
+
+    Args:
+        model: the trained network; it is not changed.
+        data: an `aacp.Data`; or only inputs to calibrate on, such as a loader, a list of batches or a tensor, if your
+            own code reads the data for the score.
+        budget: limits that must all hold, such as {"macs": 0.5, "weight_bytes": "2MB"}; see `aacp.prune`.
+        folder: the run folder. The same call resumes from it, and `aacp.prune` with the same folder trains what was
+            found. None keeps nothing on the disk.
+        plan: how to search. Nothing is trained. With a recipe, as in the default plan, `cut` leaves the weights to the
+            training that follows; with recipe=None it repairs them.
+        score: judges a network; a higher score is better. With an `aacp.Data` it is called with (network, batches).
+            With inputs alone it is called with a network, a copy that it may change. None is accuracy or, without
+            labels, the likeness of the outputs to those of the unpruned network (1 is equal).
+        known_from: folders of earlier runs of the same network, whose evaluations the search reuses.
+        name: the name that `aacp.build_model` builds the unpruned network by, if it has one.
+        device: where to compute; None is the GPU, if there is one.
+        verbose: report progress on the standard error output.
+    """
+    require_plan(plan)
+    budget = Budget.of(budget)
+    plan = _without_training(plan)
+    plan.check_budgets([budget])
+    earlier = paths("known_from", known_from)
+    if isinstance(data, Data):
+        judge: Any = score
+    else:
+        judge = None if score is None else NetworkScore(function("score", score, "(network)"))
+        data = Data(data, data, data, CALIBRATION)
+    task = PruningTask.of(model, data, name, device_of(device), judge)
+    with TemporaryDirectory(prefix="aacp-") if folder is None else nullcontext(path_text("folder", folder)) as place:
+        run = PruningRun(task, budget, plan, RunFolder(Path(place)), known_from=earlier, verbose=verbose)
+        graph, choice = run.find()
+        history = recorded(place)
+    inheritance = run.shared.inheritance(graph)
+    return Found(graph, choice, inheritance, history, task.example(), name, device_of_model(model))
+
+
+def _without_training(plan: Plan) -> Plan:
+    """The plan of the search alone. Weights are corrected as for the training that the plan has, or has not."""
+    if plan.probe_epochs or plan.mimic:
+        what = f"probe_epochs={plan.probe_epochs}" if plan.probe_epochs else f"mimic={plan.mimic}"
+        raise InvalidOption(f"aacp.find trains nothing, but the plan has {what}. Leave it out, or use aacp.prune.")
+    return replace(
+        plan,
+        reconstruction=plan.chosen_reconstruction,
+        recipe=None,
+        from_scratch=False,
+        init=None,
+        train_on_holdout=False,
+        export=False,
+    )

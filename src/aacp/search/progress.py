@@ -1,0 +1,99 @@
+"""Progress: how far a search is, as a bar on a terminal and as lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from aacp.search.history import Candidate
+
+MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a search; `str` gives one line of text."""
+
+    evaluations: int
+    total: int | None  # the number of evaluations at which the search ends; None if other bounds end it
+    generation: int
+    best: Candidate
+    slack: dict[str, float]  # the unused share of each limit, for the best structure
+    seconds: float  # since this call began
+    seconds_left: float | None  # None if it is not known
+
+    def is_news_after(self, earlier: Progress) -> bool:
+        """Whether to print it: the best structure has changed, or MAX_SILENCE seconds have passed."""
+        return self.best != earlier.best or self.seconds - earlier.seconds >= MAX_SILENCE
+
+    @property
+    def outcome(self) -> str:
+        """The best structure so far and how close it is to the limits."""
+        slack = "".join(f", {limit} met with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
+        return f"generation {self.generation}, best {self.best.score:.4f} (number {self.best.number}{slack})"
+
+    def __str__(self) -> str:
+        left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
+        plural = "" if self.total is None and self.evaluations == 1 else "s"
+        count = f"{self.evaluations}" if self.total is None else f"{self.evaluations}/{self.total}"
+        return f"{count} evaluation{plural}, {self.outcome}, {_duration(self.seconds)} so far{left}"
+
+
+Show = Callable[[Progress], None]
+
+
+@contextmanager
+def showing(total: int | None, verbose: bool) -> Iterator[Show]:
+    """Show progress on the standard error output: a bar on a terminal, lines elsewhere.
+
+    Args:
+        total: the number of evaluations at which the search ends; None if other bounds end it.
+        verbose: whether to show anything.
+    """
+    if not verbose:
+        yield lambda progress: None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        lines = _Lines()
+        yield lines.show
+        lines.finish()
+        return
+    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    text = bars.TextColumn("{task.description}")
+    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
+        task = bar.add_task("first evaluation", total=total)
+        yield lambda now: bar.update(task, completed=now.evaluations, description=now.outcome)
+
+
+class _Lines:
+    """Prints a line for the first evaluation, for the last, and for everything that is news in between."""
+
+    def __init__(self) -> None:
+        self.printed: Progress | None = None
+        self.latest: Progress | None = None
+
+    def show(self, progress: Progress) -> None:
+        self.latest = progress
+        if self.printed is None or progress.is_news_after(self.printed):
+            self._print(progress)
+
+    def finish(self) -> None:
+        """Print the last evaluation, if it was not news."""
+        if self.latest is not None and self.latest is not self.printed:
+            self._print(self.latest)
+
+    def _print(self, progress: Progress) -> None:
+        sys.stderr.write(f"{progress}\n")
+        self.printed = progress
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

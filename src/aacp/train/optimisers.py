@@ -1,0 +1,63 @@
+"""Optimisers: those that a recipe names, or what a function of the user makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.errors import InvalidOption
+from aacp.train.recipe import Recipe
+from aacp.user_code import described_failure
+
+BETA2 = 0.999  # the decay of AdamW's second moment
+Groups = list[dict[str, Any]]
+
+
+def optimiser_for(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
+    """The optimiser of a recipe for the parameters of a network that require gradients.
+
+    Args:
+        model: the network, on the device.
+        recipe: names the optimiser, its learning rate and its weight decay.
+        device: where the network is trained.
+    """
+    groups = parameter_groups(model, recipe)
+    if callable(recipe.optimiser):
+        return _users_optimiser(recipe, groups)
+    is_fused = device.type in ("cpu", "cuda")
+    if recipe.optimiser == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.momentum, BETA2), fused=is_fused)
+    # The learning rate is a tensor on the device, which a CUDA graph of the step reads anew in every replay.
+    rate = torch.tensor(recipe.lr, device=device)
+    return torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=is_fused)
+
+
+def parameter_groups(model: nn.Module, recipe: Recipe) -> Groups:
+    """The parameters that require gradients, with their weight decay."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
+    decayed = [parameter for parameter in trained if recipe.decays_norms or parameter.dim() > 1]
+    spared = [parameter for parameter in trained if not recipe.decays_norms and parameter.dim() <= 1]
+    groups: Groups = [
+        {"params": decayed, "weight_decay": recipe.weight_decay},
+        {"params": spared, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _users_optimiser(recipe: Recipe, groups: Groups) -> torch.optim.Optimizer:
+    make: Any = recipe.optimiser
+    try:
+        found = make(groups, recipe.lr)
+    except Exception as error:  # a user's function may raise anything
+        raise InvalidOption(
+            f"The optimiser function failed: {described_failure(error)}. It is called with (parameter groups, lr)."
+        ) from error
+    if not isinstance(found, torch.optim.Optimizer):
+        raise InvalidOption(
+            f"The optimiser function returned a {type(found).__name__}. Return a torch.optim.Optimizer."
+        )
+    return found

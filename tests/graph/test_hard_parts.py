@@ -1,0 +1,172 @@
+"""Constructs that stopped tracing in networks of other tasks: each in a small network of our own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+import aacp
+from aacp.graph.tracing import prepare
+from graph.oracles import counted_macs, half
+
+
+def free(graph: aacp.ChannelGraph) -> list[str]:
+    return [group.name for group in graph.free]
+
+
+def require_exact(model: nn.Module, example: Tensor) -> aacp.ChannelGraph:
+    """The graph, after a check of a cut that tracing did not try: outputs and MACs."""
+    graph = aacp.trace(model, example)
+    kept = half(graph, seed=5)
+    assert prepare(model, example).difference_when(graph, graph.kept_units(kept)) is None
+    counts = np.array([len(kept[group.name]) for group in graph.free])
+    smaller = aacp.shrink(model, graph, kept).eval()
+    assert int(aacp.macs(graph)(counts)) == counted_macs(smaller, (example,))
+    return graph
+
+
+class Two(nn.Module):
+    """Two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3)
+        self.last = nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x).relu())
+
+
+def test_a_configuration_may_hold_python_modules_and_locks() -> None:
+    model = Two()
+    model.config = SimpleNamespace(backend=json, lock=threading.Lock())  # type: ignore[assignment]
+    graph = aacp.trace(model, torch.randn(1, 3, 9, 9))
+    assert free(graph) == ["first"]
+    assert aacp.shrink(model, graph, [3]).config.backend is json  # type: ignore[union-attr]
+
+
+def test_an_attribute_may_be_called_modules() -> None:
+    model = Two()
+    model.modules = [model.first, model.last]  # type: ignore[assignment, method-assign]
+    assert free(aacp.trace(model, torch.randn(1, 3, 9, 9))) == ["first"]
+
+
+class Recognition(nn.Module):
+    """Convolutions over a spectrogram, then a recurrent layer over time."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(5, 12, 3)
+        self.second = nn.Conv1d(12, 10, 3)
+        self.recurrent = kind(10, 7, num_layers=2, bidirectional=True, batch_first=True)
+        self.last = nn.Linear(14, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.second(self.first(x).relu()).transpose(1, 2)
+        return self.last(self.recurrent(features)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_channels_that_enter_a_recurrent_layer_can_be_cut(kind: type[nn.RNNBase]) -> None:
+    graph = require_exact(Recognition(kind), torch.randn(2, 5, 16))
+    assert free(graph) == ["first", "second"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_weights_divided_by_their_norm_can_be_cut_along_all_channels(norm: object) -> None:
+    layers = [nn.Conv2d(3, 8, 3), nn.Conv2d(8, 12, 3), nn.Conv2d(12, 4, 3)]
+    model = nn.Sequential(layers[0], norm(layers[1]), layers[2])  # type: ignore[operator]
+    graph = require_exact(model, torch.randn(1, 3, 9, 9))
+    assert free(graph) == ["0", "1"]
+
+
+class Auxiliary(nn.Module):
+    """A network with a second head that runs only in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3)
+        self.second = nn.Conv2d(8, 12, 3)
+        self.last = nn.Linear(12, 4)
+        self.aux = nn.Sequential(nn.Conv2d(8, 6, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4))
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        features = self.first(x).relu()
+        output = self.last(self.second(features).mean((2, 3)))
+        return (output, self.aux(features)) if self.training else output
+
+
+def test_a_head_that_runs_only_in_training_loses_the_channels_that_it_reads() -> None:
+    model = Auxiliary()
+    graph = aacp.trace(model, torch.randn(1, 3, 9, 9))
+    assert free(graph) == ["first", "second"]
+    assert not graph.notes
+    smaller = aacp.shrink(model, graph, {"first": [1, 2, 6]}).train()
+    assert smaller.aux[0].weight.shape == (6, 3, 1, 1)  # type: ignore[index, union-attr]
+    assert torch.equal(smaller.aux[0].weight, model.aux[0].weight[:, [1, 2, 6]])  # type: ignore[index, union-attr]
+    sum(output.sum() for output in smaller(torch.randn(2, 3, 9, 9))).backward()
+    assert aacp.params(graph)([3, 12]) == sum(p.numel() for p in smaller.parameters())
+
+
+def test_arguments_by_keyword_only_are_named_with_what_to_do() -> None:
+    class Keyword(Two):
+        def forward(self, x: Tensor, *, scale: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x) * scale
+
+    class Positional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = Keyword()
+
+        def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+            return self.network(x, scale=scale)
+
+    example = {"x": torch.randn(1, 3, 9, 9), "scale": torch.ones(1)}
+    with pytest.raises(aacp.InvalidOption, match="takes scale by keyword only"):
+        aacp.trace(Keyword(), example)
+    assert free(aacp.trace(Positional(), example)) == ["network.first"]
+
+
+def test_code_under_autocast_is_traced() -> None:
+    class Cast(Two):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(x.float())
+
+    assert free(aacp.trace(Cast(), torch.randn(1, 3, 9, 9))) == ["first"]
+
+
+class Merged(nn.Module):
+    """A convolution whose weights are made of two others, as re-parameterised networks have them."""
+
+    def __init__(self, merges_in_forward: bool) -> None:
+        super().__init__()
+        self.merges_in_forward = merges_in_forward
+        self.first, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(12, 4, 1)
+        self.large, self.small, self.merged = nn.Conv2d(8, 12, 3), nn.Conv2d(8, 12, 1), nn.Conv2d(8, 12, 3)
+
+    def merge(self) -> None:
+        self.merged.weight.data = self.large.weight.data + nn.functional.pad(self.small.weight.data, (1, 1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.merges_in_forward:
+            self.merge()
+        return self.last(self.merged(self.first(x).relu()))
+
+
+def test_weights_that_forward_assigns_are_named_with_what_to_do() -> None:
+    x = torch.randn(1, 3, 9, 9)
+    with pytest.raises(aacp.UntraceableModel, match="outside of forward"):
+        aacp.trace(Merged(merges_in_forward=True), x)
+    before = Merged(merges_in_forward=False)
+    before.merge()
+    assert free(aacp.trace(before, x)) == ["first", "merged"]
