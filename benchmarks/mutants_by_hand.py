@@ -187,7 +187,7 @@ DATA = [
     _mutant("the loss function is dropped by sweep", "pipeline/sweep.py",
             "device_of(device), score, loss)", "device_of(device), score)", SWEPT),
     _mutant("the estimate ignores the score function", "pipeline/shared_estimate.py",
-            ", score=self.task.score)", ")", FINETUNED),
+            " score=self.task.score, execution", " execution", FINETUNED),
     _mutant("training ignores the loss function", "pipeline/training.py",
             "teacher=teacher, loss=task.loss, ", "teacher=teacher, ", FINETUNED, SCRATCH),
     _mutant("training has no hold-out", "pipeline/training.py",

@@ -46,6 +46,8 @@ def test_a_graph_comes_back_from_plain_data() -> None:
         (("layers", 0, "macs_per_channel"), 10**40, "macs_per_channel is 1000"),
         (("tensors", 0, "shape"), [4], "has 1 dimensions and 4 lanes"),
         (("tensors", 0, "evil"), 1, "has an unknown field"),
+        (("activations", 0, "born"), 2**31, r"activations\[0\] is born at step 2,147,483,648 and dies at step"),
+        (("activations", 0, "dies"), 2**31, "activations last for 2,147,483,650 steps, more than can be added up"),
         (("form",), "evil", "its form is 'evil'"),
         (("ties",), [["nobody"]], "its ties do not name groups"),
         (("model",), 5, "the model has no name"),

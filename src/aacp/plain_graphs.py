@@ -25,6 +25,7 @@ from aacp.plain_checks import (
 MAX_UNITS = 10_000_000  # of all groups together
 MAX_INDICES = 50_000_000  # of all lanes together
 MAX_LANE_SIZES = 20_000_000  # lanes times groups: a matrix of this size is built
+MAX_LIFETIMES = 50_000_000  # activations times steps: a matrix of this size is built
 MAX_DIMS = 64  # of a tensor
 FORMS = ("module", "exported")
 
@@ -103,6 +104,7 @@ def require_graph(data: Any) -> None:
     require(is_list_of(is_text)(data.get("parts", [])), "its parts are not a list of names")
     _require_lanes(data)
     _require_references(data)
+    _require_lifetimes(data["activations"])
 
 
 def _require_lanes(data: Mapping[str, Any]) -> None:
@@ -145,3 +147,13 @@ def _require_references(data: Mapping[str, Any]) -> None:
         for member in group["members"]:
             dim = member.removesuffix("]").rpartition("[")[2]
             require(dim.isdecimal() and len(dim) < 4, f"{short(member)} is not a dimension of a tensor")
+
+
+def _require_lifetimes(activations: list[Mapping[str, Any]]) -> None:
+    """Reject activations that end before they begin, or last for more steps than can be added up."""
+    for position, activation in enumerate(activations):
+        born, dies = activation["born"], activation["dies"]
+        require(born <= dies, f"activations[{position}] is born at step {born:,} and dies at step {dies:,}")
+    steps = 2 + max((activation["dies"] for activation in activations), default=0)
+    fits = steps * len(activations) <= MAX_LIFETIMES
+    require(fits, f"its {len(activations):,} activations last for {steps:,} steps, more than can be added up")
