@@ -15,7 +15,7 @@ from torch import nn
 
 from aacp.channels import ChannelGraph, ChannelGroup
 from aacp.coordinates import Ties, paper_coordinates, tied
-from aacp.errors import GraphMismatch, InvalidOption, NothingToPrune, UntraceableModel
+from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
 from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import trace_unverified
@@ -70,6 +70,8 @@ def trace(
         else:
             try:
                 graph = _trace_verified(model, example, patterns, scope, form, seed)
+            except InvalidExample:
+                raise
             except UntraceableModel:
                 found = trace_found(model, example, trace_part) if form == "module" else None
                 if found is None or not found.free:
