@@ -13,10 +13,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 import aacp
 from aacp.cli import main
+from aacp.train.seeding import global_seed
 
 pytestmark = pytest.mark.slow
 
@@ -88,10 +90,18 @@ def test_a_searched_run_is_fine_tuned(searched: Path) -> None:
 
 
 def test_an_interrupted_search_is_resumed_to_the_same_structure(searched: Path) -> None:
+    """The command line limits the size of the file now; the earlier limit on the weights can be given in Python."""
     (searched / "structure.json").unlink()
-    code, out, err = run("search", "digits_resnet", *SEARCH, "--run", searched, "--json")
-    assert code == 0, err
-    assert json.loads(out)["counts"] == written("structure.json")["counts"]
+    code, _, err = run("search", "digits_resnet", *SEARCH, "--run", searched)
+    assert code == 1
+    assert "limit on weight bytes: at most 40kB then, none now; limit on file size: none then, at most 40kB now" in err
+    with global_seed(torch.device("cpu"), 0):
+        model = aacp.build_model("digits_resnet")
+    data = aacp.load_data("digits")
+    plan = aacp.Plan(evaluations=10, pruning_step=0.25, calibration_images=64, recipe=None, reconstruction=None)
+    limits = {"params": 0.9, "weight_bytes": "40kB"}
+    found = aacp.find(model, data, limits, searched, plan=plan, name="digits_resnet", device="cpu")
+    assert list(found.structure) == written("structure.json")["counts"]
 
 
 def test_another_request_is_rejected(finished: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_drop_is_given_in_points(weights: Path, tmp_path: Path) -> None:
     code, _, _ = run("prune", *arguments, *sizes)
     recorded = json.loads((tmp_path / "run.json").read_text())
     assert code == 0
-    assert (recorded["max_drop"], recorded["shrink"]) == (0.99, "weight_bytes")
+    assert (recorded["max_drop"], recorded["shrink"]) == (0.99, "file_size")
     assert json.loads((tmp_path / "trainings/untrained/training.json").read_text())["export"] is False
 
 
@@ -136,9 +136,13 @@ BOTH = "--prune-macs and --max-macs exclude each other. Give one of them."
         (("search", "digits_resnet", "--data", "digits", "--prune-size", "50"), 2, "to keep with --max-size"),
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3,0.4"), 2, "aacp sweep"),
         (("search", "digits_resnet", "--data", "digits", "--prune-macs", "0.3", "--max-macs", "1M"), 2, BOTH),
-        (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 2, "value for --max-size: weight_b"),
+        (("search", "digits_resnet", "--data", "digits", "--max-size", "2 Megs"), 2, "value for --max-size: file_size"),
         (("search", "digits_resnet", "--data", "digits", "--max-size", "2XB"), 2, "'2XB' is not a quantity"),
-        (("sweep", "digits_resnet", "--data", "digits", "--prune-size", "0.5,1"), 2, "value for --prune-size: weight"),
+        (
+            ("sweep", "digits_resnet", "--data", "digits", "--prune-size", "0.5,1"),
+            2,
+            "value for --prune-size: file_size",
+        ),
         (("evaluate", "digits_resnet"), 1, "does not record what data"),
         (("evaluate", "digits_resnet", "--data", "digits", "--model", "resnet20"), 1, "resnet20 would be ignored"),
         (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is not a function"),

@@ -62,6 +62,7 @@ def test_fine_tuning_sees_training_data_and_the_search_the_hold_out(finetuned: R
         "search": {
             "run pruned": {"train"},  # recalibration of the candidates
             "score pruned": {"holdout"},  # the estimates
+            "run unpruned": {"train"},  # the teacher, whose outputs must be comparable
             "train unpruned": {"train"},  # a trial step of training, with the network as it is
             "train pruned": {"train"},  # and with half of it
         },

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import aacp
+from aacp.graph import tracing
 from aacp.graph.tracing import prepare
 from aacp.graph.verification import Verifier
-from aacp.pipeline import pruning, task
+from aacp.pipeline import pruning
 from aacp.train.recipe import DIGITS
 
 
@@ -47,4 +48,4 @@ def bench(model: torch.nn.Module, example: torch.Tensor) -> Verifier:
 def traced_before(graph: aacp.ChannelGraph, bench: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run traces, and sets up to compare its structure on, is the same in every run: made once for all."""
     monkeypatch.setattr(pruning, "trace", lambda *_, **__: graph)
-    monkeypatch.setattr(task, "prepare", lambda *_: bench)
+    monkeypatch.setattr(tracing, "prepare", lambda *_: bench)
