@@ -4,17 +4,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := src tests benchmarks examples docs
 
-.PHONY: demo test quick timing faults test-plain check format docs wheel-demo clean
+.PHONY: demo test extensive quick timing faults test-plain check format docs wheel-demo clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
-# The gate: everything except the tests that compare times.
+# The gate: everything except the tests that compare times, and all cases of the tests that check a sample.
+GATE := -n 2 --dist worksteal -m "not timing and not extensive"
+
 test: check
-	$(BIN)/pytest -n 2 --dist worksteal -m "not timing"
+	$(BIN)/pytest $(GATE)
+
+extensive: .venv/complete
+	$(BIN)/pytest -n 2 --dist worksteal -m extensive
 
 # The contributor's tier, about a minute on two cores.
-QUICK := -n 2 --dist worksteal -m "not slow and not timing and not gpu"
+QUICK := -n 2 --dist worksteal -m "not slow and not timing and not gpu and not extensive"
 
 quick: .venv/complete
 	$(BIN)/pytest $(QUICK)
@@ -35,7 +40,7 @@ test-plain: .venv/complete
 	rm -rf build/plain && mkdir -p build/plain
 	tar --exclude ./build --exclude ./.venv --exclude ./.git --exclude ./runs -cf - . | tar -xf - -C build/plain
 	rm -rf build/plain/src/aacp/accelerate build/plain/tests/accelerate
-	cd build/plain && PYTHONPATH=src "$(CURDIR)/$(BIN)/python" -m pytest -n 2 --dist worksteal -m "not timing"
+	cd build/plain && PYTHONPATH=src "$(CURDIR)/$(BIN)/python" -m pytest $(GATE)
 
 check: .venv/complete
 	$(BIN)/ruff check $(SOURCES)

@@ -19,6 +19,7 @@ from aacp.runs.folder import RunFolder
 from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
 from estimate.ranks import free_port
+from sampling import sampled
 
 EPOCHS = 5
 SETTINGS = ["--data", "digits", "--epochs", str(EPOCHS), "--device", "cpu", "--json"]
@@ -50,6 +51,7 @@ def learned(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.slow
+@pytest.mark.extensive
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
 def test_two_processes_train_as_well_as_one_even_if_one_of_them_is_killed_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -98,7 +100,7 @@ def test_what_cannot_be_launched_is_rejected() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
-@pytest.mark.parametrize("moment", ["starting", "training"])
+@pytest.mark.parametrize("moment", sampled(["training", "starting"], 2))
 def test_the_workers_of_a_killed_launcher_end(tmp_path: Path, moment: str) -> None:
     process = command(tmp_path, 2)
     deadline = time.monotonic() + 180

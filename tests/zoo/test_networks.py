@@ -9,6 +9,7 @@ import aacp
 from aacp.zoo.models import build_model, example_input
 from aacp.zoo.networks import NETWORKS, ResNet, resnet
 from graph.oracles import counted_macs
+from sampling import sampled
 
 
 @pytest.mark.slow
@@ -31,7 +32,7 @@ def test_networks_cost_what_is_published(name: str, macs: float, params: float) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", sampled(NETWORKS, 3))
 def test_every_network_traces_with_all_convolution_channels_free(name: str) -> None:
     network = build_model(name).eval()
     graph = aacp.trace(network, example_input(network))

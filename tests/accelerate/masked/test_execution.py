@@ -22,6 +22,7 @@ from aacp.estimate.execution import Sliced
 from aacp.graph.unverified import trace_unverified
 from graph.micro_networks import MICRO, Block, Micro, _stir, conv, unit
 from graph.oracles import tensors, traced
+from sampling import sampled
 
 BY_NAME = {micro.name: micro for micro in MICRO}
 FLOAT, DOUBLE = {"rtol": 1e-4, "atol": 1e-4}, {"rtol": 1e-7, "atol": 1e-7}
@@ -55,7 +56,7 @@ def agree(inheritance: aacp.Inheritance, inputs: Any, tried: Iterable[Any], tole
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("micro", MICRO, ids=lambda micro: micro.name)
+@pytest.mark.parametrize("micro", sampled(MICRO, 5), ids=lambda micro: micro.name)
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
     model, example, graph = micro.build().eval(), micro.example(), traced(micro)
     calibration = Batches.of([(example, torch.zeros(len(tensors(example)[0])))], batch_size=1024)
