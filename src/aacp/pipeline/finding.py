@@ -93,7 +93,10 @@ class Found:
         return save(network, self.graph, path, kept=kept, model=self.name, example=self.example, metadata=metadata)
 
     def __str__(self) -> str:
-        return str(self.choice)
+        if not self.graph.parts:
+            return str(self.choice)
+        parts = f"{', '.join(self.graph.parts)}; {self.graph.free_share:.0%} of the channels of convolutions are free"
+        return f"{self.choice}\nparts: {parts}"
 
     def __repr__(self) -> str:
         cost = macs(self.graph)
@@ -162,7 +165,8 @@ def find(
             TemporaryDirectory(prefix="aacp-") if folder is None else nullcontext(path_text("folder", folder)) as place
         ):
             files = RunFolder(Path(place))
-            run = PruningRun(task, budget, plan, files, known_from=earlier, shared=shared, verbose=verbose)
+            label = "" if folder is not None else type(model).__name__  # a temporary folder means nothing to users
+            run = PruningRun(task, budget, plan, files, known_from=earlier, shared=shared, label=label, verbose=verbose)
             graph, choice = run.find()
             return {"graph": graph.to_json(), "choice": choice.to_json(), "history": _plain(recorded(place))}
 
