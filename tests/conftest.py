@@ -1,4 +1,4 @@
-"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, and sets one thread per worker."""
+"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, one thread per worker, shared traces."""
 
 import os
 
