@@ -141,5 +141,6 @@ def test_a_yolo_is_pruned_trained_further_exported_and_loaded(
     assert found["parameters in a new process"] == found["parameters"] < 2.5e6  # of 3.0e6 and 2.6e6
     assert found["largest difference in ONNX Runtime"] < 1e-2  # pixels of a picture of 64
     assert found["mAP in a new process"] == pytest.approx(found["mAP after training"])
-    steps = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
-    assert steps[3:] == ["train", "search", "cut", "train", "export", "compare", "any size", "new process"]
+    steps = ["train", "search", "cut", "train", "export", "compare", "any size", "new process"]
+    printed = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]  # ultralytics prints lines, too
+    assert [line for line in printed if line in steps] == steps
