@@ -92,5 +92,5 @@ class Nothing(nn.Module):
 
 
 def test_empty_outputs_are_rejected_as_constant_ones_are(inputs: Tensor) -> None:
-    with pytest.raises(InvalidData, match="constant on these inputs.*your own score function"):
+    with pytest.raises(InvalidData, match=r"constant on these inputs.*your own score function"):
         Likeness(Nothing())(Nothing(), Batches.of(inputs))
