@@ -79,10 +79,14 @@ class Ending:
 
 
 class Forker:
-    """Attempts in processes that are forked from a warm one."""
+    """Attempts in processes that are forked from a warm one.
 
-    def __init__(self) -> None:
-        path = os.pathsep.join([str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")])
+    Args:
+        source: the folder of the library that is tried.
+    """
+
+    def __init__(self, source: Path = TESTS.parent / "src") -> None:
+        path = os.pathsep.join([str(source), str(TESTS), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1"}
         environment.pop("AACP_STRICT_RULES", None)
         self._process = subprocess.Popen(
@@ -203,9 +207,9 @@ def _child(attempt: Attempt, scratch: Path, outputs: list[int]) -> None:
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(attempt.folder)
-        _limit(attempt)
-        from faults.injection import Injection
+        from faults.injection import Injection  # before rights are given up: others may not read this folder
 
+        _limit(attempt)
         injection = Injection(attempt.fault, attempt.at, attempt.lasting, attempt.below, scratch / "events")
         if attempt.below:
             injection.install()
