@@ -108,6 +108,9 @@ def test_export_writes_a_checked_file_and_says_so(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert json.loads(out)["path"] == str(tmp_path / "whole.onnx")
     assert (tmp_path / "whole.onnx").stat().st_size == json.loads(out)["file_bytes"]
+    code, out, err = run("export", str(tmp_path / "whole"), "--model", "digits_resnet", "--dynamic-size")
+    assert (code, err) == (0, "")
+    assert "any batch size, other heights and widths in steps of 1, at most" in out
     code, out, err = run("export", str(tmp_path / "whole"))
     assert (code, out) == (1, "")
     assert "BrokenArtefact: " in err

@@ -84,6 +84,34 @@ def test_an_example_prunes_to_its_budget(
     assert "test score" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_detector_is_pruned_in_its_own_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = example("detector").main(tmp_path, epochs=4, evaluations=3)
+    header = aacp.Artefact.read(tmp_path / "smaller.safetensors")
+    cost = aacp.macs(header.graph)
+    assert header.graph.parts == ("backbone", "head")
+    assert cost(header.structure) <= 0.5 * cost(header.graph.full)
+    assert scores["cut"] < 0.3 < scores["trained again"] == scores["loaded"]
+    assert "only these parts of Detector are pruned" in capsys.readouterr().out
+
+
+def test_f1_of_known_boxes() -> None:
+    """Two objects are there. One is found, one box has the wrong class, and one has a low score."""
+    boxes = torch.tensor([[0.0, 0, 10, 10], [20, 20, 30, 30]])
+    found = {
+        "boxes": torch.tensor([[1.0, 0, 10, 10], [20, 20, 30, 30], [20, 20, 30, 30]]),
+        "labels": torch.tensor([1, 1, 2]),
+        "scores": torch.tensor([0.9, 0.8, 0.2]),
+    }
+
+    class Always(torch.nn.Module):
+        def forward(self, images: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+            return [found for _ in images]
+
+    there = [{"boxes": boxes, "labels": torch.tensor([1, 2])}]
+    assert example("detector").f1(Always(), torch.zeros(1, 3, 8, 8), there) == pytest.approx(2 * 1 / (2 + 2))
+
+
 def test_mean_iou_of_known_answers() -> None:
     found = torch.tensor([[0, 1, 1, 2]])
     there = torch.tensor([[0, 0, 1, 2]])

@@ -180,10 +180,32 @@ def test_sizes_at_which_the_network_takes_another_path_are_not_promised(tmp_path
     assert found.size_step == 2
 
 
-def test_a_network_that_accepts_one_size_only_is_not_exported_for_others(tmp_path: Path) -> None:
+def test_a_network_that_accepts_one_size_only_is_exported_for_it_with_a_note(tmp_path: Path) -> None:
     fixed = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten(), nn.Linear(2 * 8 * 6, 4))
-    with pytest.raises(aacp.ExportFailed, match=r"at no other height and width.*mat1.*Export without dynamic_size"):
-        aacp.export_onnx(fixed, tmp_path / "a.onnx", torch.randn(1, 3, 8, 6), dynamic_size=True)
+    found = aacp.export_onnx(fixed, tmp_path / "a.onnx", torch.randn(1, 3, 8, 6), dynamic_size=True)
+    (note,) = found.notes
+    assert note.startswith("The file accepts only the sizes of the example: height 8, width 6. The file agrees")
+    assert "mat1" in note
+    assert (found.dynamic_batch, found.dynamic_size, found.size_step) == (True, False, None)
+    (entry,) = onnx.load(found.path).graph.input
+    assert [dim.dim_param or dim.dim_value for dim in entry.type.tensor_type.shape.dim] == ["batch", 3, 8, 6]
+    x = torch.randn(3, 3, 8, 6)
+    np.testing.assert_allclose(in_onnx_runtime(found.path, x)[0], fixed(x).detach().numpy(), atol=1e-5)
+
+
+class Sorting(nn.Module):
+    """Which operators run depends on the values of the input, so torch.export cannot follow it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if float(x.sum()) > 0 else x
+
+
+def test_a_network_that_cannot_be_exported_is_an_error_that_prints_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(aacp.ExportFailed, match=r"^Sorting cannot be converted to ONNX: "):
+        aacp.export_onnx(Sorting(), tmp_path / "a.onnx", torch.randn(1, 3, 8, 6), dynamic_size=True)
+    assert capfd.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
 
 

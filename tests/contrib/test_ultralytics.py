@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.contrib.ultralytics import Validation, trainer_for
+from sampling import sampled
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "yolo.py"
 
@@ -91,16 +91,56 @@ def test_an_object_that_is_not_a_yolo_is_rejected() -> None:
         trainer_for(nn.Conv2d(3, 2, 1), nn.Conv2d(3, 1, 1))
 
 
+class Split(nn.Module):
+    """As blocks of ultralytics: `forward` halves its channels by `chunk`, exporters call `forward_split`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.c = width
+        self.cv1 = nn.Module()
+        self.cv1.conv = nn.Conv2d(3, 2 * width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.cv1.conv(x).chunk(2, 1)
+        return first + second
+
+    def forward_split(self, x: Tensor) -> Tensor:
+        first, second = self.cv1.conv(x).split((self.c, self.c), 1)
+        return first + second
+
+
+def test_the_trainer_gets_a_network_that_trains_and_that_exporters_can_run(yolo: SimpleNamespace) -> None:
+    smaller = nn.Sequential(Split(4), Split(4)).requires_grad_(False)
+    for split in smaller:
+        split.cv1.conv = nn.Conv2d(3, 6, 1).requires_grad_(False)  # cut from 8 channels, and `c` is still 4
+    x = torch.randn(1, 3, 2, 2)
+    with pytest.raises(RuntimeError, match="split"):
+        smaller[0].forward_split(x)
+    trainer_for(yolo, smaller)
+    torch.testing.assert_close(smaller[0].forward_split(x), smaller[0](x))
+    assert [split.c for split in smaller] == [3, 3]
+    assert all(parameter.requires_grad for parameter in smaller.parameters())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["yolov8n", "yolo11n"])
-def test_a_yolo_is_pruned_trained_on_exported_and_loaded(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("ultralytics", reason="ultralytics (AGPL) is not a dependency")
+@pytest.mark.filterwarnings("ignore")  # ultralytics and what it imports warn
+@pytest.mark.parametrize("name", sampled(["yolov8n", "yolo11n"], 2))
+def test_a_yolo_is_pruned_trained_further_exported_and_loaded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ultralytics", reason="ultralytics (AGPL) is not a dependency: install it to run this test")
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore")  # of the new process
     spec = importlib.util.spec_from_file_location("yolo_example", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
-    sys.modules["yolo_example"] = script
     spec.loader.exec_module(script)
+    monkeypatch.setattr(script, "PICTURES", {"train": 16, "val": 8, "test": 8})
     found = script.main(name, tmp_path, size=64, epochs=1, more_epochs=1, evaluations=2)
-    assert found["parameters in a new process"] == found["parameters"] < 3e6
+    assert found["share of MACs"] <= 0.6
+    assert found["parameters in a new process"] == found["parameters"] < 2.5e6  # of 3.0e6 and 2.6e6
     assert found["largest difference in ONNX Runtime"] < 1e-2  # pixels of a picture of 64
+    assert found["mAP in a new process"] == pytest.approx(found["mAP after training"])
+    steps = ["train", "search", "cut", "train", "export", "compare", "any size", "new process"]
+    printed = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]  # ultralytics prints lines, too
+    assert [line for line in printed if line in steps] == steps

@@ -82,3 +82,15 @@ def test_the_original_runs_once_for_the_same_batches(inputs: Tensor, monkeypatch
 def test_constant_outputs_are_rejected() -> None:
     with pytest.raises(InvalidData, match="constant on these inputs"):
         Likeness(Scaled(1.0))(Scaled(0.5), Batches.of(torch.full((5, 3), 0.1)))
+
+
+class Nothing(nn.Module):
+    """A detector that finds no boxes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_zeros(0, 4)
+
+
+def test_empty_outputs_are_rejected_as_constant_ones_are(inputs: Tensor) -> None:
+    with pytest.raises(InvalidData, match=r"constant on these inputs.*your own score function"):
+        Likeness(Nothing())(Nothing(), Batches.of(inputs))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from aacp.artefact.header import Artefact, artefact_path
-from aacp.artefact.onnx_check import compare
-from aacp.artefact.onnx_program import convert
+from aacp.artefact.onnx_check import Agreement, compare
+from aacp.artefact.onnx_program import Converted, convert, named_sizes
 from aacp.artefact.onnx_session import INSTALL
 from aacp.artefact.storage import load
 from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_file, temporary_folder
-from aacp.errors import InvalidOption
+from aacp.errors import ExportFailed, InvalidOption
 from aacp.graph.examples import FlatNetwork, batch_of, from_plain, with_batch
 from aacp.modules import copy_module, positional, require_network
 from aacp.runs.folder import RunFolder
@@ -96,14 +96,11 @@ def export_onnx(
     arguments = pytree.tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, Tensor) else leaf, example)
     arguments = positional(model, arguments)
     flat = FlatNetwork(copy_module(model).cpu().eval(), arguments)
-    converted = convert(flat, arguments, opset, dynamic_batch, dynamic_size)
     path = Path(path_text("path", path))
     with temporary_folder(path) as folder:
-        draft = folder / path.name
+        draft = _Draft(flat, arguments, folder / path.name, opset, dynamic_batch, check)
         with writing_errors(path):
-            converted.program.save(str(draft), external_data=_bytes(flat) > SINGLE_FILE_BYTES)
-        batches = CHECKED_BATCHES if converted.dynamic_batch else (batch_of(arguments),)
-        found = compare(flat, arguments, draft, batches, converted.free_sizes) if check else None
+            converted, found = draft.write_for_any_size() if dynamic_size else draft.write(dynamic_size=False)
         size = _move_all(folder, path.parent)
     return OnnxFile(
         path=path,
@@ -113,12 +110,47 @@ def export_onnx(
         outputs=flat.outputs,
         dynamic_batch=converted.dynamic_batch,
         dynamic_size=bool(converted.free_sizes),
-        checked_batches=batches if found else (),
+        checked_batches=draft.batches(converted) if found else (),
         largest_difference=found.largest_difference if found else None,
         largest_output=found.largest_output if found else None,
         size_step=found.size_step if found else None,
         notes=converted.notes,
     )
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A file that is written and compared before it gets its place; the fields are arguments of `export_onnx`."""
+
+    flat: FlatNetwork
+    arguments: tuple[Any, ...]
+    path: Path
+    opset: int
+    dynamic_batch: bool
+    check: bool
+
+    def write(self, *, dynamic_size: bool) -> tuple[Converted, Agreement | None]:
+        """Write the file; the agreement with torch is None if it is not compared."""
+        converted = convert(self.flat, self.arguments, self.opset, self.dynamic_batch, dynamic_size)
+        converted.program.save(str(self.path), external_data=_bytes(self.flat) > SINGLE_FILE_BYTES)
+        if not self.check:
+            return converted, None
+        batches = self.batches(converted)
+        return converted, compare(self.flat, self.arguments, self.path, batches, converted.free_sizes)
+
+    def write_for_any_size(self) -> tuple[Converted, Agreement | None]:
+        """Write the file for any height and width or, if that fails, for those of the example, with a note."""
+        try:
+            return self.write(dynamic_size=True)
+        except ExportFailed as error:
+            converted, found = self.write(dynamic_size=False)
+            sizes = ", ".join(f"{name} {size}" for name, size in named_sizes(self.arguments))
+            note = f"The file accepts only the sizes of the example: {sizes}. {error}"
+            return replace(converted, notes=(*converted.notes, note)), found
+
+    def batches(self, converted: Converted) -> tuple[int, ...]:
+        """The batch sizes on which the file is compared with torch."""
+        return CHECKED_BATCHES if converted.dynamic_batch else (batch_of(self.arguments),)
 
 
 def export_artefact(

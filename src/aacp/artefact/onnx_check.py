@@ -97,8 +97,8 @@ def _size_step(comparison: _Comparison, arguments: tuple[Any, ...], free: Sequen
         else:
             return step
     raise ExportFailed(
-        f"The file agrees with torch at no other height and width that was tried: {first_line(failures[0])}. "
-        "Export without dynamic_size."
+        "The file agrees with torch at none of the larger sizes that were tried: "
+        f"{first_line(failures[0]).removesuffix('.')}."
     ) from failures[0]
 
 

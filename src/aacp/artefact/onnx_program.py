@@ -14,6 +14,7 @@ from torch import Tensor
 
 from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork, batch_of, tensors_in, with_batch, with_more
+from aacp.torch_internals import quiet_export
 
 # The names of the third and later dimensions of an input, by its number of dimensions.
 SIZE_NAMES = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}
@@ -82,7 +83,7 @@ def _program(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, batch: i
     names = [_free_names(tensor, batch, dynamic_size) for tensor in tensors]
     sizes = [{dim: _free(name) for dim, name in entry.items()} for entry in names]
     _run_on_other_sizes(flat, arguments, dynamic_size)
-    with warnings.catch_warnings(), _silent("torch.onnx"), torch.no_grad():
+    with warnings.catch_warnings(), quiet_export(), _silent("torch.onnx"), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(flat, tensors, dynamic_shapes=(tuple(sizes),), strict=False)
@@ -119,6 +120,11 @@ def _free_names(tensor: Tensor, batch: int | None, dynamic_size: bool) -> dict[i
 def _size_names(tensor: Tensor) -> dict[int, str]:
     """The names of the dimensions of an input after batch and channels."""
     return dict(enumerate(SIZE_NAMES.get(tensor.dim(), ()), start=2))
+
+
+def named_sizes(arguments: tuple[Any, ...]) -> list[tuple[str, int]]:
+    """The names and sizes of all dimensions of an example that can be free, besides the batch size."""
+    return [(name, tensor.shape[dim]) for tensor in tensors_in(arguments) for dim, name in _size_names(tensor).items()]
 
 
 def _free(name: str) -> Any:

@@ -80,10 +80,27 @@ def trainer_for(yolo: Any, network: nn.Module) -> Any:
         network: the pruned network.
     """
 
+    adjust_split_sizes(network)
+    network.requires_grad_(True)  # networks from a file require no gradients; the trainer freezes what it must
+
     def get_model(self: Any, cfg: Any = None, weights: Any = None, verbose: bool = True) -> nn.Module:
         return network
 
     return type("PrunedTrainer", (_class_for(yolo, "trainer"),), {"get_model": get_model})
+
+
+def adjust_split_sizes(network: nn.Module) -> None:
+    """Set the sizes that only the exporters of ultralytics read to those of the pruned network.
+
+    Their exporters replace `chunk(2)` by `split((c, c))`, with a number `c` that the forward does not use, so that no
+    trace of the forward can find it. `trainer_for` calls this; call it for a network that is exported without training.
+
+    Args:
+        network: the pruned network; it is changed.
+    """
+    splitting: list[Any] = [module for module in network.modules() if hasattr(module, "forward_split")]
+    for module in splitting:
+        module.c = module.cv1.conv.out_channels // 2
 
 
 def _class_for(yolo: Any, role: str) -> Any:

@@ -104,6 +104,8 @@ class _Moments:
     sums: dict[int, Any] = field(default_factory=dict)
 
     def add(self, output: Tensor) -> None:
+        if not output.numel():  # a detector that finds nothing
+            return
         channels = output.transpose(0, 1).flatten(1) if output.dim() > 1 else output.reshape(1, -1)
         values = channels.double()
         count = torch.full_like(values[:, 0], values.shape[1])
