@@ -44,7 +44,7 @@ def without_weights(place: str, name: str) -> nn.Module:
 
 # -- torchvision ------------------------------------------------------------------------------------------------------
 
-SEGMENTERS = "fcn_resnet50 deeplabv3_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large".split()
+SEGMENTERS = "deeplabv3_resnet50 lraspp_mobilenet_v3_large".split()
 VIDEOS = "r3d_18 mc3_18 r2plus1d_18 s3d".split()
 DETECTORS = """
 fasterrcnn_resnet50_fpn fasterrcnn_mobilenet_v3_large_fpn retinanet_resnet50_fpn retinanet_resnet50_fpn_v2
