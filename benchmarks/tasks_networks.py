@@ -111,7 +111,7 @@ MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
     ),
     ("3-D segmentation", "UNet", {"spatial_dims": 3, "channels": WIDTHS, "strides": (2, 2)}, (1, 1, 16, 16, 16)),
     ("segmentation", "BasicUNet", {"spatial_dims": 2}, (1, 1, 32, 32)),
-    ("3-D segmentation", "BasicUNet", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    ("3-D segmentation", "BasicUNet", {"spatial_dims": 3, "features": (8, 8, 16, 16, 32, 8)}, (1, 1, 32, 32, 32)),
     ("segmentation", "BasicUNetPlusPlus", {"spatial_dims": 2}, (1, 1, 32, 32)),
     ("segmentation", "AttentionUnet", {"spatial_dims": 2, "channels": WIDTHS, "strides": (2, 2)}, (1, 1, 32, 32)),
     (
@@ -124,16 +124,10 @@ MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
     ("3-D segmentation", "SegResNet", {"spatial_dims": 3, "init_filters": 16}, (1, 1, 16, 16, 16)),
     ("3-D segmentation", "SegResNetDS", {"spatial_dims": 3, "init_filters": 16}, (1, 1, 16, 16, 16)),
     ("segmentation", "VNet", {"spatial_dims": 2}, (1, 1, 32, 32)),
-    ("3-D segmentation", "VNet", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
     ("3-D segmentation", "HighResNet", {"spatial_dims": 3}, (1, 1, 16, 16, 16)),
     ("segmentation", "FlexibleUNet", {"backbone": "efficientnet-b0", "pretrained": False}, (1, 1, 64, 64)),
     ("3-D classification", "DenseNet121", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
-    (
-        "3-D classification",
-        "EfficientNetBN",
-        {"model_name": "efficientnet-b0", "pretrained": False, "spatial_dims": 3},
-        (1, 1, 32, 32, 32),
-    ),
+    ("classification", "EfficientNetBN", {"model_name": "efficientnet-b0", "pretrained": False}, (1, 1, 64, 64)),
     ("segmentation", "Quicknat", {"num_channels": 1, "num_class": 4}, (1, 1, 64, 64)),
     ("segmentation", "AHNet", {"spatial_dims": 2}, (1, 1, 64, 64)),
     ("3-D segmentation", "SwinUNETR", {"feature_size": 12, "spatial_dims": 3}, (1, 1, 32, 32, 32)),
@@ -149,7 +143,7 @@ MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
         {"spatial_dims": 2, "num_channel_initial": 8, "extract_levels": (0, 1)},
         (1, 1, 32, 32),
     ),
-    ("registration", "VoxelMorphUNet", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    ("registration", "VoxelMorphUNet", {"spatial_dims": 2}, (1, 1, 64, 64)),
     ("adversarial", "PatchDiscriminator", {"spatial_dims": 2, "channels": 16}, (1, 1, 64, 64)),
 ]
 WITHOUT_OUTPUTS = {"PatchDiscriminator", "Quicknat", "VoxelMorphUNet", "EfficientNetBN"}  # name their outputs otherwise
