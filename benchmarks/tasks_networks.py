@@ -126,11 +126,16 @@ MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
     ("segmentation", "VNet", {"spatial_dims": 2}, (1, 1, 32, 32)),
     ("3-D segmentation", "HighResNet", {"spatial_dims": 3}, (1, 1, 16, 16, 16)),
     ("segmentation", "FlexibleUNet", {"backbone": "efficientnet-b0", "pretrained": False}, (1, 1, 64, 64)),
-    ("3-D classification", "DenseNet121", {"spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    (
+        "3-D classification",
+        "DenseNet121",
+        {"spatial_dims": 3, "init_features": 16, "growth_rate": 8, "block_config": (2, 3, 3, 2)},
+        (1, 1, 32, 32, 32),
+    ),
     ("classification", "EfficientNetBN", {"model_name": "efficientnet-b0", "pretrained": False}, (1, 1, 64, 64)),
-    ("segmentation", "Quicknat", {"num_channels": 1, "num_class": 4}, (1, 1, 64, 64)),
+    ("segmentation", "Quicknat", {"num_channels": 1, "num_classes": 4, "num_filters": 16}, (1, 1, 64, 64)),
     ("segmentation", "AHNet", {"spatial_dims": 2}, (1, 1, 64, 64)),
-    ("3-D segmentation", "SwinUNETR", {"feature_size": 12, "spatial_dims": 3}, (1, 1, 32, 32, 32)),
+    ("segmentation", "SwinUNETR", {"feature_size": 12, "spatial_dims": 2}, (1, 1, 64, 64)),
     (
         "3-D segmentation",
         "UNETR",
@@ -143,7 +148,17 @@ MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
         {"spatial_dims": 2, "num_channel_initial": 8, "extract_levels": (0, 1)},
         (1, 1, 32, 32),
     ),
-    ("registration", "VoxelMorphUNet", {"spatial_dims": 2}, (1, 1, 64, 64)),
+    (
+        "registration",
+        "VoxelMorphUNet",
+        {
+            "spatial_dims": 2,
+            "unet_out_channels": 16,
+            "channels": (8, 16, 16, 16, 16, 16, 16, 16),
+            "final_conv_channels": (8, 8),
+        },
+        (1, 1, 64, 64),
+    ),
     ("adversarial", "PatchDiscriminator", {"spatial_dims": 2, "channels": 16}, (1, 1, 64, 64)),
 ]
 WITHOUT_OUTPUTS = {"PatchDiscriminator", "Quicknat", "VoxelMorphUNet", "EfficientNetBN"}  # name their outputs otherwise
