@@ -148,20 +148,9 @@ MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
         {"spatial_dims": 2, "num_channel_initial": 8, "extract_levels": (0, 1)},
         (1, 1, 32, 32),
     ),
-    (
-        "registration",
-        "VoxelMorphUNet",
-        {
-            "spatial_dims": 2,
-            "unet_out_channels": 16,
-            "channels": (8, 16, 16, 16, 16, 16, 16, 16),
-            "final_conv_channels": (8, 8),
-        },
-        (1, 1, 64, 64),
-    ),
     ("adversarial", "PatchDiscriminator", {"spatial_dims": 2, "channels": 16}, (1, 1, 64, 64)),
 ]
-WITHOUT_OUTPUTS = {"PatchDiscriminator", "Quicknat", "VoxelMorphUNet", "EfficientNetBN"}  # name their outputs otherwise
+WITHOUT_OUTPUTS = {"PatchDiscriminator", "Quicknat", "EfficientNetBN"}  # name their outputs otherwise
 
 
 def of_monai() -> Iterator[Entry]:

@@ -21,6 +21,7 @@ from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.modules import copy_module, detach_hooks, device_of_model, positional, submodules
 from aacp.torch_internals import pytree
 
+FAST_PATH = "nn.MultiheadAttention is counted without its fast path, of which torch's counter sees nothing"
 MAX_PASSES = 3  # over the program, each with other choices for split dimensions
 
 
@@ -65,6 +66,8 @@ def analyse(
     propagation, sizes = propagate(program, run, form, graph)
     if run is not None:
         _compare_macs(propagation, run.macs)
+        if any(isinstance(module, nn.MultiheadAttention) for module in submodules(model)):
+            propagation.notes.append(FAST_PATH)
     if not any(layer.kind.startswith("conv") for layer in propagation.layers):
         raise NothingToPrune(
             f"{type(model).__name__} has no convolution between its inputs and its outputs. "
