@@ -1,11 +1,12 @@
 """Trace networks of many tasks and libraries: exact or not, free share, ONNX, seconds; a table and its summary.
 
-    python benchmarks/tasks.py LOG [--out benchmarks/results/tasks.json] [--only TEXT ...] [--again]
+    python benchmarks/tasks.py LOG [--out benchmarks/results/tasks.json] [--only TEXT ...] [--again] [--skip-onnx]
 
 The networks are in benchmarks/tasks_networks.py. The libraries are not dependencies of aacp: install
 segmentation_models_pytorch, monai, ultralytics and torchaudio beside it. Each network runs in a process of its own with
 a time limit. LOG gets one line per network; networks that it names already are not run again, so the command resumes.
-With --again, networks that failed are run again.
+With --again, networks that failed are run again, and those without an ONNX file. Writing and checking that file takes
+most of the time; --skip-onnx leaves it out.
 
 A network is exact if a cut of every free group to half computes what the original computes without these channels, on
 the example and on inputs of another size and batch where the network accepts them. Two oracles decide, in float64 and
@@ -44,6 +45,7 @@ from aacp.graph.verification import compare, randomised_copy
 from aacp.modules import named_tensors
 from tasks_networks import NETWORKS, imported
 
+SKIPPED = "not tried"  # in place of the outcome of the ONNX export
 TOLERANCE = 1e-9  # of the variation of an output, in float64
 LIBRARIES = "segmentation_models_pytorch monai.networks.nets ultralytics timm torchaudio.models".split()
 PACKAGES = "torch torchvision timm segmentation_models_pytorch monai ultralytics torchaudio onnx onnxruntime".split()
@@ -154,7 +156,7 @@ def exported(model: nn.Module, example: Any) -> str:
 
 
 def alone(name: str, limit: float, onnx_limit: float) -> dict[str, Any]:
-    """The row of a network, examined in a process of its own within these seconds."""
+    """The row of a network, examined in a process of its own within these seconds; 0 for ONNX skips it."""
     receiver, sender = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=examine, args=(name, sender))
     process.start()
@@ -164,7 +166,9 @@ def alone(name: str, limit: float, onnx_limit: float) -> dict[str, Any]:
         if receiver.poll(limit):
             row = receiver.recv()
             if "free_share" in row:
-                row["onnx"] = receiver.recv() if receiver.poll(onnx_limit) else f"took more than {onnx_limit:.0f} s"
+                row["onnx"] = SKIPPED if not onnx_limit else f"took more than {onnx_limit:.0f} s"
+                if onnx_limit and receiver.poll(onnx_limit):
+                    row["onnx"] = receiver.recv()
     except EOFError:
         reason = f"the process ended with status {process.exitcode}"
         row = row | {"onnx": reason} if "free_share" in row else {"exact": False, "reason": reason}
@@ -194,6 +198,7 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "not traced": len(rows) - len(traced),
         "tried at another size or batch": sum(row["other_shapes"] is not None for row in traced),
         "decided by zeroed weights": sum(row["oracle"] == "zeroed weights" for row in traced),
+        "ONNX files tried": sum(row["onnx"] != SKIPPED for row in traced),
         "equal in ONNX Runtime": sum(row["onnx"] == "equal" for row in traced),
         "median free share": statistics.median([row["free_share"] for row in traced] or [0.0]),
         "median seconds": statistics.median([row["seconds"] for row in traced] or [0.0]),
@@ -207,6 +212,24 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def as_markdown(table: dict[str, dict[str, Any]]) -> str:
+    """All rows as a table for a page."""
+    lines = [
+        "| task | library | network | exact | free channels | oracle | also tried at | ONNX | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in table.items():
+        network = name.partition(":")[2]
+        start = f"| {row['task']} | {row['library']} | {network} | {'yes' if row['exact'] else 'no'} |"
+        if "free_share" not in row:
+            lines.append(f"{start} - | {row['reason'].replace('|', '/')} | - | - | - |")
+            continue
+        shapes = ", ".join("x".join(map(str, shape)) for shape in row["other_shapes"] or []) or "-"
+        onnx = row["onnx"] if row["onnx"] in ("equal", SKIPPED) else row["onnx"][:80].replace("|", "/")
+        lines.append(f"{start} {row['free_share']:.1%} | {row['oracle']} | {shapes} | {onnx} | {row['seconds']} |")
+    return "\n".join(lines) + "\n"
+
+
 def read_log(log: Path) -> dict[str, dict[str, Any]]:
     """The last row of each network in the log, without those of networks that the table no longer has."""
     lines = log.read_text().splitlines() if log.exists() else []
@@ -214,12 +237,18 @@ def read_log(log: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row["row"] for row in rows if row["name"] in NETWORKS}
 
 
+def is_unfinished(row: dict[str, Any]) -> bool:
+    """Whether a network failed, or its ONNX file was not tried."""
+    return not row["exact"] or row["onnx"] == SKIPPED
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("log", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", nargs="*", default=[], help="parts of the names of the networks to run")
-    parser.add_argument("--again", action="store_true", help="run networks again that failed")
+    parser.add_argument("--again", action="store_true", help="run networks again that failed or have no ONNX file")
+    parser.add_argument("--skip-onnx", action="store_true", help="do not write ONNX files")
     parser.add_argument("--limit", type=float, default=600, help="seconds to trace and check one network")
     parser.add_argument("--onnx-limit", type=float, default=60, help="seconds for its ONNX file")
     options = parser.parse_args()
@@ -229,9 +258,9 @@ def main() -> None:
     importlib.import_module("torch._dynamo")
     for name in NETWORKS:
         wanted = not options.only or any(text in name for text in options.only)
-        known = name in rows and not (options.again and not rows[name]["exact"])
+        known = name in rows and not (options.again and is_unfinished(rows[name]))
         if wanted and not known:
-            rows[name] = alone(name, options.limit, options.onnx_limit)
+            rows[name] = alone(name, options.limit, 0 if options.skip_onnx else options.onnx_limit)
             with options.log.open("a") as file:
                 file.write(json.dumps({"name": name, "row": rows[name]}) + "\n")
             print(shown(name, rows[name]), flush=True)
@@ -244,6 +273,7 @@ def main() -> None:
             if name in rows
         }
         options.out.write_text(json.dumps({"summary": numbers, "networks": table}, indent=1) + "\n")
+        options.out.with_suffix(".md").write_text(as_markdown(table))
 
 
 if __name__ == "__main__":
