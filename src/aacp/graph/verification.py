@@ -67,13 +67,13 @@ class Verifier:
             return None
         if self.dtype != torch.float64:
             try:  # single precision cannot always distinguish rounding from a mistake
-                return self._in_double.difference_when(graph, units)
+                return self.in_double.difference_when(graph, units)
             except UntraceableModel:  # its code needs single precision: freeze, to be safe
                 return f"outputs differ by {found:.1e} of their scale, and the network does not run in double precision"
         return f"outputs differ by {found:.1e} of their scale{self.place}"
 
     @cached_property
-    def _in_double(self) -> Verifier:
+    def in_double(self) -> Verifier:
         """The same in double precision; with the same program, if it computes there what the network computes.
 
         An export takes most of the time of a verification.
