@@ -134,7 +134,7 @@ MONAI: list[tuple[str, str, dict[str, Any], tuple[int, ...]]] = [
     ),
     ("classification", "EfficientNetBN", {"model_name": "efficientnet-b0", "pretrained": False}, (1, 1, 64, 64)),
     ("segmentation", "Quicknat", {"num_channels": 1, "num_classes": 4, "num_filters": 16}, (1, 1, 64, 64)),
-    ("segmentation", "AHNet", {"spatial_dims": 2}, (1, 1, 64, 64)),
+    ("segmentation", "AHNet", {"spatial_dims": 2, "psp_block_num": 0}, (1, 1, 64, 64)),
     ("segmentation", "SwinUNETR", {"feature_size": 12, "spatial_dims": 2}, (1, 1, 64, 64)),
     (
         "3-D segmentation",

@@ -1400,6 +1400,17 @@ def attention_within_bands() -> nn.Module:
     return around(10, Block(run, **parts, num_heads=3, head_dim=4, inner=12, bands=2), 10)
 
 
+@micro("stem.0 body.inside body.close.0")
+def unpooling() -> nn.Module:
+    """SegNet: values are put back to the positions that the maxima of a pooling came from."""
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        small, places = F.max_pool2d(x, 2, return_indices=True)
+        return m.close(F.max_unpool2d(m.inside(small), places, 2, output_size=x.shape[2:]))
+
+    return around(10, Block(run, inside=conv(10, 10), close=unit(10, 7)), 7)
+
+
 @micro("stem.0 body.v")
 def attention_scaled_dot_product() -> nn.Module:
     """The fused operator takes its scale from the width of the queries: cutting those changes it."""
