@@ -18,7 +18,7 @@ from aacp.data.devices import device_of, usable_cores
 
 MISSING = [
     ("gpu", r"'gpu' is not a device\. Use cpu, cuda, or"),
-    ("cuda", r"This machine has no CUDA device\. Use"),
+    ("cuda", r"This machine has no CUDA device, so 'cuda' cannot be used\. Use"),
     ("meta", r"This machine has no device 'meta'\. Use"),
 ]
 RECIPE = aacp.Recipe(epochs=1, batch_size=4, lr=0.1)
@@ -66,8 +66,10 @@ def test_commands_say_so_in_one_line(
 def test_a_gpu_beyond_the_last_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     have_gpus(monkeypatch, 2)
     assert [str(device_of(name)) for name in (None, "cuda", "cuda:1", "cpu")] == ["cuda", "cuda", "cuda:1", "cpu"]
-    with pytest.raises(aacp.InvalidOption, match=r"3 GPUs are needed, but this machine has 2\. Use"):
+    with pytest.raises(aacp.InvalidOption, match=r"'cuda:2' is not one of the 2 GPUs of this machine\. Use"):
         device_of("cuda:2")
+    with pytest.raises(aacp.InvalidOption, match=r"3 GPUs are needed, but this machine has 2\. Use"):
+        device_of("cuda", processes=3)
     with pytest.raises(aacp.InvalidOption, match=r"cuda:1 is one device, but 2 processes need one each\. Use cuda"):
         device_of("cuda:1", processes=2)
 

@@ -12,9 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import save
 
-from aacp.disk.tensors import tensor_header, tensors_in
+from aacp.disk.tensors import tensor_bytes, tensor_header, tensors_in
 from aacp.errors import DamagedFile, UnreadableFile
 
 TENSORS = {"weight": torch.arange(6.0).reshape(2, 3), "count": torch.tensor(4), "none": torch.zeros(0, 3)}
@@ -30,6 +31,26 @@ def written(folder: Path, content: bytes) -> Path:
 def with_header(header: Any, data: bytes = b"") -> bytes:
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
+
+
+def test_equal_tensors_and_metadata_give_equal_bytes(tmp_path: Path) -> None:
+    metadata = {"steps": "7", "epochs": "3", "ü": '"quoted"', "optimiser": "{}"}
+    contents = {
+        tensor_bytes(TENSORS, dict(pairs)) for pairs in (list(metadata.items()), list(metadata.items())[::-1]) * 20
+    }
+    (content,) = contents
+    path = written(tmp_path, content)
+    assert tensor_header(path).metadata == metadata
+    with safe_open(path, "pt") as file:  # the library reads what it would have written itself
+        assert file.metadata() == metadata
+        assert {name: file.get_tensor(name).tolist() for name in file.keys()} == {  # noqa: SIM118
+            name: tensor.tolist() for name, tensor in TENSORS.items()
+        }
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"epochs": "3"}])
+def test_fewer_entries_are_written_as_the_library_writes_them(metadata: dict[str, str] | None) -> None:
+    assert tensor_bytes(TENSORS, metadata) == save(TENSORS, metadata or None)
 
 
 def test_the_header_and_the_tensors_are_those_that_were_saved(tmp_path: Path) -> None:

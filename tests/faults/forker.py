@@ -203,9 +203,9 @@ def _child(attempt: Attempt, scratch: Path, outputs: list[int]) -> None:
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(attempt.folder)
-        _limit(attempt)
-        from faults.injection import Injection
+        from faults.injection import Injection  # before rights are given up: others may not read this folder
 
+        _limit(attempt)
         injection = Injection(attempt.fault, attempt.at, attempt.lasting, attempt.below, scratch / "events")
         if attempt.below:
             injection.install()

@@ -26,8 +26,7 @@ from aacp.values import path_text
 from aacp.version import __version__
 
 FORMAT = 1  # version of the header's format; raise it when a field changes its meaning
-# The name of the only entry in the metadata of a safetensors file. Several entries would have no fixed order, and equal
-# networks would not give equal bytes.
+# The name of the only entry in the metadata of a safetensors file.
 KEY = "aacp"
 Channels = tuple[tuple[int, ...], ...]
 COPY_AGAIN = "Copy it again from its source."

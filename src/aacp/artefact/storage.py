@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from aacp.artefact.header import COPY_AGAIN, KEY, AppliedCut, Artefact, artefact_path
 from aacp.channels import ChannelGraph
-from aacp.disk.tensors import tensors_in
+from aacp.disk.tensors import tensor_bytes, tensors_in
 from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, BrokenArtefact, GraphMismatch, InvalidOption, first_line
 from aacp.graph.examples import from_plain, to_plain
@@ -78,7 +77,7 @@ def save(
         artefact = replace(
             artefact, model=model or earlier.model, cuts=(*earlier.cuts, cut), example=plain or earlier.example
         )
-    content = serialised(_to_store(pruned, cut), {KEY: artefact.text()})
+    content = tensor_bytes(_to_store(pruned, cut), {KEY: artefact.text()})
     place = Path(path_text("path", path))
     RunFolder(place.parent).write_bytes(place.name, content)
     return artefact

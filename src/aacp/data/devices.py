@@ -22,7 +22,7 @@ def device_of(device: torch.device | str | None = None, processes: int = 1) -> t
             f"{place} is one device, but {processes} processes need one each. Use {place.type} for all."
         )
     if place.type == "cuda":
-        _require_gpus(max(processes, (place.index or 0) + 1))
+        _require_gpus(place, processes)
     elif place.type not in _other_accelerators():
         raise InvalidOption(f"This machine has no device {str(place)!r}. Use a device that it has, such as cpu.")
     return place
@@ -42,13 +42,17 @@ def _named(name: torch.device | str) -> torch.device:
         raise InvalidOption(f"{name!r} is not a device. Use cpu, cuda, or cuda:1 for the second GPU.") from error
 
 
-def _require_gpus(wanted: int) -> None:
+def _require_gpus(place: torch.device, processes: int) -> None:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted > count:
-        found = (
-            f"{wanted} GPUs are needed, but this machine has {count}" if count else "This machine has no CUDA device"
-        )
-        raise InvalidOption(f"{found}. Use a device that it has, such as cpu, or fewer processes.")
+    if not count:
+        found = f"This machine has no CUDA device, so {str(place)!r} cannot be used"
+    elif processes > count:
+        found = f"{processes} GPUs are needed, but this machine has {count}"
+    elif (place.index or 0) >= count:
+        found = f"{str(place)!r} is not one of the {count} GPUs of this machine"
+    else:
+        return
+    raise InvalidOption(f"{found}. Use a device that it has, such as cpu, or fewer processes.")
 
 
 def _other_accelerators() -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,28 @@ class TensorHeader:
     metadata: dict[str, str]
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]  # the names of the format: "F32"
+
+
+def tensor_bytes(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """The content of a safetensors file, the same in every process for the same tensors and metadata.
+
+    The library writes several entries of metadata in a random order; here they are sorted.
+
+    Args:
+        tensors: contiguous tensors on the CPU that share no memory, by name.
+        metadata: what the header says besides.
+    """
+    from safetensors.torch import save
+
+    content: bytes = save(dict(tensors), dict(metadata) if metadata else None)
+    if metadata is None or len(metadata) < 2:
+        return content
+    end = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
+    entries = json.loads(content[LENGTH_BYTES:end])
+    entries[METADATA] = dict(sorted(metadata.items()))
+    header = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    header += b" " * (-len(header) % LENGTH_BYTES)
+    return len(header).to_bytes(LENGTH_BYTES, "little") + header + content[end:]
 
 
 def tensor_header(path: AnyPath, remedy: str = RESTORE) -> TensorHeader:

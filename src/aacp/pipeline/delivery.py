@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save as serialised
 from torch import nn
 
 from aacp.artefact.header import Artefact
@@ -15,7 +14,7 @@ from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
 from aacp.disk.folders import names_in
-from aacp.disk.tensors import tensor_header
+from aacp.disk.tensors import tensor_bytes, tensor_header
 from aacp.errors import AACPError, BrokenArtefact, UnreadableFile
 from aacp.estimate.inheritance import KeptChannels
 from aacp.graph.examples import with_batch
@@ -78,7 +77,7 @@ def require_network_of(folder: RunFolder, choice: ChosenStructure) -> None:
 def file_bytes(network: nn.Module) -> int:
     """The size of a network's weights as safetensors."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in named_tensors(network)}
-    return len(serialised(tensors))
+    return len(tensor_bytes(tensors))
 
 
 def export_both(

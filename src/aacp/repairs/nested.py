@@ -92,9 +92,12 @@ class NestedProducts:
         """
         precision = inverse[:, :, : self.others].mT @ inverse * gone[:, :, None]
         block = precision[:, :, : self.others] * gone[:, None] + torch.diag_embed(1 - gone)
+        # `torch.cholesky_solve` cannot be captured as a CUDA graph; two triangular solves can.
         factor, _ = torch.linalg.cholesky_ex(block)
         lost = repaired[:, :, : self.others] * gone[:, None]
-        return repaired - torch.cholesky_solve(lost.mT, factor).mT @ precision
+        half_solved = torch.linalg.solve_triangular(factor, lost.mT, upper=False)
+        solved: torch.Tensor = torch.linalg.solve_triangular(factor.mT, half_solved, upper=True)
+        return repaired - solved.mT @ precision
 
 
 def nested_products(grams: Grams, ranks: NDArray[np.int64] | None, ridge: float) -> tuple[NestedProducts, ...]:

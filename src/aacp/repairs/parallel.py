@@ -51,8 +51,17 @@ class ParallelRepair:
             units: for each unit of the graph whether it is kept.
         """
         present = torch.from_numpy(np.append(units, True)).to(self.grams.images.device)
+        return self.weights_where(present, self.are_in_order(units))
+
+    def weights_where(self, present: torch.Tensor, are_in_order: bool) -> Repaired:
+        """The same for kept units in a tensor; it does not wait for the device, so that it can be captured.
+
+        Args:
+            present: whether each unit is kept, on the device of the images; the last entry is True.
+            are_in_order: whether the kept units are those of the lowest ranks.
+        """
         found: Repaired = {}
-        for products in self._in_order if self._are_in_order(units) else self._in_any_order:
+        for products in self._in_order if are_in_order else self._in_any_order:
             for gram, matrix in products.matrices(present):
                 found |= self._tensors(gram, matrix)
         return found
@@ -67,7 +76,7 @@ class ParallelRepair:
         for name, repaired in self.weights(units).items():
             tensors[name].copy_(repaired)
 
-    def _are_in_order(self, units: NDArray[np.bool_]) -> bool:
+    def are_in_order(self, units: NDArray[np.bool_]) -> bool:
         """Whether every group keeps the units of its lowest ranks."""
         groups = self.grams.graph.unit_groups
         counts = np.bincount(groups, weights=units)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from aacp.disk.tensors import tensor_header, tensors_in
+from aacp.disk.tensors import tensor_bytes, tensor_header, tensors_in
 from aacp.errors import DamagedRun, InvalidOption, RunMismatch, UnreadableFile
 from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
@@ -63,12 +62,12 @@ class Checkpoint:
             for name, tensor in self.trained_as.own(state).items():
                 tensors[f"{part}/{name}"] = tensor
         metadata = {"epochs": str(epochs), OPTIMISER: json.dumps(self._optimiser_numbers())}
-        self.folder.write_bytes(STATE, save(_storable(tensors), metadata))
+        self.folder.write_bytes(STATE, tensor_bytes(_storable(tensors), metadata))
 
     def write_weights(self, name: str) -> None:
         """Write the network's weights alone to a file, for use after training."""
         state = self.trained_as.own(self.trained_as.network.state_dict())
-        self.folder.write_bytes(name, save(_storable(state)))
+        self.folder.write_bytes(name, tensor_bytes(_storable(state)))
 
     def restore(self) -> int:
         """Restore the state on disk and return the number of epochs it has seen; 0 if there is none."""

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from aacp.data.batches import Batches
 from aacp.data.examples import call, tensors_in
-from aacp.disk.tensors import tensor_header
+from aacp.disk.tensors import tensor_bytes, tensor_header
 from aacp.disk.tensors import tensors_in as read_tensors
 from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch, UnreadableFile
 from aacp.modules import copy_module, detach_hooks, evaluating
@@ -26,12 +25,12 @@ from aacp.runs.mending import mend
 from aacp.train.seeding import generator, global_seed
 from aacp.train.variants import varied
 
-# The highest learning rate. On held-out images of CIFAR-10 (ResNet56) and of ImageNet (MobileNetV2), 1,000 steps with a
-# rate of 0.01 end less like the original in both cases, and with 0.1 in one of them.
-LR = 0.03
-MOMENTUM = 0.9
+# The highest learning rate. With Adam and this rate, 1,000 steps bring MobileNetV2 closer to the original on held-out
+# images than SGD does with any rate, and ResNet56 as close.
+LR = 3e-4
 BATCH_SIZE = 128  # images in a step
 WARMUP = 0.05  # share of the steps during which the rate rises
+OPTIMISER_KEYS = ("step", "exp_avg", "exp_avg_sq")  # what Adam knows about each parameter
 SAVE_EVERY = 25  # steps between two states on disk
 MAX_NORM = 1.0  # gradients are scaled down to this norm
 
@@ -147,7 +146,7 @@ class _Session:
         trained = [parameter for parameter in pupil.network.parameters() if parameter.requires_grad]
         if not trained:
             raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
-        self.optimiser = torch.optim.SGD(trained, lr=lr, momentum=MOMENTUM, nesterov=True)
+        self.optimiser = torch.optim.Adam(trained, lr=lr, fused=images.device.type in ("cpu", "cuda"))
 
     def run(self, done: int, folder: RunFolder | None, advance: Advance) -> None:
         """All steps that are left."""
@@ -163,7 +162,7 @@ class _Session:
                     self.save(folder, step + 1)
         # An earlier call may have been killed between its last step and the weights.
         if folder is not None and (done < self.steps or not (folder.path / WEIGHTS).exists()):
-            folder.write_bytes(WEIGHTS, save(_storable(self.pupil.network.state_dict())))
+            folder.write_bytes(WEIGHTS, tensor_bytes(_storable(self.pupil.network.state_dict())))
 
     def _batches(self, done: int) -> Iterator[tuple[int, Any]]:
         """The number and the inputs of every step that is left; each pass over the images has its own order."""
@@ -216,10 +215,9 @@ class _Session:
         network = self.pupil.network
         tensors = {f"model/{name}": tensor for name, tensor in network.state_dict().items()}
         for name, parameter in network.named_parameters():
-            momentum = self.optimiser.state.get(parameter, {}).get("momentum_buffer")
-            if momentum is not None:
-                tensors[f"momentum/{name}"] = momentum
-        folder.write_bytes(STATE, save(_storable(tensors), {"steps": str(done)}))
+            for key, value in self.optimiser.state.get(parameter, {}).items():
+                tensors[f"{key}/{name}"] = value
+        folder.write_bytes(STATE, tensor_bytes(_storable(tensors), {"steps": str(done)}))
 
     def restore(self, folder: RunFolder) -> int:
         """Restore the state on disk and return its number of steps; 0 if there is none."""
@@ -248,10 +246,9 @@ class _Session:
         start = "model/"
         network.load_state_dict({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
         for name, parameter in network.named_parameters():
-            if f"momentum/{name}" in tensors:
-                self.optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(
-                    tensors[f"momentum/{name}"]
-                )
+            for key in OPTIMISER_KEYS:
+                if f"{key}/{name}" in tensors:
+                    self.optimiser.state[parameter][key] = tensors[f"{key}/{name}"].to(parameter.device)
 
 
 def _relative_error(found: Tensor, expected: Tensor) -> Tensor:

@@ -59,8 +59,11 @@ def test_statistics_and_activations_of_any_width_equal_torch(channels: int, size
     close(Pending(x, scale, shift, residual, 6.0).computed(), exact)
 
 
-@pytest.mark.parametrize("reconstruction", [None, "repair"])
-@pytest.mark.parametrize("name", ["resnet20", "torchvision:mobilenet_v2"])
+# Torchvision's MobileNetV2 shrinks these images to one pixel: too few rows to determine the repaired weights.
+@pytest.mark.parametrize(
+    ("name", "reconstruction"),
+    [("resnet20", None), ("resnet20", "repair"), ("torchvision:mobilenet_v2", None), ("mobilenet_v2", "repair")],
+)
 def test_masked_scores_on_the_gpu_are_those_of_the_cut_network(name: str, reconstruction) -> None:
     model = aacp.build_model(name).eval()
     example = aacp.example_input(model, (1, 3, 32, 32))

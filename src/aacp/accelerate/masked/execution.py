@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from aacp.accelerate.masked.repair import CapturedRepair, Repair
 from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.data.batches import Batches
@@ -36,7 +37,10 @@ class Masked(nn.Module):
         self._half = self._device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         self._weights = MaskedWeights(self._model, inheritance.graph, torch.bfloat16 if self._half else None)
         self._statistics = Statistics(self._model)
-        self._repair = inheritance.parallel_repair if inheritance.reconstruction == REPAIR else None
+        self._repair: Repair | None = None
+        if inheritance.reconstruction == REPAIR:
+            kind = CapturedRepair if self._device.type == "cuda" else Repair
+            self._repair = kind(inheritance.parallel_repair, self._weights)
         self._programs: dict[Any, StaticProgram] = {}
         self._passes: dict[Any, Pass] = {}
 
@@ -47,9 +51,7 @@ class Masked(nn.Module):
         """
         units = self._inheritance.units(structure)
         if self._repair is not None:
-            # Everything is written in place: a captured pass reads the weights where they were when it was captured.
-            self._repair.apply(self._weights.known, units)
-            self._weights.read()
+            self._repair(units)
         self._weights.keep(units)
         if self._has_norms:
             self._run(self._calibration, recalibrates=True)

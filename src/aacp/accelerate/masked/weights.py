@@ -36,9 +36,13 @@ class MaskedWeights:
         for name, part in self._full_tensors.items():
             part.copy_(self.known[name])
 
+    def choose(self, units: NDArray[np.bool_]) -> None:
+        """Set which units are present; the weights stay as they are."""
+        self.present[:-1] = torch.from_numpy(units).to(self.present.device)
+
     def keep(self, units: NDArray[np.bool_]) -> None:
         """Set every weight to zero that a removed unit takes part in, and all others to their full values."""
-        self.present[:-1] = torch.from_numpy(units).to(self.present.device)
+        self.choose(units)
         present = self.present.to(self._full.dtype)
         torch.mul(self._full, present.index_select(0, self._units[0]), out=self._masked)
         self._masked.mul_(present.index_select(0, self._units[1]))

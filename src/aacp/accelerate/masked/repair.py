@@ -1,0 +1,65 @@
+"""Repair of masked weights: the full values of the weights become those that a structure needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aacp.accelerate.masked.weights import MaskedWeights
+from aacp.repairs.parallel import ParallelRepair
+
+
+class Repair:
+    """Writes repaired weights in place: a captured pass reads the weights where they were when it was captured.
+
+    Args:
+        repair: computes the weights for any set of kept units.
+        weights: the weights that are written.
+    """
+
+    def __init__(self, repair: ParallelRepair, weights: MaskedWeights) -> None:
+        self._repair = repair
+        self._weights = weights
+
+    def __call__(self, units: NDArray[np.bool_]) -> None:
+        """Repair the weights for a set of kept units; they are not masked yet."""
+        self._repair.apply(self._weights.known, units)
+        self._weights.read()
+
+
+class CapturedRepair(Repair):
+    """The same as a CUDA graph: it consists of hundreds of small kernels, whose launches take longer than they do.
+
+    Units that are not kept in the order of their ranks are rare, and repaired without a graph.
+    """
+
+    def __init__(self, repair: ParallelRepair, weights: MaskedWeights) -> None:
+        super().__init__(repair, weights)
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, units: NDArray[np.bool_]) -> None:
+        if not self._repair.are_in_order(units):
+            super().__call__(units)
+            return
+        self._weights.choose(units)
+        if self._graph is None:
+            self._capture()
+        assert self._graph is not None
+        self._graph.replay()
+
+    def _capture(self) -> None:
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._write()  # before the capture: covariances are factorised and libraries initialised
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._write()
+        self._graph = graph
+
+    def _write(self) -> None:
+        for name, repaired in self._repair.weights_where(self._weights.present, are_in_order=True).items():
+            self._weights.known[name].copy_(repaired)
+        self._weights.read()
