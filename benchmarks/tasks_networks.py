@@ -96,7 +96,9 @@ def of_segmentation_models() -> Iterator[Entry]:
             if decoder not in DILATED or encoder not in UNDILATED:
                 name = f"{decoder}({encoder})"
                 library = "segmentation_models_pytorch"
-                yield entry("segmentation", library, name, lambda d=decoder, e=encoder: built(d, e), (1, 3, 64, 64))
+                side = 128 if decoder == "PAN" else 64
+                shape = (1, 3, side, side)
+                yield entry("segmentation", library, name, lambda d=decoder, e=encoder: built(d, e), shape)
 
 
 # -- monai ------------------------------------------------------------------------------------------------------------
