@@ -97,12 +97,17 @@ def differences(model: nn.Module, graph: aacp.ChannelGraph, inputs: tuple[Any, .
     smaller = aacp.shrink(twin, graph, kept)
     other = accepted(twin, arguments)
     shapes = None if other is None else [list(tensor.shape) for tensor in other]
-    with torch.no_grad():
-        found = [
-            compare(tensors_in(masked(*copy.deepcopy(given))), tensors_in(smaller(*copy.deepcopy(given))))
-            for given in (arguments, other)
-            if given is not None
-        ]
+    found: list[float | str] = []
+    for given in (arguments, other):
+        if given is not None:
+            try:
+                with torch.no_grad():
+                    expected = tensors_in(masked(*copy.deepcopy(given)))
+            except Exception as error:  # the code of the original does not run in double precision
+                found.append(str(error))
+                continue
+            with torch.no_grad():
+                found.append(compare(expected, tensors_in(smaller(*copy.deepcopy(given)))))
     if all(isinstance(difference, float) and difference < TOLERANCE for difference in found):
         return [], "zeroed weights", shapes
     here = prepare(model, inputs if len(inputs) > 1 else inputs[0])

@@ -45,7 +45,7 @@ def without_weights(place: str, name: str) -> nn.Module:
 # -- torchvision ------------------------------------------------------------------------------------------------------
 
 SEGMENTERS = "deeplabv3_resnet50 lraspp_mobilenet_v3_large".split()
-VIDEOS = "r3d_18 mc3_18 r2plus1d_18 s3d".split()
+VIDEOS = "r3d_18 mc3_18 r2plus1d_18".split()
 DETECTORS = """
 fasterrcnn_resnet50_fpn fasterrcnn_mobilenet_v3_large_fpn retinanet_resnet50_fpn retinanet_resnet50_fpn_v2
 fcos_resnet50_fpn ssd300_vgg16 ssdlite320_mobilenet_v3_large maskrcnn_resnet50_fpn keypointrcnn_resnet50_fpn
@@ -59,7 +59,7 @@ def of_torchvision() -> Iterator[Entry]:
             "segmentation", "torchvision", name, lambda n=name: without_weights("segmentation", n), (1, 3, 64, 64)
         )
     for name in VIDEOS:
-        shape = (1, 3, 16 if name == "s3d" else 8, 64, 64)
+        shape = (1, 3, 8, 64, 64)
         yield entry("video", "torchvision", name, lambda n=name: without_weights("video", n), shape)
     for name in DETECTORS:
         yield entry(
