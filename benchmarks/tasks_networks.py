@@ -305,7 +305,6 @@ SMALL_MONAI: list[tuple[str, str, str, dict[str, Any], tuple[tuple[int, ...], ..
         ((1, 1, 16, 16), (1,)),
     ),
     ("segmentation", "MedNeXt 2-D", "MedNeXt", {"spatial_dims": 2, **PLAIN, **MEDNEXT}, (FLAT,)),
-    ("3-D segmentation", "MedNeXt 3-D", "MedNeXt", {"spatial_dims": 3, **PLAIN, **MEDNEXT}, ((1, 1, 32, 32, 32),)),
     ("classification", "SEResNet50 2-D, 4 blocks", "SEResNet50", SQUEEZED, ((1, 1, 64, 64),)),
     ("classification", "SEResNext50 2-D, 4 blocks", "SEResNext50", SQUEEZED, ((1, 1, 64, 64),)),
     ("segmentation", "HighResNet 2-D", "HighResNet", {"spatial_dims": 2, **PLAIN}, (FLAT,)),
