@@ -79,10 +79,14 @@ class Ending:
 
 
 class Forker:
-    """Attempts in processes that are forked from a warm one."""
+    """Attempts in processes that are forked from a warm one.
 
-    def __init__(self) -> None:
-        path = os.pathsep.join([str(TESTS.parent / "src"), str(TESTS), os.environ.get("PYTHONPATH", "")])
+    Args:
+        source: the folder of the library that is tried.
+    """
+
+    def __init__(self, source: Path = TESTS.parent / "src") -> None:
+        path = os.pathsep.join([str(source), str(TESTS), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1"}
         environment.pop("AACP_STRICT_RULES", None)
         self._process = subprocess.Popen(

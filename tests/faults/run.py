@@ -3,6 +3,7 @@
 python -m faults.run                    everything; writes both files
 python -m faults.run --only kill        one kind; prints only
 python -m faults.run --retry            what was not as promised in the last run; writes both files again
+python -m faults.run --source FOLDER    another version of the library, whose src is FOLDER; prints only
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--matching", default="", help="only trials whose name or row contains this text")
     parser.add_argument("--every", type=int, default=1, help="one of this number of trials")
     parser.add_argument("--retry", action="store_true", help="only what was not as promised in the recorded outcomes")
+    parser.add_argument("--source", type=Path, default=ROOT / "src", help="the folder of the library that is tried")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--log", default="", help="a file for one line per trial")
     given = parser.parse_args()
@@ -75,7 +77,7 @@ def main() -> None:
     failed = {key_of(row) for row in earlier["faults"] if row["outcome"] != GOOD} if earlier else set()
     with tempfile.TemporaryDirectory(prefix="aacp-faults-") as scratch:
         Path(scratch).chmod(0o755)  # some attempts are made by another user
-        forkers = [Forker() for _ in range(given.jobs)]
+        forkers = [Forker(given.source.resolve()) for _ in range(given.jobs)]
         chosen = [
             trial
             for trial in all_trials(Path(scratch), forkers[0], given.only or KINDS)
@@ -96,7 +98,7 @@ def main() -> None:
     if earlier is not None:
         retried = earlier.get("retried", 0) + len(rows)
         record(replaced(earlier["faults"], rows), earlier["seconds"], given.every, retried)
-    elif not given.only and not given.matching:
+    elif not given.only and not given.matching and given.source == ROOT / "src":
         record(rows, seconds, given.every)
     sys.exit(1 if failures else 0)
 
