@@ -1,10 +1,11 @@
-"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, and sets one thread per worker."""
+"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, one thread per worker, shared traces."""
 
 import os
 
 import pytest
 import torch
 
+import cached_traces
 from aacp.zoo._torchvision import import_torchvision
 
 os.environ["AACP_STRICT_RULES"] = "1"  # a rule that fails is a bug: it must fail a test, not freeze channels
@@ -15,3 +16,8 @@ import_torchvision()
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _shared_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached_traces.share(monkeypatch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import torch
 
 import aacp
 from aacp.notebook import html_table
+from aacp.zoo import networks
+from aacp.zoo.networks import ResNet
 from pipeline.tiny_run import UNTRAINED, data, network, pruned
 from test_code_blocks import with_few_epochs, with_small_plan
 
@@ -76,6 +79,16 @@ def test_a_result_is_a_line_and_the_table_of_its_summary(tmp_path: Path) -> None
         assert f"{name}: {rows[name]}" in str(found)
 
 
+def test_what_was_found_is_a_line_and_the_table_of_its_summary() -> None:
+    plan = aacp.Plan(evaluations=2, calibration_images=16)
+    found = aacp.find(network(), torch.randn(16, 1, 8, 8), {"macs": 0.4}, plan=plan, device="cpu")
+    assert repr(found).startswith("<Found Tiny, macs: ")
+    assert "\n" not in repr(found)
+    _, *rows = Cells(found._repr_html_()).rows
+    assert [f"{name}: {value}" for name, value in rows] == str(found).splitlines()
+    assert [name for name, _ in rows] == ["macs", "estimated score", "kept"]
+
+
 @pytest.mark.slow
 def test_a_sweep_is_a_line_and_a_row_for_each_budget(tmp_path: Path) -> None:
     budgets = [{"macs": 0.3}, {"macs": 0.5}]
@@ -84,10 +97,18 @@ def test_a_sweep_is_a_line_and_a_row_for_each_budget(tmp_path: Path) -> None:
     assert [row[0] for row in Cells(found._repr_html_()).rows[1:]] == ["macs-0.3", "macs-0.5"]
 
 
+class Narrow(ResNet):
+    """The network of the demo with a third of its channels, which trains in less time."""
+
+    def __init__(self, blocks: int, widths: Sequence[int], input_size: tuple[int, int, int]) -> None:
+        super().__init__(blocks, [width // 3 for width in widths], input_size=input_size)
+
+
 @pytest.mark.slow
 def test_the_cells_of_the_demo_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # other tests of this process use them
+    monkeypatch.setattr(networks, "ResNet", Narrow)
     monkeypatch.setattr(aacp, "prune", with_small_plan(aacp.prune), raising=False)
     monkeypatch.setattr(aacp, "fit", with_few_epochs(aacp.fit), raising=False)
     cells = [cell for cell in json.loads(DEMO.read_text())["cells"] if cell["cell_type"] == "code"]

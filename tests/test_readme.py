@@ -1,14 +1,66 @@
-"""README.md names every command."""
+"""README.md names every command, and shows what the demo prints."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from aacp.cli import main
+import pytest
+import torch
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+import aacp
+from aacp.cli import main
+from aacp.runs.files import BeforeAfter, Latency, OnnxRecord
+from pipeline import tiny_run
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+NUMBER = re.compile(r"[-+]?\d([\d.,]*\d)?(\+cpu)?")
 
 
 def test_the_table_of_commands_has_them_all() -> None:
     assert set(re.findall(r"^\| `aacp (\w+)", README, flags=re.MULTILINE)) == set(main.commands)
+
+
+def printed_by_the_demo() -> list[str]:
+    """The lines that README shows of `make demo`."""
+    found = re.search(r"what `make demo` prints[^`]*```\n(.*?)\n```", README, flags=re.DOTALL)
+    assert found is not None
+    return found[1].splitlines()
+
+
+def forms(lines: list[str]) -> list[str]:
+    """Lines without their numbers, and lists of any length as the same text."""
+    return [re.sub(r"#(, #)+", "#", NUMBER.sub("#", line)) for line in lines]
+
+
+def test_the_demo_prints_lines_of_the_form_that_is_shown(tmp_path: Path) -> None:
+    found = tiny_run.pruned(tmp_path, budget={"macs": 0.4, "params": 0.3})
+    times = (Latency(0.002, 0.002, 0.002), Latency(0.001, 0.001, 0.001))
+    timings = tuple(
+        BeforeAfter(name, "CPU", 16, 20, *times, 2, 2)
+        for name in ("torch 2.13.0+cpu, 1 thread", "ONNX Runtime 1.31.1, 1 thread")
+    )
+    timed = replace(found, exported=OnnxRecord(18, 0.0, 10, 5, timings))
+    lines = [line for line in str(timed).splitlines() if not line.startswith(("network:", "ONNX:", "report:"))]
+    assert forms(printed_by_the_demo()) == forms(lines)
+
+
+def test_the_numbers_that_are_shown_are_those_of_the_kept_channels() -> None:
+    spec = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    network = demo.network()
+    graph = aacp.trace(network, torch.zeros(1, 1, 8, 8))
+    shown = dict(line.split(": ", 1) for line in printed_by_the_demo())
+    kept = aacp.Structure([int(count) for count in re.findall(r"\d+", shown["kept"])])
+    for name in ("macs", "params", "channel_count", "weight_bytes", "activation_bytes"):
+        cost = getattr(aacp, name)(graph)
+        assert shown[name].startswith(f"{cost.full:,.0f} -> {cost(kept):,.0f} (")
+    for name, rate in demo.BUDGET.items():
+        most = float(re.search(r"at most ([\d,]+)", shown[name])[1].replace(",", ""))
+        assert most == pytest.approx((1 - rate) * getattr(aacp, name)(graph).full, abs=1)

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from lightning_fabric import Fabric
+from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 import aacp
+from estimate.ranks import launch
+from loops.two_processes import HALVES, INPUTS, LABELS, LR, found, search_on, search_what_fails, train_together
 from pipeline import tiny_run
 
-INPUTS = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(3))
-LABELS = torch.arange(16) % tiny_run.CLASSES
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def found() -> aacp.Found:
-    plan = aacp.Plan(evaluations=3, calibration_images=16)
-    return aacp.find(tiny_run.network(), INPUTS, {"macs": 0.4}, plan=plan, device="cpu")
+def result() -> aacp.Found:
+    return found(device="cpu")
 
 
 @pytest.fixture
-def smaller(found: aacp.Found) -> nn.Module:
-    return found.cut()
+def smaller(result: aacp.Found) -> nn.Module:
+    return result.cut()
 
 
 def step(network: nn.Module) -> float:
@@ -55,15 +54,15 @@ def test_a_deep_copy_computes_the_same_and_is_independent(smaller: nn.Module) ->
     assert not torch.equal(outputs(twin), before)
 
 
-def test_a_state_is_loaded_into_another_cut(found: aacp.Found, smaller: nn.Module, tmp_path: Path) -> None:
+def test_a_state_is_loaded_into_another_cut(result: aacp.Found, smaller: nn.Module, tmp_path: Path) -> None:
     step(smaller)
     torch.save(smaller.state_dict(), tmp_path / "state.pt")
-    other = found.cut()
+    other = result.cut()
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert torch.equal(outputs(other), outputs(smaller))
 
 
-def test_a_moving_average_has_the_mean_of_the_weights(found: aacp.Found, smaller: nn.Module, tmp_path: Path) -> None:
+def test_a_moving_average_has_the_mean_of_the_weights(result: aacp.Found, smaller: nn.Module, tmp_path: Path) -> None:
     averaged = AveragedModel(smaller, use_buffers=True)
     weights = []
     for _ in range(3):
@@ -72,35 +71,56 @@ def test_a_moving_average_has_the_mean_of_the_weights(found: aacp.Found, smaller
         weights.append(smaller.state_dict()["conv1.weight"].clone())
     mean = torch.stack(weights).mean(0)
     torch.testing.assert_close(averaged.module.state_dict()["conv1.weight"], mean)
-    found.save(averaged, tmp_path / "averaged.safetensors")
+    result.save(averaged, tmp_path / "averaged.safetensors")
     again = aacp.load(tmp_path / "averaged.safetensors", into=tiny_run.network())
     torch.testing.assert_close(again.state_dict()["conv1.weight"], mean)
     assert torch.equal(outputs(again), outputs(averaged))
 
 
-@pytest.fixture
-def _one_process(tmp_path: Path) -> Iterator[None]:
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
+def test_two_processes_train_by_the_mean_of_their_gradients(tmp_path: Path) -> None:
+    first, second = launch(train_together, tmp_path)
+    assert (first.raised, second.raised) == (None, None)
+    assert first.returned == ""
+    assert second.returned.startswith("Process 1 of 2 called aacp.find, which searches in one process. ")
+    cut = aacp.load(tmp_path / "cut.safetensors", into=tiny_run.network()).train()
+    expected = copy.deepcopy(cut)
+    for half in HALVES:  # each half has batch norms of its own, as in its process
+        loss = nn.functional.cross_entropy(expected(INPUTS[half]), LABELS[half])
+        (loss / len(HALVES)).backward()
+    trained = aacp.load(tmp_path / "trained.safetensors", into=tiny_run.network())
+    for (name, start), parameter in zip(expected.named_parameters(), trained.parameters(), strict=True):
+        assert start.grad is not None
+        torch.testing.assert_close(parameter, start - LR * start.grad, msg=name)
+    assert not torch.equal(trained.head.weight, cut.head.weight)
 
 
-@pytest.mark.usefixtures("_one_process")
-def test_parallel_training_is_that_of_one_process(found: aacp.Found, smaller: nn.Module, tmp_path: Path) -> None:
+def test_all_processes_of_a_fabric_get_what_one_process_finds() -> None:
+    alone = search_on(Fabric(accelerator="cpu", devices=1))
+    assert alone["choice"]["counts"] == list(found(device="cpu").structure)
+    for ending in launch(search_on):
+        assert ending.raised is None
+        assert ending.returned == alone
+
+
+def test_a_search_that_fails_ends_all_processes() -> None:
+    first, second = launch(search_what_fails)
+    assert isinstance(first.raised, aacp.InfeasibleBudget)
+    assert isinstance(second.raised, aacp.WorkerFailed)
+    assert "InfeasibleBudget" in str(second.raised)
+
+
+# inductor is the default backend; it calls a C++ compiler, which takes most of a minute.
+COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=[pytest.mark.extensive, COMPILER])])
+def test_a_compiled_network_learns_the_same(
+    backend: str, result: aacp.Found, smaller: nn.Module, tmp_path: Path
+) -> None:
     plain = copy.deepcopy(smaller)
-    parallel = DistributedDataParallel(smaller)
-    losses = [(step(parallel), step(plain)) for _ in range(2)]
-    assert all(one == pytest.approx(other) for one, other in losses)
-    found.save(parallel, tmp_path / "parallel.safetensors")
-    again = aacp.load(tmp_path / "parallel.safetensors", into=tiny_run.network())
-    torch.testing.assert_close(outputs(again), outputs(plain))
-
-
-def test_a_compiled_network_learns_the_same(found: aacp.Found, smaller: nn.Module, tmp_path: Path) -> None:
-    plain = copy.deepcopy(smaller)
-    compiled = torch.compile(smaller, backend="aot_eager")  # inductor needs a C++ compiler and minutes
+    compiled = torch.compile(smaller, backend=backend)
     assert step(compiled) == pytest.approx(step(plain), rel=1e-4)  # type: ignore[arg-type]
     torch.testing.assert_close(outputs(smaller), outputs(plain), rtol=1e-3, atol=1e-4)
-    found.save(compiled, tmp_path / "compiled.safetensors")  # type: ignore[arg-type]
+    result.save(compiled, tmp_path / "compiled.safetensors")  # type: ignore[arg-type]
     again = aacp.load(tmp_path / "compiled.safetensors", into=tiny_run.network())
     assert torch.equal(outputs(again), outputs(smaller))

@@ -51,4 +51,5 @@ def test_each_network_is_reported_with_its_own_time(model, example, tmp_path: Pa
     for timing in record.timings:
         assert (timing.before.low_seconds, timing.before.seconds, timing.before.high_seconds) == (4.5, 5.0, 5.5)
         assert (timing.after.low_seconds, timing.after.seconds, timing.after.high_seconds) == (1.5, 2.0, 2.5)
+        assert (timing.low_speedup, timing.high_speedup) == (2.25, 3.25)  # of 4 / 1, 5 / 2 and 6 / 3
         assert (timing.batch_size, timing.repeats, timing.device) == (3, 3, "CPU")

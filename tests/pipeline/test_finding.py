@@ -240,3 +240,56 @@ def test_a_network_with_a_dictionary_of_outputs_is_found_cut_and_saved(tmp_path:
     again = aacp.load(tmp_path / "detector.safetensors", into=Detector())
     assert smaller.body[0].out_channels < 8
     assert torch.equal(again(INPUTS)["boxes"], smaller(INPUTS)["boxes"])
+
+
+class WithTargets(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """Examples as many loaders give them: the input and the target by name."""
+
+    def __len__(self) -> int:
+        return len(INPUTS)
+
+    def __getitem__(self, place: int) -> dict[str, Tensor]:
+        return {"mask": INPUTS[place], "x": INPUTS[place]}
+
+
+def test_a_loader_of_dictionaries_is_rejected_with_what_to_give(model: nn.Module) -> None:
+    loader = torch.utils.data.DataLoader(WithTargets(), batch_size=8)
+    message = (
+        r"A batch of the data is a dictionary of 'mask', 'x', which are not the arguments of Tiny\. Give what the "
+        r"network takes, such as \[batch\['x'\] for batch in loader\]"
+    )
+    with pytest.raises(aacp.InvalidData, match=message):
+        found_for(model, loader, score=lambda network: 1.0)
+    found_for(model, [batch["x"] for batch in loader], score=lambda network: 1.0)
+
+
+def test_progress_names_the_network_its_free_share_and_its_score(
+    model: nn.Module, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found_for(model, score=lambda network: 0.25, verbose=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:3] == [
+        "Tiny: tracing",
+        "Tiny: 100% of the channels of convolutions can be pruned",
+        "Tiny: searching; the score of the unpruned network is 0.2500",
+    ]
+
+
+class InPieces(nn.Module):
+    """Two parts, and between them a step that depends on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+        self.second = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.first(x)
+        return self.second(features if float(features.mean()) > 0 else -features)
+
+
+def test_what_was_found_in_parts_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    found = found_for(InPieces().eval(), score=lambda network: 1.0, budget={"macs": 0.2}, verbose=True)
+    assert str(found).splitlines()[-1] == "parts: first, second; 62% of the channels of convolutions are free"
+    assert "What passes between them keeps all channels" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from aacp.pipeline import training
 from aacp.report.run import read_run
 from aacp.runs.trainings import trainings_in
 from aacp.train.fabric import make_fabric
-from aacp.train.launching import run_in_processes
+from estimate.ranks import launch
 
 pytestmark = pytest.mark.slow
 
@@ -181,55 +181,52 @@ def without_norms() -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(8, 3))
 
 
-def test_two_processes_train_to_the_same_weights_up_to_rounding(data, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def two(data, tmp_path_factory: pytest.TempPathFactory) -> aacp.Pruned:
+    """A run that was trained by two processes, which tests read."""
+    torch.manual_seed(1)
+    return pruned(without_norms(), data, tmp_path_factory.mktemp("two"), processes=2)
+
+
+def test_two_processes_train_to_the_same_weights_up_to_rounding(two: aacp.Pruned, data, tmp_path: Path) -> None:
     """Without batch norms, whose statistics are those of a share, the mean of two gradients is that of the batch."""
     torch.manual_seed(1)
     subject = without_norms()
-    one = pruned(subject, data, tmp_path / "one")
-    two = pruned(subject, data, tmp_path / "two", processes=2)
+    one = pruned(subject, data, tmp_path)
     assert one.choice == two.choice
     for weight, other in zip(one.network.parameters(), two.network.parameters(), strict=True):
         assert torch.allclose(weight, other, atol=1e-6)
-    trained = [epochs(tmp_path / name, "finetuned") for name in ("one", "two")]
-    assert [len(each) for each in trained] == [2, 2]
-    again = pruned(subject, data, tmp_path / "two", processes=2)
-    assert again.file.read_bytes() == two.file.read_bytes()
+    assert [len(epochs(run.folder.path, "finetuned")) for run in (one, two)] == [2, 2]
+    written = two.file.read_bytes()
+    again = pruned(subject, data, two.folder.path, processes=2)
+    assert again.file.read_bytes() == written
 
 
 def prune_on_a_fabric(fabric: Fabric, subject: nn.Module, data: aacp.Data, folder: Path) -> tuple[object, ...]:
-    """What a program does on each rank that the user launched; rank 0 returns what all ranks found."""
+    """What a program does on each rank that the user launched; returns what the rank found."""
     found = aacp.prune(copy.deepcopy(subject), data, BUDGET, folder, plan=PLAN, fabric=fabric)
-    weights = [parameter.detach().clone() for parameter in found.network.parameters()]
-    everywhere = [torch.equal(weight, fabric.broadcast(weight, src=1)) for weight in weights]
-    evaluations = fabric.broadcast(str(found.evaluation), src=1) == str(found.evaluation)
-    return found.choice.to_json(), [weight.tolist() for weight in weights], everywhere, evaluations
+    weights = [parameter.tolist() for parameter in found.network.parameters()]
+    return found.choice.to_json(), weights, str(found.evaluation)
 
 
-def test_every_rank_of_a_launched_fabric_gets_what_processes_give(data, tmp_path: Path) -> None:
+def test_every_rank_of_a_launched_fabric_gets_what_processes_give(two: aacp.Pruned, data, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    subject = without_norms()
-    two = pruned(subject, data, tmp_path / "two", processes=2)
-    choice, weights, everywhere, evaluations = run_in_processes(
-        prune_on_a_fabric, subject, data, tmp_path / "fabric", processes=2, device="cpu"
-    )
-    assert choice == two.choice.to_json()
-    assert weights == [weight.tolist() for weight in two.network.parameters()]
-    assert all(everywhere)
-    assert evaluations
+    expected = two.choice.to_json(), [weight.tolist() for weight in two.network.parameters()], str(two.evaluation)
+    for rank in launch(prune_on_a_fabric, without_norms(), data, tmp_path):
+        assert rank.raised is None
+        assert rank.returned == expected
 
 
-def reject_on_a_fabric(fabric: Fabric, subject: nn.Module, data: aacp.Data, folder: Path) -> str:
-    """The error of rank 1 when the search of rank 0 fails."""
-    try:
-        aacp.prune(copy.deepcopy(subject), data, {"macs": 0.9999}, folder, plan=PLAN, fabric=fabric)
-    except aacp.AACPError as error:
-        return str(fabric.broadcast(f"{type(error).__name__}: {error}", src=1))
-    return "no error"
+def reject_on_a_fabric(fabric: Fabric, subject: nn.Module, data: aacp.Data, folder: Path) -> None:
+    """The search of rank 0 fails while rank 1 waits."""
+    aacp.prune(copy.deepcopy(subject), data, {"macs": 0.9999}, folder, plan=PLAN, fabric=fabric)
 
 
 def test_an_error_of_the_search_ends_the_ranks_that_wait(data, tmp_path: Path) -> None:
-    error = run_in_processes(reject_on_a_fabric, without_norms(), data, tmp_path, processes=2, device="cpu")
-    assert re.match(r"WorkerFailed: Process 0 failed: \w+: .*the same program resumes", error)
+    first, second = launch(reject_on_a_fabric, without_norms(), data, tmp_path)
+    assert isinstance(first.raised, aacp.InfeasibleBudget)
+    assert isinstance(second.raised, aacp.WorkerFailed)
+    assert re.match(r"Process 0 failed: InfeasibleBudget: .*the same program resumes", str(second.raised))
 
 
 def test_a_fabric_has_its_own_processes(model, data, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import torch
@@ -39,6 +40,12 @@ def loaders(count: int = 320) -> tuple[DataLoader[tuple[Tensor, ...]], DataLoade
 
 
 def trained_network() -> SmallNetwork:
+    """A copy of the network that is trained once for all pages."""
+    return copy.deepcopy(_trained())
+
+
+@cache
+def _trained() -> SmallNetwork:
     torch.manual_seed(0)
     network = SmallNetwork()
     aacp.fit(network, loaders()[0], aacp.Recipe(epochs=3, batch_size=32, lr=0.05))

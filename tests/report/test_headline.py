@@ -84,6 +84,16 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
     assert remarks_of(replace(RUN, exported=exported))[-1] == (words, is_good)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(1.1, 2.5, "1.33 times as fast"), (0.9, 1.5, "Not measurably faster"), (0.5, 0.9, "Slower")],
+)
+def test_networks_that_were_timed_in_turns_are_compared_turn_by_turn(low: float, high: float, words: str) -> None:
+    busy = (Latency(0.004, 0.001, 0.009), Latency(0.003, 0.001, 0.009))  # times alone say nothing here
+    exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, *busy, low, high),))
+    assert remarks_of(replace(RUN, exported=exported))[-1][0].startswith(words)
+
+
 def test_a_missed_limit_is_reported_with_both_numbers() -> None:
     missed = LimitResult("latency", "s", None, 0.0018, 0.004, 0.0018, 0.002)
     met = LimitResult("macs", "MACs", 0.5, None, 1000, 500, 499)

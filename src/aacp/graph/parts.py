@@ -215,6 +215,8 @@ def _note(model: nn.Module, calls: Mapping[str, Calls], graphs: Mapping[str, Cha
         f"{path} is called {calls[path].count} times and counted once" for path in graphs if calls[path].count > 1
     ]
     counted = f"; {', '.join(repeated)}" if repeated else ""
+    if len(graphs) > 1:
+        counted += ". What passes between them keeps all channels: layers in one common submodule can be cut further"
     return (
         f"only these parts of {type(model).__name__} are pruned, and only their MACs and activations are counted: "
         f"{', '.join(graphs)}{counted}"

@@ -8,14 +8,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from aacp.artefact.header import Artefact
 from aacp.artefact.storage import save
 from aacp.channels import ChannelGraph
+from aacp.cost.analytic import macs
 from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
 from aacp.data.scores import NetworkScore, Score
@@ -23,16 +25,22 @@ from aacp.data.splits import Data, Source
 from aacp.errors import InvalidOption
 from aacp.estimate.inheritance import Inheritance
 from aacp.modules import device_of_model
+from aacp.notebook import html_table
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.ranks import Ranks
+from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ChosenStructure
+from aacp.runs.files import ChosenStructure, cost_change
 from aacp.runs.folder import RunFolder
-from aacp.search.history import History
+from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
 from aacp.structure import Structure
 from aacp.user_code import without_exit
 from aacp.values import function, path_text, paths
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 CALIBRATION = "calibration"  # the name of data that are calibration inputs alone
 
@@ -85,10 +93,20 @@ class Found:
         return save(network, self.graph, path, kept=kept, model=self.name, example=self.example, metadata=metadata)
 
     def __str__(self) -> str:
-        return str(self.choice)
+        if not self.graph.parts:
+            return str(self.choice)
+        parts = f"{', '.join(self.graph.parts)}; {self.graph.free_share:.0%} of the channels of convolutions are free"
+        return f"{self.choice}\nparts: {parts}"
 
     def __repr__(self) -> str:
-        return f"Found({self.graph.model}, kept={list(self.structure)}, score={self.choice.score:.4f})"
+        cost = macs(self.graph)
+        change = cost_change("macs", cost.full, float(cost(self.structure)))
+        return f"<Found {self.graph.model}, {change}, score {self.choice.score:.4f}>"
+
+    def _repr_html_(self) -> str:
+        """The lines of the summary as a table, for notebooks."""
+        rows = [line.partition(": ")[::2] for line in str(self).splitlines()]
+        return html_table(f"{self.graph.model}, found", ("", "before and after"), rows)
 
 
 @without_exit
@@ -102,6 +120,7 @@ def find(
     score: Score | Callable[[nn.Module], float] | None = None,
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
+    fabric: Fabric | None = None,
     device: torch.device | str | None = None,
     verbose: bool = False,
 ) -> Found:
@@ -121,10 +140,13 @@ def find(
             labels, the likeness of the outputs to those of the unpruned network (1 is equal).
         known_from: folders of earlier runs of the same network, whose evaluations the search reuses.
         name: the name that `aacp.build_model` builds the unpruned network by, if it has one.
+        fabric: a launched Lightning fabric, if the program runs in several processes. All of them call this with the
+            same arguments: rank 0 searches while the others wait, and all get the result.
         device: where to compute; None is the GPU, if there is one.
         verbose: report progress on the standard error output.
     """
     require_plan(plan)
+    _require_process(fabric, device)
     budget = Budget.of(budget)
     plan = _without_training(plan)
     plan.check_budgets([budget])
@@ -134,13 +156,40 @@ def find(
     else:
         judge = None if score is None else NetworkScore(function("score", score, "(network)"))
         data = Data(data, data, data, CALIBRATION)
-    task = PruningTask.of(model, data, name, device_of(device), judge)
-    with TemporaryDirectory(prefix="aacp-") if folder is None else nullcontext(path_text("folder", folder)) as place:
-        run = PruningRun(task, budget, plan, RunFolder(Path(place)), known_from=earlier, verbose=verbose)
-        graph, choice = run.find()
-        history = recorded(place)
-    inheritance = run.shared.inheritance(graph)
-    return Found(graph, choice, inheritance, history, task.example(), name, device_of_model(model))
+    where = device_of(device) if fabric is None else fabric.device
+    task = PruningTask.of(model, data, name, where, judge)
+    shared = SharedEstimate(task, plan)
+
+    def search() -> dict[str, Any]:
+        with (
+            TemporaryDirectory(prefix="aacp-") if folder is None else nullcontext(path_text("folder", folder)) as place
+        ):
+            files = RunFolder(Path(place))
+            label = "" if folder is not None else type(model).__name__  # a temporary folder means nothing to users
+            run = PruningRun(task, budget, plan, files, known_from=earlier, shared=shared, label=label, verbose=verbose)
+            graph, choice = run.find()
+            return {"graph": graph.to_json(), "choice": choice.to_json(), "history": _plain(recorded(place))}
+
+    result = search() if fabric is None else Ranks(fabric).of_rank_0(search)
+    graph = ChannelGraph.from_json(result["graph"])
+    choice = ChosenStructure.from_json(result["choice"])
+    history = History(Candidate.from_json(line) for line in result["history"])
+    return Found(graph, choice, shared.inheritance(graph), history, task.example(), name, device_of_model(model))
+
+
+def _plain(history: History) -> list[dict[str, Any]]:
+    return [candidate.to_json() for candidate in history]
+
+
+def _require_process(fabric: Fabric | None, device: torch.device | str | None) -> None:
+    """Reject a second search for the same network in another process, and a device beside that of a fabric."""
+    if fabric is not None and device is not None:
+        raise InvalidOption("A fabric has its own device for each process. Leave device out.")
+    if fabric is None and dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
+        raise InvalidOption(
+            f"Process {dist.get_rank()} of {dist.get_world_size()} called aacp.find, which searches in one process. "
+            "Call it in process 0 alone, save the network there and load it in all processes; or give a fabric."
+        )
 
 
 def _without_training(plan: Plan) -> Plan:

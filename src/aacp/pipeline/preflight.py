@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -203,12 +205,25 @@ def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
             f"{use}, but the {task.name_of(part)} have none: a batch is {_described(batch)}. Give batches of (inputs, "
             "labels); without labels, prune without training (--no-training, or recipe=None) and without a score."
         )
-    if not _is_pair(batch) and (needs_targets or (isinstance(batch, dict) and not is_input)):
+    if isinstance(batch, dict) and not is_input and not needs_targets:
+        key = _input_key(task.model, batch)
+        raise InvalidData(
+            f"A batch of the {task.name_of(part)} is {_described(batch)}, which are not the arguments of "
+            f"{type(task.model).__name__}. Give what the network takes, such as [batch[{key!r}] for batch in loader], "
+            "or let the loader or data set give pairs (inputs, targets)."
+        )
+    if not _is_pair(batch) and needs_targets:
         raise InvalidData(
             f"A batch of the {task.name_of(part)} is {_described(batch)}, but it must be (inputs, targets). Let "
             "the loader or data set give pairs, whose inputs may be a tuple, or a dictionary by argument name."
         )
     return batch
+
+
+def _input_key(model: nn.Module, batch: Mapping[str, Any]) -> str:
+    """The key of a batch that is probably the input: the name of an argument of the network, else the first."""
+    arguments = inspect.signature(model.forward).parameters
+    return next((key for key in batch if key in arguments), next(iter(batch)))
 
 
 def _require_storable(model: nn.Module) -> None:

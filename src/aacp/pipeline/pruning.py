@@ -143,6 +143,7 @@ class PruningRun:
         shared: the inheritance and the estimate, if several runs share them.
         measurements: the folder of latency measurements, if several runs share one.
         accepts_met_budget: accept a budget that the unpruned network already meets, as a sweep may contain one.
+        label: the name of the run in progress messages; "" is the path of its folder.
         verbose: report progress on the standard error output.
     """
 
@@ -158,6 +159,7 @@ class PruningRun:
         shared: SharedEstimate | None = None,
         measurements: RunFolder | None = None,
         accepts_met_budget: bool = False,
+        label: str = "",
         verbose: bool = False,
     ) -> None:
         plan.check_drop(task.score)
@@ -182,6 +184,7 @@ class PruningRun:
         self.shared = shared or SharedEstimate(task, plan)
         self.measurements = measurements or folder
         self.accepts_met_budget = accepts_met_budget
+        self.label = label or str(folder.path)
         self.verbose = verbose
 
     def prune(self) -> Pruned:
@@ -278,6 +281,9 @@ class PruningRun:
             parts=plan.parts or None,
         )
         self.folder.write_json(GRAPH, graph.to_json())
+        self._report_progress(f"{graph.free_share:.0%} of the channels of convolutions can be pruned")
+        for note in graph.notes:
+            self._report_progress(note)
         return graph
 
     def search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
@@ -298,7 +304,8 @@ class PruningRun:
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph, self.means.teacher)
-        self._report_progress("searching")
+        if self.verbose:
+            self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
         self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
@@ -329,4 +336,4 @@ class PruningRun:
 
     def _report_progress(self, message: str) -> None:
         if self.verbose:
-            sys.stderr.write(f"{self.folder.path}: {message}\n")
+            sys.stderr.write(f"{self.label}: {message}\n")

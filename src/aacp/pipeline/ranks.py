@@ -5,7 +5,8 @@ The other ranks wait for rank 0 outside of the fabric's own collectives, whose t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,19 @@ class Ranks:
             self._send(f"{type(error).__name__}: {first_line(error)}")
             raise
         self._send(END)
+
+    def of_rank_0(self, work: Callable[[], Any]) -> Any:
+        """The result of work that rank 0 does while the others wait. All ranks get it, as it is read from JSON."""
+        text = ""
+        if self.leads:
+            with self.leading():
+                text = json.dumps(work())
+        else:
+            self.is_training_next()
+        message = [text]
+        if self._group is not None:
+            dist.broadcast_object_list(message, src=0, group=self._group)
+        return json.loads(message[0])
 
     @contextmanager
     def training(self) -> Iterator[None]:

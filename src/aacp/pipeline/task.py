@@ -150,6 +150,8 @@ class PruningTask:
 
     def name_of(self, part: Source) -> str:
         """The name of a part of the data in messages."""
+        if self.data.train is self.data.test:  # inputs to calibrate on, which are used for everything
+            return "data"
         names = (
             (self.data.test, "test data"),
             (self.data.holdout, "held-out data"),

@@ -312,16 +312,22 @@ class BeforeAfter(Record):
     repeats: int
     before: Latency
     after: Latency
+    low_speedup: float | None = None  # quartiles of the time before pruning over the time after it in the same turn
+    high_speedup: float | None = None  # both are None in files of versions that did not record them
 
     @property
     def is_faster(self) -> bool:
-        """True if the quartiles do not overlap and the pruned network is faster."""
-        return self.after.high_seconds < self.before.low_seconds
+        """True if the pruned network was faster in three of four turns; without speedups, if no quartiles overlap."""
+        if self.low_speedup is None:
+            return self.after.high_seconds < self.before.low_seconds
+        return self.low_speedup > 1
 
     @property
     def is_slower(self) -> bool:
-        """True if the quartiles do not overlap and the pruned network is slower."""
-        return self.after.low_seconds > self.before.high_seconds
+        """True if the pruned network was slower in three of four turns; without speedups, if no quartiles overlap."""
+        if self.high_speedup is None:
+            return self.after.low_seconds > self.before.high_seconds
+        return self.high_speedup < 1
 
     def __str__(self) -> str:
         times = self.before.seconds / self.after.seconds
