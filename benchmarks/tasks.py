@@ -1,38 +1,55 @@
 """Trace networks of many tasks and libraries: exact or not, free share, ONNX, seconds; a table and its summary.
 
-    python benchmarks/tasks.py LOG [--out benchmarks/results/tasks.json] [--only TEXT ...] [--limit SECONDS]
+    python benchmarks/tasks.py LOG [--out benchmarks/results/tasks.json] [--only TEXT ...] [--again] [--skip-onnx]
 
 The networks are in benchmarks/tasks_networks.py. The libraries are not dependencies of aacp: install
 segmentation_models_pytorch, monai, ultralytics and torchaudio beside it. Each network runs in a process of its own with
 a time limit. LOG gets one line per network; networks that it names already are not run again, so the command resumes.
+With --again, networks that failed are run again, and those without an ONNX file. Writing and checking that file takes
+most of the time; --skip-onnx leaves it out.
 
-A network is exact if a cut of every free group to half computes what the masked original computes, on the example and
-on inputs of another size and batch where the network accepts them. It is silently wrong if `trace` accepted a cut that
-is not exact.
+A network is exact if a cut of every free group to half computes what the original computes without these channels, on
+the example and on inputs of another size and batch where the network accepts them. Two oracles decide, in float64 and
+with random weights. The first sets the weights of the removed channels to zero in the original and uses no code of
+aacp's tracer. Where norms or means over channels make that a different network, the second runs the original's program
+as if the channels were absent. A network is silently wrong if `trace` accepted a cut that is not exact.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import importlib
 import json
+import multiprocessing
 import platform
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 import aacp
+from aacp.graph.examples import tensors_in
+from aacp.graph.other_shapes import other_examples
 from aacp.graph.tracing import prepare
-from tasks_networks import NETWORKS
+from aacp.graph.verification import compare, randomised_copy
+from aacp.modules import named_tensors
+from tasks_networks import NETWORKS, imported
 
-ALONE = "--alone"  # option of the process that examines one network
+SKIPPED = "not tried"  # in place of the outcome of the ONNX export
+TOLERANCE = 1e-9  # of the variation of an output, in float64
+LIBRARIES = "segmentation_models_pytorch monai.networks.nets ultralytics timm torchaudio.models".split()
+PACKAGES = "torch torchvision timm segmentation_models_pytorch monai ultralytics torchaudio onnx onnxruntime".split()
+PROCESSES = multiprocessing.get_context("fork")  # the parent imports the libraries once and computes nothing
 
 
 def half_of(graph: aacp.ChannelGraph) -> dict[str, Any]:
@@ -41,55 +58,127 @@ def half_of(graph: aacp.ChannelGraph) -> dict[str, Any]:
     return {g.name: np.sort(generator.permutation(g.width)[: max(1, g.width // 2)]) for g in graph.free}
 
 
-def examine(name: str) -> dict[str, Any]:
-    """One row of the table."""
-    entry = NETWORKS[name]
-    torch.manual_seed(0)
-    model = entry.build().eval()
-    inputs = tuple(torch.randn(shape) for shape in entry.shapes)
-    example = inputs if len(inputs) > 1 else inputs[0]
-    start = time.perf_counter()
-    graph = aacp.trace(model, example)
-    seconds = time.perf_counter() - start
+def zeroed(model: nn.Module, graph: aacp.ChannelGraph, units: Any) -> nn.Module:
+    """A copy of the original, at full width, whose weights are zero wherever a removed channel takes part."""
+    masked = copy.deepcopy(model)
+    values = dict(named_tensors(masked))
+    for tensor in graph.tensors:
+        if tensor.name not in values or tensor.name.endswith(("running_mean", "running_var")):
+            continue
+        for dim, lane in enumerate(tensor.lanes):
+            if lane is not None:
+                stays = torch.from_numpy(units[graph.lanes[lane]] | (graph.lanes[lane] < 0))
+                shape = [1] * len(tensor.shape)
+                shape[dim] = -1
+                values[tensor.name].data.mul_(stays.reshape(shape))
+    return masked
+
+
+def accepted(model: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Arguments of another size and batch that the network accepts, if there are any."""
+    network = copy.deepcopy(model)
+    for other in other_examples(arguments):
+        try:
+            with torch.no_grad():
+                network(*copy.deepcopy(other))
+            return other
+        except Exception:  # whatever the network's code raises
+            continue
+    return None
+
+
+def differences(model: nn.Module, graph: aacp.ChannelGraph, inputs: tuple[Any, ...]) -> tuple[list[str], str, Any]:
+    """What is wrong with a cut to half; the oracle that decided; the other shapes that were tried, or None."""
     kept = half_of(graph)
     units = graph.kept_units(kept)
-    here = prepare(model, example)
+    arguments = tuple(tensor.double() for tensor in inputs)
+    twin = randomised_copy(model, arguments, 1, torch.float64)
+    masked = zeroed(twin, graph, units)
+    smaller = aacp.shrink(twin, graph, kept)
+    other = accepted(twin, arguments)
+    shapes = None if other is None else [list(tensor.shape) for tensor in other]
+    found: list[float | str] = []
+    for given in (arguments, other):
+        if given is not None:
+            try:
+                with torch.no_grad():
+                    expected = tensors_in(masked(*copy.deepcopy(given)))
+            except Exception as error:  # the code of the original does not run in double precision
+                found.append(str(error))
+                continue
+            with torch.no_grad():
+                found.append(compare(expected, tensors_in(smaller(*copy.deepcopy(given)))))
+    if all(isinstance(difference, float) and difference < TOLERANCE for difference in found):
+        return [], "zeroed weights", shapes
+    here = prepare(model, inputs if len(inputs) > 1 else inputs[0])
     there = here.elsewhere()
-    found = [place.difference_when(graph, units) for place in (here, there) if place is not None]
-    differences = [text for text in found if text is not None]
-    return {
-        "exact": not differences,
-        "reason": "; ".join(differences),
-        "other_shape": None if there is None else [list(tensor.shape) for tensor in there.arguments],
-        "free_share": round(graph.free_share, 4),
-        "seconds": round(seconds, 1),
-        "onnx": exported(aacp.shrink(model, graph, kept), example),
-        "shapes": [list(shape) for shape in entry.shapes],
-    }
+    texts = [place.difference_when(graph, units) for place in (here, there) if place is not None]
+    shapes = None if there is None else [list(tensor.shape) for tensor in there.arguments]
+    return [text for text in texts if text is not None], "masked program", shapes
 
 
-def exported(model: torch.nn.Module, example: Any) -> str:
+def examine(name: str, sender: Connection) -> None:
+    """Send one row of the table, then what became of its ONNX file."""
+    entry = NETWORKS[name]
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    try:
+        model = entry.build().eval()
+        inputs = tuple(torch.randn(shape) for shape in entry.shapes)
+        example = inputs if len(inputs) > 1 else inputs[0]
+        start = time.perf_counter()
+        graph = aacp.trace(model, example)
+        seconds = time.perf_counter() - start
+        found, oracle, shapes = differences(model, graph, inputs)
+    except Exception as error:
+        traceback.print_exc()
+        sender.send({"exact": False, "reason": f"{type(error).__name__}: {str(error)[:300]}"})
+        return
+    sender.send(
+        {
+            "exact": not found,
+            "reason": "; ".join(found),
+            "oracle": oracle,
+            "other_shapes": shapes,
+            "free_share": round(graph.free_share, 4),
+            "parts": list(graph.parts),
+            "frozen": {g.name: g.frozen for g in graph.groups if g.frozen not in (None, "network output")},
+            "seconds": round(seconds, 1),
+            "shapes": [list(shape) for shape in entry.shapes],
+        }
+    )
+    sender.send(exported(aacp.shrink(model, graph, half_of(graph)), example))
+
+
+def exported(model: nn.Module, example: Any) -> str:
     """What became of the ONNX file of the cut network: "equal", or why there is none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             aacp.export_onnx(model, Path(folder) / "network.onnx", example)
-        except aacp.AACPError as error:
-            return str(error).replace(folder, "")[:200]
+        except Exception as error:
+            return f"{type(error).__name__}: {error}".replace(folder, "")[:300]
     return "equal"
 
 
-def alone(name: str, limit: float) -> dict[str, Any]:
-    """The row of a network, examined in a process of its own."""
-    command = [sys.executable, __file__, ALONE, name]
+def alone(name: str, limit: float, onnx_limit: float) -> dict[str, Any]:
+    """The row of a network, examined in a process of its own within these seconds; 0 for ONNX skips it."""
+    receiver, sender = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=examine, args=(name, sender))
+    process.start()
+    sender.close()
+    row: dict[str, Any] = {"exact": False, "reason": f"took more than {limit:.0f} s"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-    except subprocess.TimeoutExpired:
-        return {"exact": False, "reason": f"took more than {limit:.0f} s"}
-    try:
-        row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        lines = [line for line in done.stderr.splitlines() if line and not line.startswith(" ")]
-        return {"exact": False, "reason": (lines[-1] if lines else f"exit status {done.returncode}")[:300]}
+        if receiver.poll(limit):
+            row = receiver.recv()
+            if "free_share" in row:
+                row["onnx"] = SKIPPED if not onnx_limit else f"took more than {onnx_limit:.0f} s"
+                if onnx_limit and receiver.poll(onnx_limit):
+                    row["onnx"] = receiver.recv()
+    except EOFError:
+        reason = f"the process ended with status {process.exitcode}"
+        row = row | {"onnx": reason} if "free_share" in row else {"exact": False, "reason": reason}
+    process.kill()
+    process.join()
     return row
 
 
@@ -100,7 +189,8 @@ def shown(name: str, row: dict[str, Any]) -> str:
     share = f"{row['free_share']:6.1%}" if "free_share" in row else "     -"
     onnx = "equal" if row.get("onnx") == "equal" else "-"
     texts = f"{entry.task:22s} {entry.library:28s} {entry.name:36s}"
-    return f"{texts} {exact:6s} {share}  ONNX {onnx:6s} {row.get('seconds', 0):6.1f} s  {row['reason'][:120]}"
+    reason = row["reason"] or ("" if onnx == "equal" else f"ONNX: {row['onnx']}")
+    return f"{texts} {exact:6s} {share}  ONNX {onnx:6s} {row.get('seconds', 0):6.1f} s  {reason[:160]}"
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -111,23 +201,50 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "exact": sum(row["exact"] for row in rows.values()),
         "silently wrong": sum(not row["exact"] for row in traced),
         "not traced": len(rows) - len(traced),
-        "verified at another shape": sum(row["other_shape"] is not None for row in traced),
+        "tried at another size or batch": sum(row["other_shapes"] is not None for row in traced),
+        "decided by zeroed weights": sum(row["oracle"] == "zeroed weights" for row in traced),
+        "ONNX files tried": sum(row["onnx"] != SKIPPED for row in traced),
         "equal in ONNX Runtime": sum(row["onnx"] == "equal" for row in traced),
         "median free share": statistics.median([row["free_share"] for row in traced] or [0.0]),
         "median seconds": statistics.median([row["seconds"] for row in traced] or [0.0]),
         "longest seconds": max([row["seconds"] for row in traced], default=0.0),
         "networks by library": dict(Counter(NETWORKS[name].library for name in rows)),
         "networks by task": dict(Counter(NETWORKS[name].task for name in rows)),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "torch": torch.__version__,
+        "command": "python benchmarks/tasks.py LOG --out benchmarks/results/tasks.json",
+        "machine": f"{platform.machine()}, 1 thread per network",
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in PACKAGES},
     }
 
 
+def as_markdown(table: dict[str, dict[str, Any]]) -> str:
+    """All rows as a table for a page."""
+    lines = [
+        "| task | library | network | exact | free channels | oracle | also tried at | ONNX | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in table.items():
+        network = name.partition(":")[2]
+        start = f"| {row['task']} | {row['library']} | {network} | {'yes' if row['exact'] else 'no'} |"
+        if "free_share" not in row:
+            lines.append(f"{start} - | {row['reason'].replace('|', '/')} | - | - | - |")
+            continue
+        shapes = ", ".join("x".join(map(str, shape)) for shape in row["other_shapes"] or []) or "-"
+        onnx = row["onnx"] if row["onnx"] in ("equal", SKIPPED) else row["onnx"][:80].replace("|", "/")
+        lines.append(f"{start} {row['free_share']:.1%} | {row['oracle']} | {shapes} | {onnx} | {row['seconds']} |")
+    return "\n".join(lines) + "\n"
+
+
 def read_log(log: Path) -> dict[str, dict[str, Any]]:
-    """The rows of earlier runs, without those of networks that the table no longer has."""
+    """The last row of each network in the log, without those of networks that the table no longer has."""
     lines = log.read_text().splitlines() if log.exists() else []
     rows = [json.loads(line) for line in lines]
     return {row["name"]: row["row"] for row in rows if row["name"] in NETWORKS}
+
+
+def is_unfinished(row: dict[str, Any]) -> bool:
+    """Whether a network failed, or its ONNX file was not tried."""
+    return not row["exact"] or row["onnx"] == SKIPPED
 
 
 def main() -> None:
@@ -135,13 +252,20 @@ def main() -> None:
     parser.add_argument("log", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", nargs="*", default=[], help="parts of the names of the networks to run")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for one network")
+    parser.add_argument("--again", action="store_true", help="run networks again that failed or have no ONNX file")
+    parser.add_argument("--skip-onnx", action="store_true", help="do not write ONNX files")
+    parser.add_argument("--limit", type=float, default=600, help="seconds to trace and check one network")
+    parser.add_argument("--onnx-limit", type=float, default=60, help="seconds for its ONNX file")
     options = parser.parse_args()
     rows = read_log(options.log)
+    for library in LIBRARIES:
+        imported(library)
+    importlib.import_module("torch._dynamo")
     for name in NETWORKS:
         wanted = not options.only or any(text in name for text in options.only)
-        if name not in rows and wanted:
-            rows[name] = alone(name, options.limit)
+        known = name in rows and not (options.again and is_unfinished(rows[name]))
+        if wanted and not known:
+            rows[name] = alone(name, options.limit, 0 if options.skip_onnx else options.onnx_limit)
             with options.log.open("a") as file:
                 file.write(json.dumps({"name": name, "row": rows[name]}) + "\n")
             print(shown(name, rows[name]), flush=True)
@@ -154,10 +278,8 @@ def main() -> None:
             if name in rows
         }
         options.out.write_text(json.dumps({"summary": numbers, "networks": table}, indent=1) + "\n")
+        options.out.with_suffix(".md").write_text(as_markdown(table))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [ALONE]:
-        print(json.dumps(examine(sys.argv[2])))
-    else:
-        main()
+    main()

@@ -7,6 +7,11 @@ The same on the command line, in this folder:
     aacp prune segmentation:UNet --weights runs/segmentation/base/weights.safetensors --data segmentation:pictures \
         --metric segmentation:mean_iou --loss segmentation:loss --prune-macs 0.5 --evaluations 20 --epochs 5 \
         --batch-size 16 --run runs/segmentation_again
+
+`main(model=...)` takes any other network for these images, such as one of a library for segmentation:
+
+    segmentation_models_pytorch.Unet("resnet18", encoder_weights=None, in_channels=1, classes=3)
+    monai.networks.nets.BasicUNet(spatial_dims=2, in_channels=1, out_channels=3, features=(8, 8, 16, 16, 32, 8))
 """
 
 from __future__ import annotations
@@ -83,12 +88,14 @@ def loss(outputs: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(outputs, labels, weight=torch.tensor([0.5, 1.0, 1.0], device=outputs.device))
 
 
-def main(folder: str | Path = "runs/segmentation", epochs: int = 5, evaluations: int = 20) -> aacp.Pruned:
+def main(
+    folder: str | Path = "runs/segmentation", epochs: int = 5, evaluations: int = 20, model: nn.Module | None = None
+) -> aacp.Pruned:
     torch.set_num_threads(1)
     data = aacp.Data.of(*pictures(), holdout=0.2, name="segmentation:pictures")
     recipe = aacp.Recipe(epochs=epochs, batch_size=16, lr=0.1, nesterov=True, weight_decay=5e-4)
     torch.manual_seed(0)
-    model = UNet()
+    model = UNet() if model is None else model
     aacp.fit(model, data, recipe, loss=loss, score=mean_iou, folder=Path(folder) / "base")
 
     # The distillation half of the loss compares the class probabilities of every pixel with the unpruned network's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -74,7 +74,16 @@ def small_network() -> torch.nn.Module:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "no_onnx")
-@pytest.mark.parametrize(("name", "rate"), [("own_model", 0.5), ("segmentation", 0.5), ("torchvision_network", 0.33)])
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("own_model", 0.5),
+        ("segmentation", 0.5),
+        ("speech", 0.5),
+        ("super_resolution", 0.5),
+        ("torchvision_network", 0.33),
+    ],
+)
 def test_an_example_prunes_to_its_budget(
     name: str, rate: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +119,50 @@ def test_f1_of_known_boxes() -> None:
 
     there = [{"boxes": boxes, "labels": torch.tensor([1, 2])}]
     assert example("detector").f1(Always(), torch.zeros(1, 3, 8, 8), there) == pytest.approx(2 * 1 / (2 + 2))
+
+
+def unet_of_segmentation_models() -> torch.nn.Module:
+    library = pytest.importorskip("segmentation_models_pytorch", reason="not a dependency")
+    network: torch.nn.Module = library.Unet("resnet18", 3, None, "batchnorm", (32, 16, 8), in_channels=1, classes=3)
+    return network
+
+
+def unet_of_monai() -> torch.nn.Module:
+    library = pytest.importorskip("monai.networks.nets", reason="monai is not a dependency")
+    network: torch.nn.Module = library.BasicUNet(2, in_channels=1, out_channels=3, features=(8, 8, 16, 16, 32, 8))
+    return network
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread", "no_onnx")
+@pytest.mark.parametrize("build", [unet_of_segmentation_models, unet_of_monai])
+def test_the_example_of_segmentation_prunes_networks_of_libraries(
+    build: Callable[[], torch.nn.Module], tmp_path: Path
+) -> None:
+    model = build()
+    pruned = example("segmentation").main(tmp_path, epochs=1, evaluations=2, model=model)
+    again = aacp.load(tmp_path / "pruned", into=build())
+    inputs = torch.zeros(1, 1, 64, 64)  # twice the size of the images of the example
+    assert again.eval()(inputs).shape == model.eval()(inputs).shape
+    assert pruned.evaluation.after.macs <= 0.5 * pruned.evaluation.before.macs
+
+
+def test_psnr_of_known_images() -> None:
+    script = example("super_resolution")
+    there = torch.zeros(2, 1, 4, 4)
+    found = torch.full_like(there, 0.2)  # an error of a tenth of the range of the values: 20 dB
+    assert script.psnr(torch.nn.Identity(), aacp.Batches.of((found, there))) == pytest.approx(20, abs=1e-3)
+
+
+def test_a_rising_tone_is_higher_at_its_end() -> None:
+    script = example("speech")
+    sounds, labels = script.commands(40, seed=0).tensors
+    thirds = sounds.diff(dim=2).abs().mean(1).split(sounds.shape[2] // 3, dim=1)  # faster changes: higher pitch
+    rises = thirds[2].mean(1) > thirds[0].mean(1)
+    for name, expected in (("up", True), ("down", False)):
+        of_this_kind = labels == script.COMMANDS.index(name)
+        assert of_this_kind.any()
+        assert (rises[of_this_kind] == expected).all()
 
 
 def test_mean_iou_of_known_answers() -> None:

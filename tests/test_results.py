@@ -105,6 +105,38 @@ def tracing() -> list[Row]:
     ]
 
 
+def tasks() -> list[Row]:
+    """One row per library, then all of them."""
+    networks = list(raw("tasks.json")["networks"].values())
+    libraries = sorted({row["library"] for row in networks})
+    parts = [(name, [row for row in networks if row["library"] == name]) for name in libraries]
+    rows = []
+    for name, part in [*parts, ("all", networks)]:
+        traced = [row for row in part if "free_share" in row]
+        tried = [row for row in traced if row["onnx"] != "not tried"]
+        seconds = [row["seconds"] for row in traced]
+        rows.append(
+            (
+                name,
+                str(len(part)),
+                str(sum(row["exact"] for row in part)),
+                str(sum(not row["exact"] for row in traced)),
+                str(sum(row["other_shapes"] is not None for row in traced)),
+                f"{median(row['free_share'] for row in traced):.1%}",
+                f"{sum(row['onnx'] == 'equal' for row in tried)} of {len(tried)}",
+                f"{median(seconds):.1f} / {max(seconds):.1f}",
+            )
+        )
+    return rows
+
+
+def tasks_that_are_not_exact() -> list[Row]:
+    """The first sentence of each reason."""
+    networks = raw("tasks.json")["networks"]
+    failed = {name.partition(":")[2]: row["reason"] for name, row in networks.items() if not row["exact"]}
+    return [(name, reason.partition(". ")[0].removesuffix(".")) for name, reason in failed.items()]
+
+
 def best_estimates() -> list[Row]:
     runs = raw("psae_search_resnet56.json")["rows"]
     rows = []
@@ -308,6 +340,13 @@ def test_the_seconds_of_a_run_without_training_are_those_of_the_page() -> None:
     assert f"{plain:.1f} ms without repair and {repaired:.1f} ms with it" in PAGE
 
 
+def test_nearly_all_of_many_networks_of_other_tasks_are_exact_and_none_is_silently_wrong() -> None:
+    found = raw("tasks.json")["summary"]
+    assert found["networks"] >= 120
+    assert found["exact"] >= 0.95 * found["networks"]
+    assert found["silently wrong"] == 0
+
+
 def test_structures_repaired_again_differ_as_the_page_says() -> None:
     rows = raw("repair_resnet56_again.json")["again"]
     changes = [100 * (row["score"] - row["recorded"]) for row in rows]
@@ -332,6 +371,8 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("recipe", "test accuracy"): recipes,
     ("network", "1,000 structures"): estimate,
     ("", ""): tracing,
+    ("library", "networks"): tasks,
+    ("not exact", "reason"): tasks_that_are_not_exact,
     ("evaluations", "default"): best_estimates,
     ("damage", "default"): regrets,
     ("network", "runtime"): latency_prediction,

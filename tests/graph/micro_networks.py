@@ -1383,6 +1383,34 @@ def attention_by_hand() -> nn.Module:
     return around(10, Block(run, **parts, num_heads=2, head_dim=6, scale=6**-0.5), 10)
 
 
+@micro("stem.0 body.qkv body.proj")
+def attention_within_bands() -> nn.Module:
+    """Bands of positions, and the scale of a head's width: only whole heads can go, although a head is the wider."""
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        b, _, h, w = x.shape
+        bands = m.qkv(x).flatten(2).transpose(1, 2).reshape(b * m.bands, h * w // m.bands, 3 * m.inner)
+        heads = bands.view(b * m.bands, -1, m.num_heads, 3 * m.head_dim).transpose(1, 2)
+        q, k, v = heads.split([m.head_dim, m.head_dim, m.head_dim], dim=3)
+        weight = (q * m.head_dim**-0.5 @ k.transpose(2, 3)).softmax(3)
+        tokens = (weight @ v).transpose(1, 2).reshape(b, h * w, m.inner)
+        return x + m.proj(tokens.transpose(1, 2).reshape(b, m.inner, h, w))
+
+    parts = {"qkv": conv(10, 3 * 12, 1), "proj": conv(12, 10, 1)}
+    return around(10, Block(run, **parts, num_heads=3, head_dim=4, inner=12, bands=2), 10)
+
+
+@micro("stem.0 body.inside body.close.0")
+def unpooling() -> nn.Module:
+    """SegNet: values are put back to the positions that the maxima of a pooling came from."""
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        small, places = F.max_pool2d(x, 2, return_indices=True)
+        return m.close(F.max_unpool2d(m.inside(small), places, 2, output_size=x.shape[2:]))
+
+    return around(10, Block(run, inside=conv(10, 10), close=unit(10, 7)), 7)
+
+
 @micro("stem.0 body.v")
 def attention_scaled_dot_product() -> nn.Module:
     """The fused operator takes its scale from the width of the queries: cutting those changes it."""

@@ -136,13 +136,48 @@ def test_arguments_by_keyword_only_are_named_with_what_to_do() -> None:
     assert free(aacp.trace(Positional(), example)) == ["network.first"]
 
 
-def test_code_under_autocast_is_traced() -> None:
+@pytest.mark.parametrize("enabled", [False, True])
+def test_code_under_autocast_is_traced(enabled: bool) -> None:
     class Cast(Two):
         def forward(self, x: Tensor) -> Tensor:
-            with torch.autocast("cpu", enabled=False):
-                return super().forward(x.float())
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                return super().forward(x)
 
     assert free(aacp.trace(Cast(), torch.randn(1, 3, 9, 9))) == ["first"]
+
+
+class Attentive(nn.Module):
+    """A convolution, then torch's own layer of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 10, 3, 3)
+        self.embed = nn.Conv2d(10, 8, 1)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(self.patches(x).relu()).flatten(2).transpose(1, 2)
+        return self.last(self.layer(tokens).mean(1))
+
+
+@pytest.mark.slow
+def test_the_macs_of_torchs_own_attention_are_those_without_its_fast_path() -> None:
+    model = Attentive().eval()
+    x = torch.randn(2, 3, 12, 12)
+    graph = aacp.trace(model, x)
+    kept = half(graph, seed=1)
+    smaller = aacp.shrink(model, graph, kept).eval()
+    counts = [len(kept[group.name]) for group in graph.free]
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        expected = counted_macs(model, (x,)), counted_macs(smaller, (x,))
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+    assert (int(aacp.macs(graph)(graph.full)), int(aacp.macs(graph)(counts))) == expected
+    assert counted_macs(model, (x,)) < expected[0]  # the difference that the note explains
+    assert any("fast path" in note for note in graph.notes)
+    assert free(graph) == ["patches", "layer.linear1"]
 
 
 class Merged(nn.Module):

@@ -189,3 +189,28 @@ def test_every_channel_is_absent_from_some_cut_and_each_cut_leaves_some_group_wh
         assert absent == set(range(group.width)) or len(first[group.name]) == group.width
     assert any(len(kept) == 12 for kept in first.values())
     assert {len(kept) for kept in equal.values()} == {6}
+
+
+class Scaled(nn.Module):
+    """Two convolutions and a factor of a tenth, which is a number or a tensor of the type of the input."""
+
+    def __init__(self, by_tensor: bool) -> None:
+        super().__init__()
+        self.by_tensor = by_tensor
+        self.first = nn.Conv2d(3, 8, 3)
+        self.last = nn.Conv2d(8, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tenth = torch.full((1,), 0.1, dtype=x.dtype) if self.by_tensor else 0.1
+        return self.last(self.first(x) * tenth)
+
+
+@pytest.mark.parametrize("by_tensor", [False, True])
+def test_double_precision_needs_an_export_only_if_the_program_has_other_numbers_there(by_tensor: bool) -> None:
+    verifier = prepare(Scaled(by_tensor), torch.randn(1, 3, 8, 8))
+    double = verifier.in_double
+    assert double.arguments[0].dtype == torch.float64
+    assert (double.propagation is not verifier.propagation) == by_tensor
+    graph = verifier.assembled.graph
+    units = graph.kept_units({"first": [0, 3, 5]})
+    assert double.difference_when(graph, units) is None

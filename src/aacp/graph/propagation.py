@@ -72,6 +72,9 @@ class Propagation:
     splits: dict[str, tuple[int, Ids]] = field(default_factory=dict)  # per reshape: the chosen dimension, its ids
     excluded_splits: dict[str, set[int]] = field(default_factory=dict)  # per reshape: dimensions not to choose
     rejected_splits: dict[str, int] = field(default_factory=dict)  # per reshape: a choice that an operator rejected
+    # The unit of each index along a dimension of a weight, by its name and the dimension, where a graph is known.
+    known_units: Mapping[tuple[str, int], Ids] = field(default_factory=dict)
+    _first_of_unit: dict[int, int] = field(default_factory=dict)  # the first channel id of each known unit
     _from_input: set[fx.Node] = field(default_factory=set)
     _attentions: int = 0  # number of attention calls so far
 
@@ -198,7 +201,19 @@ class Propagation:
         if name not in self.weights:
             shape = shape_of(node)
             self.weights[name] = tuple(self.new_dimension(shape, dim) for dim in range(len(shape)) if shape[dim] > 1)
+            for label in self.weights[name]:
+                self._tie_known(name, label)
         return self.weights[name]
+
+    def _tie_known(self, name: str, label: torch.Tensor) -> None:
+        """Tie the channels of a weight that belong to one unit of the known graph."""
+        (dim,) = varying(label)
+        units = self.known_units.get((name, dim))
+        if units is not None:
+            pairs = zip(units.tolist(), ids_of(label).tolist(), strict=True)
+            tied = [(self._first_of_unit.setdefault(unit, number), number) for unit, number in pairs if unit >= 0]
+            first, others = np.array(tied, dtype=np.int64).reshape(-1, 2).T
+            self.ties.tie(first, others, "one unit of the graph")
 
     def _run_call(self, call: Call, rule: Rule | None) -> None:
         if rule is None:

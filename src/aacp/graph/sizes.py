@@ -45,7 +45,7 @@ def resolve_sizes(p: Propagation, recorded: list[TorchCall]) -> list[TracedSize]
         elif not isinstance(origin, Tracked):
             p.freeze_ids(use.lane, f"the size {use.value} is written out in the code of {where}")
         elif not solver.solve(use, origin):
-            p.ties.fix(use.lane, f"how the code of {where} computes the size {use.value} is not understood")
+            p.freeze_ids(use.lane, f"how the code of {where} computes the size {use.value} is not understood")
     return list(solver.found.values())
 
 

@@ -156,8 +156,8 @@ def prepare(
     """
     propagation, assembled, arguments = trace_unverified(model, example, form, dtype)
     twin = randomised_copy(model, arguments, seed, dtype)
-    in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
-    return Verifier(twin, propagation, assembled, arguments, dtype, in_double)
+    exported_in_double = cache(lambda: prepare(model, example, form, seed, torch.float64))
+    return Verifier(twin, propagation, assembled, arguments, dtype, exported_in_double)
 
 
 def _require_traceable(model: nn.Module) -> None:

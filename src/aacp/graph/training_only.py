@@ -45,7 +45,7 @@ def with_training_parts(
         return graph
     try:
         twin = evaluation_copy(model).train()
-        propagation = propagate(to_program(twin, with_batch(tuple(arguments), BATCH)), None)
+        propagation, _ = propagate(to_program(twin, with_batch(tuple(arguments), BATCH)), graph=graph)
     except UntraceableModel:
         return _noted(graph, unused)
     units = units_of_ids(propagation, graph)

@@ -37,7 +37,7 @@ class UnitProgram:
                 "whole network. Use reconstruction=None (--reconstruction none), the importance l1 and another method."
             )
         program = to_program(copy_module(model).eval(), arguments)
-        propagation, _ = analyse(program, None, model, graph.form)
+        propagation, _ = analyse(program, None, model, graph.form, graph)
         return cls(propagation, units_of_ids(propagation, graph))
 
     @property

@@ -8,17 +8,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from aacp.channels import ChannelGraph
 from aacp.errors import InvalidExample, NothingToPrune, first_line
 from aacp.graph.assembly import Assembled, assemble
 from aacp.graph.examples import tensors_in
+from aacp.graph.labels import Ids
 from aacp.graph.program import Program, to_program
 from aacp.graph.propagation import RECURRENT, UNCOUNTED, Propagation, TracedLayer
 from aacp.graph.rules import RULES
-from aacp.graph.sizes import resolve_sizes
+from aacp.graph.sizes import TracedSize, resolve_sizes
 from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.modules import copy_module, detach_hooks, device_of_model, positional, submodules
 from aacp.torch_internals import pytree
 
+FAST_PATH = "nn.MultiheadAttention is counted without its fast path, of which torch's counter sees nothing"
 MAX_PASSES = 3  # over the program, each with other choices for split dimensions
 
 
@@ -48,7 +51,9 @@ def trace_unverified(
     return propagation, assembled, typed
 
 
-def analyse(program: Program, run: TrackedRun | None, model: nn.Module, form: str) -> tuple[Propagation, Assembled]:
+def analyse(
+    program: Program, run: TrackedRun | None, model: nn.Module, form: str, graph: ChannelGraph | None = None
+) -> tuple[Propagation, Assembled]:
     """Propagate labels through a program and assemble the groups.
 
     Args:
@@ -56,13 +61,13 @@ def analyse(program: Program, run: TrackedRun | None, model: nn.Module, form: st
         run: what a run of the network showed; without it, the costs and the sizes in the code are not looked at.
         model: the network itself.
         form: "module" or "exported", as for `trace`.
+        graph: the graph of the network if it is known already, as for `propagate`.
     """
-    propagation = propagate(program, run)
-    sizes = []
+    propagation, sizes = propagate(program, run, form, graph)
     if run is not None:
         _compare_macs(propagation, run.macs)
-        if form == "module":
-            sizes = resolve_sizes(propagation, run.calls)
+        if any(isinstance(module, nn.MultiheadAttention) for module in submodules(model)):
+            propagation.notes.append(FAST_PATH)
     if not any(layer.kind.startswith("conv") for layer in propagation.layers):
         raise NothingToPrune(
             f"{type(model).__name__} has no convolution between its inputs and its outputs. "
@@ -71,17 +76,38 @@ def analyse(program: Program, run: TrackedRun | None, model: nn.Module, form: st
     return propagation, assemble(propagation, model, sizes, form)
 
 
-def propagate(program: Program, run: TrackedRun | None) -> Propagation:
-    """Propagate labels; if a later operator rejects how a dimension was split, start again with another split."""
+def propagate(
+    program: Program, run: TrackedRun | None = None, form: str = "module", graph: ChannelGraph | None = None
+) -> tuple[Propagation, list[TracedSize]]:
+    """Propagate labels and find the numbers in modules that are sizes.
+
+    If a later operator, or a size in the code, rejects how a dimension was split, start again with another split.
+
+    Args:
+        program: the network as operator calls.
+        run: what a run of the network showed; without it, no sizes are found.
+        form: "module" or "exported", as for `trace`; only a module has sizes.
+        graph: the graph of the network if it is known already. Then channels of one unit are tied from the start, so
+            that dimensions are split as in the graph.
+    """
     excluded: dict[str, set[int]] = {}
+    fused = run.fused if run is not None else ()
+    known = {} if graph is None else _units_of_weights(graph)
     for _ in range(MAX_PASSES):
-        propagation = Propagation(program, run.fused if run is not None else (), excluded_splits=excluded)
+        propagation = Propagation(program, fused, excluded_splits=excluded, known_units=known)
         propagation.run(RULES)
+        sizes = resolve_sizes(propagation, run.calls) if run is not None and form == "module" else []
         if not propagation.rejected_splits:
             break
         for name, dim in propagation.rejected_splits.items():
             excluded.setdefault(name, set()).add(dim)
-    return propagation
+    return propagation, sizes
+
+
+def _units_of_weights(graph: ChannelGraph) -> dict[tuple[str, int], Ids]:
+    """The unit of each index along the dimensions of weights that hold channels, by the weight's name and dimension."""
+    lanes = [(tensor.name, dim, lane) for tensor in graph.tensors for dim, lane in enumerate(tensor.lanes)]
+    return {(name, dim): graph.lanes[lane] for name, dim, lane in lanes if lane is not None}
 
 
 def _compare_macs(p: Propagation, counted: int) -> None:

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class Verifier:
     assembled: Assembled
     arguments: tuple[Any, ...]
     dtype: torch.dtype
-    in_double: Callable[[], Verifier]  # the same in double precision, where single precision cannot decide
+    exported_in_double: Callable[[], Verifier]  # the same in double precision, from an export of its own
     place: str = ""  # added to the description of a difference: " for inputs of shape 2x3x96x96"
 
     def difference(self, graph: ChannelGraph, trial: KeptByGroup, groups: Sequence[str]) -> str | None:
@@ -67,10 +67,29 @@ class Verifier:
             return None
         if self.dtype != torch.float64:
             try:  # single precision cannot always distinguish rounding from a mistake
-                return self.in_double().difference_when(graph, units)
+                return self.in_double.difference_when(graph, units)
             except UntraceableModel:  # its code needs single precision: freeze, to be safe
                 return f"outputs differ by {found:.1e} of their scale, and the network does not run in double precision"
         return f"outputs differ by {found:.1e} of their scale{self.place}"
+
+    @cached_property
+    def in_double(self) -> Verifier:
+        """The same in double precision; with the same program, if it computes there what the network computes.
+
+        An export takes most of the time of a verification.
+        """
+        if self.assembled.graph.form == "exported":
+            return self.exported_in_double()  # the cut network is made of the program, which has types as constants
+        arguments = converted(self.arguments, torch.float64)
+        double = replace(
+            self, model=evaluation_copy(self.model, torch.float64), arguments=arguments, dtype=torch.float64
+        )
+        try:
+            with torch.no_grad():
+                expected = tensors_in(copy_module(double.model)(*copy.deepcopy(arguments)))
+        except Exception:  # whatever code that needs single precision raises
+            return self.exported_in_double()
+        return double if double._program_computes(expected) else self.exported_in_double()
 
     def elsewhere(self) -> Verifier | None:
         """The same network with an example of another size and batch; None if it accepts only those that it has.
@@ -94,10 +113,11 @@ class Verifier:
         """The verifier with other arguments, for which the network returns `expected`."""
         shapes = ", ".join("x".join(map(str, tensor.shape)) for tensor in tensors_in(arguments) if tensor.dim())
 
-        def in_double() -> Verifier:
-            return self.in_double()._moved(converted(arguments, torch.float64), expected)
+        def exported_in_double() -> Verifier:
+            return self.exported_in_double()._moved(converted(arguments, torch.float64), expected)
 
-        moved = replace(self, arguments=arguments, in_double=cache(in_double), place=f" for inputs of shape {shapes}")
+        place = f" for inputs of shape {shapes}"
+        moved = replace(self, arguments=arguments, exported_in_double=cache(exported_in_double), place=place)
         if moved._program_computes(expected):
             return moved
         program = UnitProgram.of(self.model, self.assembled.graph, arguments)
@@ -105,7 +125,10 @@ class Verifier:
         return replace(moved, propagation=program.propagation, assembled=assembled)
 
     def _program_computes(self, expected: Sequence[torch.Tensor]) -> bool:
-        """Whether the program computes these outputs for the arguments: it has sizes of the example as constants."""
+        """Whether the program computes these outputs for the arguments.
+
+        It may not: the sizes of the example and the types of its tensors are constants of the program.
+        """
         if any(call.operator in UNCHECKED for call in self.propagation.program.calls()):
             return False
         everything = np.ones(len(self.assembled.unit_of_id), dtype=bool)
@@ -115,7 +138,7 @@ class Verifier:
         except Exception:  # whatever an operator raises on sizes that it does not expect
             return False
         difference = compare(expected, found)
-        return not isinstance(difference, str) and difference <= TOLERANCE[torch.float32]
+        return not isinstance(difference, str) and difference <= TOLERANCE[self.dtype]
 
     def _cut(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
         if graph.form == "exported":

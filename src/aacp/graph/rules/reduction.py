@@ -58,6 +58,14 @@ def pool(p: Propagation, call: Call) -> Labels | list[Labels]:
     return results
 
 
+def unpool(p: Propagation, call: Call) -> Labels | list[Labels]:
+    """max_unpool: the channels of the values and of the positions, which a pooling returned, are tied."""
+    channel = len(call.shape) - _spatial(call) - 1
+    lanes = [p.lane(call[name], channel, call.where) for name in ("self", "indices")]
+    p.tie_lanes(lanes[0], lanes[1], call.where)
+    return pool(p, call)
+
+
 def _spatial(call: Call) -> int:
     """The number of last dimensions that an operator such as max_pool2d works on."""
     return next(int(digit) for digit in call.operator if digit.isdigit())
@@ -95,4 +103,5 @@ RULES: dict[str, Rule] = dict.fromkeys(
 )
 RULES |= dict.fromkeys(("var", "std", "var_mean", "std_mean"), reduce)
 RULES |= dict.fromkeys([*_POOLS, *_RESIZES], pool)
+RULES |= {f"max_unpool{n}d": unpool for n in (2, 3)}
 RULES |= {"softmax": softmax, "_softmax": softmax, "log_softmax": softmax, "im2col": unfold_windows}
