@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import AnchorGenerator, DefaultBoxGenerator
@@ -65,13 +67,14 @@ PARTS = {
 def _operators() -> Iterator[None]:
     """A plain `nms`, and `roi_align` that is not compiled, where the build of torchvision does not match torch's."""
     library = torch.library.Library("torchvision", "IMPL")
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as changes:
         try:
             torch.ops.torchvision.nms(torch.zeros(0, 4), torch.zeros(0), 0.5)
         except NotImplementedError:
             library.impl("nms", plain_nms, "CPU")
+            patch = changes.enter_context(pytest.MonkeyPatch.context())
             patch.setattr("torchvision.ops.boxes._assert_has_ops", lambda: None)
-            patch.setattr("torch._dynamo.config.disable", True)
+            changes.enter_context(torch._dynamo.config.patch(disable=True))
         yield
 
 
