@@ -21,7 +21,7 @@ from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.modules import copy_module, detach_hooks, device_of_model, positional, submodules
 from aacp.torch_internals import pytree
 
-FAST_PATH = "nn.MultiheadAttention is counted without its fast path, of which torch's counter sees nothing"
+FAST_PATH = "nn.MultiheadAttention is counted without its fast path, which torch's counter does not see"
 MAX_PASSES = 3  # over the program, each with other choices for split dimensions
 
 
