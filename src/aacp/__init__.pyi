@@ -83,6 +83,7 @@ from aacp.latency.runtimes.runtime import Runtime as Runtime
 from aacp.latency.runtimes.runtime import TimedLayer as TimedLayer
 from aacp.latency.steps import discover_steps as discover_steps
 from aacp.latency.table import LatencyTable as LatencyTable
+from aacp.latency.timing import MedianInterval as MedianInterval
 from aacp.latency.timing import Quartiles as Quartiles
 from aacp.latency.timing import Timing as Timing
 from aacp.latency.timing import speedup as speedup
