@@ -46,7 +46,8 @@ TORCHLESS = {
 }  # fmt: skip
 
 NUMPY_ONLY = {
-    f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "plain_tables", "table", "timing")
+    f"latency/{name}.py"
+    for name in ("calibration", "curves", "judging", "lookup", "pieces", "plain_tables", "table", "timing")
 }
 
 

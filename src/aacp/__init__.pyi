@@ -36,6 +36,7 @@ from aacp.errors import DiskError as DiskError
 from aacp.errors import Diverged as Diverged
 from aacp.errors import ExportFailed as ExportFailed
 from aacp.errors import GraphMismatch as GraphMismatch
+from aacp.errors import InconclusiveMeasurement as InconclusiveMeasurement
 from aacp.errors import InfeasibleBudget as InfeasibleBudget
 from aacp.errors import InvalidData as InvalidData
 from aacp.errors import InvalidExample as InvalidExample

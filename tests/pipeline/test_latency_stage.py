@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ class Table:
 
     scale: float = 1.0
     reference: float = FULL
+    judged: list[bool] = field(default_factory=list, compare=False)
 
     def cost(self, graph: aacp.ChannelGraph) -> Cost:
         macs = aacp.macs(graph)
@@ -41,6 +42,9 @@ class Table:
     def corrected(self, graph, structures, seconds) -> Table:
         ratios = [value / float(self.cost(graph)(np.asarray(s))) for s, value in zip(structures, seconds, strict=True)]
         return replace(self, scale=self.scale * float(np.mean(ratios)))
+
+    def require_decisive(self) -> None:
+        self.judged.append(True)
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps({"scale": self.scale}))
@@ -171,6 +175,8 @@ def test_a_table_that_was_measured_before_is_taken_or_rejected(model, data, tmp_
     plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
     stage = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
-    assert stage.table_for(Budget.of({"latency": 0.3})) == Table()
+    table = stage.table_for(Budget.of({"latency": 0.3}))
+    assert table == Table()
+    assert table.judged  # a table that cannot decide anything is rejected
     assert loaded == [("table.json", aacp.conditions_here(model, plan.deployment))]
     assert stage.table_for(Budget.of({"macs": 0.3})) is None

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 
 from aacp.errors import InvalidOption
 
-
 # How sure the interval around a median is. A measurement is looked at up to MAX_LOOKS times, and each look is wrong
 # about one of the two sides with a probability of 1 % at most: all looks together with 5 % at most.
 CONFIDENCE = 0.98

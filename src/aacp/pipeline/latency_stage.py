@@ -65,7 +65,10 @@ class LatencyStage:
         if LATENCY not in (*self.plan.shrunk, *budget.costs):
             return None
         if self.plan.latency_table is not None:
-            return LatencyTable.load(self.plan.latency_table, conditions_here(self.task.model, self.plan.deployment))
+            here = conditions_here(self.task.model, self.plan.deployment)
+            table = LatencyTable.load(self.plan.latency_table, here)
+            table.require_decisive()
+            return table
         # A table holds for every structure of the groups, so it is measured without the ties of the search.
         space = SearchSpace(replace(self.graph, ties=()), self.find_steps())
         if not (self.folder.path / TABLE).exists():
