@@ -86,7 +86,7 @@ def ratio() -> float:
 
 
 def test_a_noisy_machine_never_meets_a_limit_that_is_nearly_reached(ratio: float) -> None:
-    """The structure keeps to the limit by 3 %, which this noise hides: the check takes all its time and is undecided."""
+    """The structure keeps to the limit by 3 %, which this noise hides: the check takes all its time and cannot tell."""
     limit = aacp.Limit("latency", pruning_rate=1 - 1.03 * ratio)
     quiet, quiet_seconds = checked_on(0.001, limit)
     assert quiet.verdict(limit) is Verdict.MET
