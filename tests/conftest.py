@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 import cached_traces
 from aacp.zoo._torchvision import import_torchvision
@@ -11,6 +12,9 @@ from aacp.zoo._torchvision import import_torchvision
 os.environ["AACP_STRICT_RULES"] = "1"  # a rule that fails is a bug: it must fail a test, not freeze channels
 torch.set_num_threads(1 if os.environ.get("PYTEST_XDIST_WORKER") else 2)
 import_torchvision()
+# Limits of time per example fail on a busy machine.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
