@@ -7,6 +7,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import cached_traces
+import plain_tests
 from aacp.zoo._torchvision import import_torchvision
 
 os.environ["AACP_STRICT_RULES"] = "1"  # a rule that fails is a bug: it must fail a test, not freeze channels
@@ -25,3 +26,8 @@ def _seeded() -> None:
 @pytest.fixture(autouse=True)
 def _shared_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     cached_traces.share(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _watched_accelerations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_tests.watch(request.node, monkeypatch)
