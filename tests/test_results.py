@@ -418,6 +418,21 @@ def agree(cell: str, expected: str) -> bool:
     return number.sub("#", cell) == number.sub("#", expected) and is_close and exact
 
 
+def yolo_networks() -> list[Row]:
+    line = re.compile(r"(\S+): (\d+)% of channels free, MACs (-\d+)%, trace (\d+) s of CPU, ONNX (\S+) away .* (\S+)")
+    text = (RESULTS / "yolo_networks.txt").read_text()
+    return [
+        (name, f"{free} %", f"{macs} %", seconds, f"{away} of {largest}")
+        for name, free, macs, seconds, away, largest in line.findall(text)
+    ]
+
+
+def test_the_table_of_yolos_is_what_its_benchmark_printed() -> None:
+    shown = tables((ROOT / "docs" / "yolo.md").read_text())["", "channels free"]
+    assert len(shown) > 10
+    assert shown == yolo_networks()
+
+
 def test_every_table_is_computed_here() -> None:
     assert set(tables(PAGE)) == set(TABLES)
 
