@@ -811,6 +811,19 @@ def patch_merging() -> nn.Module:
     return around(7, Block(run, norm=nn.LayerNorm(28), reduce=nn.Linear(28, 13, bias=False), b=unit(13, 9)), 9)
 
 
+@micro("stem.0 body.b.0")
+def width_cast_by_int() -> nn.Module:
+    """MONAI's SwinUNETR: the width is read off a tensor and cast by `int`, which returns a plain number."""
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        width = int(c)
+        pixels = x.permute(0, 2, 3, 1).reshape(-1, width)
+        return m.b(pixels.sigmoid().view(b, h, w, width).permute(0, 3, 1, 2))
+
+    return around(14, Block(run, b=unit(14, 9)), 9)
+
+
 @micro("stem.0 body.conv")
 def window_partition() -> nn.Module:
     """Windows of space become tokens and go back: the channel dimension moves to the end and returns."""
