@@ -1537,6 +1537,21 @@ def conditional_kernels() -> nn.Module:
     return around(10, Block(run, **parts, outputs=11), 11)
 
 
+@micro("stem.0 body.wide.0")
+def conditional_depthwise_kernels() -> nn.Module:
+    """timm's CondConv: the number of groups is the batch times an attribute, and inputs / groups must stay 1."""
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        x = m.wide(x)
+        b, c, h, w = x.shape
+        kernels = (m.routing(x.mean((2, 3))).sigmoid() @ m.experts).view(b * m.outputs, m.inputs // m.groups, 3, 3)
+        y = F.conv2d(x.reshape(1, b * c, h, w), kernels, padding=1, groups=b * m.groups)
+        return m.narrow(F.silu(y.view(b, m.outputs, h, w)))
+
+    parts = {"wide": unit(10, 14), "routing": nn.Linear(14, 4), "experts": parameter(4, 14 * 9)}
+    return around(10, Block(run, **parts, groups=14, inputs=14, outputs=14, narrow=conv(14, 9)), 9)
+
+
 @micro("stem.0")
 def fourier_filter() -> nn.Module:
     """GFNet: a complex weight for each channel and frequency, kept as a real parameter."""

@@ -104,9 +104,10 @@ def _untracked(value: Any) -> Any:
 
 @dataclass
 class TorchCall:
-    """One torch call: the module whose code made it, and the integers among its arguments, in order."""
+    """One torch call: the module whose code made it, its function, and the integers among its arguments, in order."""
 
     module: str
+    function: str
     numbers: list[int]
 
 
@@ -130,7 +131,7 @@ class CallRecorder(TorchFunctionMode):
         kwargs = kwargs or {}
         numbers = [self._before_cast(number) for number in whole_numbers((args, kwargs))]
         if numbers:
-            self.calls.append(TorchCall(self.stack[-1], numbers))
+            self.calls.append(TorchCall(self.stack[-1], getattr(func, "__name__", ""), numbers))
         is_attention = func is nn.functional.scaled_dot_product_attention
         before = self.counter.get_total_flops() if is_attention else 0
         result = func(*_plain(args), **_plain(kwargs))
