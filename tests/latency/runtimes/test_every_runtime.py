@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import nn
 
 import aacp
@@ -30,7 +31,12 @@ SIMULATORS = ("simulator", "file_simulator")
 FLOAT32_ONLY = ("openvino",)  # whatever the types of the weights
 
 
-@pytest.fixture(params=[*registry.BUILT_IN, *SIMULATORS])
+def named(name: str) -> ParameterSet:
+    """A runtime as a parameter; compiling takes too long for the gate."""
+    return pytest.param(name, marks=[pytest.mark.extensive] if name == "torch-compile" else [])
+
+
+@pytest.fixture(params=[*map(named, registry.BUILT_IN), *SIMULATORS])
 def where(request: pytest.FixtureRequest) -> Iterator[aacp.Deployment]:
     before = dict(registry._found)
     aacp.register_runtime(Simulator())

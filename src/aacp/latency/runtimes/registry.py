@@ -13,6 +13,7 @@ BUILT_IN = {
     "executorch": ("aacp.latency.runtimes.executorch", "ExecuTorch"),
     "onnxruntime": ("aacp.latency.runtimes.onnxruntime", "OnnxRuntime"),
     "openvino": ("aacp.latency.runtimes.openvino", "OpenVino"),
+    "torch-compile": ("aacp.latency.runtimes.torch_compile", "TorchCompile"),
     "torch": ("aacp.latency.runtimes.torch", "TorchRuntime"),
 }
 
