@@ -347,6 +347,13 @@ def test_nearly_all_of_many_networks_of_other_tasks_are_exact_and_none_is_silent
     assert found["silently wrong"] == 0
 
 
+def test_the_page_says_how_many_networks_an_independent_oracle_decided() -> None:
+    traced = [row["oracle"] for row in raw("tasks.json")["networks"].values() if "oracle" in row]
+    zeroed = traced.count("zeroed weights")
+    assert f"For {zeroed} of the {len(traced)} traced networks" in PAGE
+    assert f"In the other {len(traced) - zeroed}" in PAGE
+
+
 def test_structures_repaired_again_differ_as_the_page_says() -> None:
     rows = raw("repair_resnet56_again.json")["again"]
     changes = [100 * (row["score"] - row["recorded"]) for row in rows]

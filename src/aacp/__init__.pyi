@@ -77,6 +77,8 @@ from aacp.latency.deployment import Deployment as Deployment
 from aacp.latency.deployment import conditions_here as conditions_here
 from aacp.latency.measure import measure_latency as measure_latency
 from aacp.latency.pieces import MeasurementConditions as MeasurementConditions
+from aacp.latency.resources import ResourceUse as ResourceUse
+from aacp.latency.resources import measure_resources as measure_resources
 from aacp.latency.runtimes.registry import register_runtime as register_runtime
 from aacp.latency.runtimes.runtime import PieceTimer as PieceTimer
 from aacp.latency.runtimes.runtime import Runtime as Runtime

@@ -8,7 +8,19 @@ from typing import Literal
 
 import click
 
-from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, RUNTIME, SCOPE, STEP_HELP, THREADS, file_name, resumable
+from aacp.commands.options import (
+    BATCH,
+    FROZEN,
+    INPUT,
+    JSON,
+    PRECISION,
+    RUNTIME,
+    SCOPE,
+    STEP_HELP,
+    THREADS,
+    file_name,
+    resumable,
+)
 from aacp.commands.parameters import Number, Step
 from aacp.pipeline import defaults
 
@@ -19,6 +31,7 @@ from aacp.pipeline import defaults
 @click.option("--device", default="cpu", show_default=True, help="Device of the runtime: cpu, or cuda in torch.")
 @BATCH
 @THREADS
+@PRECISION
 @INPUT
 @click.option("--step", type=Step(), default=defaults.PRUNING_STEP, show_default=True, help=STEP_HELP)
 @FROZEN
@@ -36,7 +49,7 @@ from aacp.pipeline import defaults
 @click.option(
     "--out",
     type=click.Path(dir_okay=False),
-    show_default="latency/MODEL-RUNTIME-DEVICE.json",
+    show_default="latency/MODEL-RUNTIME-DEVICE.json, with -int8 in int8",
     help="File of the table.",
 )
 @JSON
@@ -46,6 +59,7 @@ def measure(
     device: str,
     batch: int,
     threads: int,
+    precision: str,
     shape: tuple[int, ...] | None,
     step: float | Literal["auto"],
     frozen: tuple[str, ...],
@@ -63,8 +77,9 @@ def measure(
     from aacp.latency.deployment import Deployment
     from aacp.latency.job import MeasurementJob
 
-    out = out or f"latency/{file_name(f'{model}-{runtime}-{device}')}.json"
-    where = Deployment(runtime, device, batch, threads)
+    where = Deployment(runtime, device, batch, threads, precision)
+    place = f"{runtime}-{device}-{precision}" if where.is_quantized else f"{runtime}-{device}"
+    out = out or f"latency/{file_name(f'{model}-{place}')}.json"
     job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
     with resumable(f"{out}.log"):
         table = job.run()

@@ -79,7 +79,7 @@ class Request(Record):
     shrink: str | None = None
     probe_epochs: int | None = None
     probe_recipe: dict[str, Any] | None = None  # the recipe that probes are trained with, if they are trained
-    deployment: dict[str, Any] | None = None  # runtime, device, batch size and threads for measured latencies
+    deployment: dict[str, Any] | None = None  # runtime, device, batch, threads, precision of measured latencies
     latency_table: str | None = None
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
     weights_file: str = ""
