@@ -67,7 +67,7 @@ SPOILT = {
     ),
     "empty": (lambda path: path.write_bytes(b""), "is not a complete safetensors file"),
     "text": (lambda path: path.write_text("hello " * 100), "is not a complete safetensors file"),
-    "a torch file": (lambda path: torch.save({"a": X}, path), "is not a complete safetensors file"),
+    "a torch file": (lambda path: torch.save({"a": X}, path), "is a file of torch.save .*load_state_dict"),
     "weights only": (lambda path: save_file({"a": X}, path), "no header of a pruned network.*load_weights"),
     "another version": (lambda path: rewrite(path, header_of(path) | {"format": 9}), "has format 9, written by aacp"),
     "no JSON": (lambda path: rewrite(path, "{"), "does not describe a pruned network"),

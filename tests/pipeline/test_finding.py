@@ -263,6 +263,12 @@ def test_a_loader_of_dictionaries_is_rejected_with_what_to_give(model: nn.Module
     found_for(model, [batch["x"] for batch in loader], score=lambda network: 1.0)
 
 
+def test_the_largest_tensor_of_a_dictionary_is_suggested_if_no_argument_has_its_name(model: nn.Module) -> None:
+    batches = [{"number": torch.arange(8), "mask": part[:, :, :4], "pixels": part} for part in INPUTS.split(8)]
+    with pytest.raises(aacp.InvalidData, match=r"such as \[batch\['pixels'\] for batch in loader\]"):
+        found_for(model, batches, score=lambda network: 1.0)
+
+
 def test_progress_names_the_network_its_free_share_and_its_score(
     model: nn.Module, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,7 +176,8 @@ def _original(path: Path, artefact: Artefact, given: str | None, trust: bool) ->
     if name is None:
         raise BrokenArtefact(
             f"{path} does not say how to build its network, only that its class is "
-            f"{artefact.cuts[0].graph.model}. Pass a new one: load(path, into=...)."
+            f"{artefact.cuts[0].graph.model}. Pass a new one: load(path, into=...), or --model "
+            "package.module:function on the command line."
         )
     from aacp.zoo.models import build_model
     from aacp.zoo.trust import MODEL, require_trust

@@ -14,6 +14,7 @@ from aacp.errors import DamagedFile
 
 MAX_HEADER = 100_000_000  # bytes, the limit of the format
 LENGTH_BYTES = 8  # the length of the header, in front of it
+ZIP = b"PK\x03\x04"  # how the files of torch.save begin
 METADATA = "__metadata__"
 MAX_DIMS = 64  # of a tensor, the limit of torch
 
@@ -54,7 +55,13 @@ def tensor_header(path: AnyPath, remedy: str = RESTORE) -> TensorHeader:
     with open_file(path, remedy) as file:
         size = file.seek(0, 2)
         file.seek(0)
-        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        first = file.read(LENGTH_BYTES)
+        if first.startswith(ZIP):
+            raise DamagedFile(
+                f"{path} is a file of torch.save or another zip archive, not a safetensors file. Load a checkpoint of "
+                "torch with torch.load and load_state_dict."
+            )
+        length = int.from_bytes(first, "little")
         if size < LENGTH_BYTES or not 2 <= length <= min(MAX_HEADER, size - LENGTH_BYTES):
             raise DamagedFile(f"{path} is not a complete safetensors file: it has {size:,} bytes. {remedy}")
         content = file.read(length)

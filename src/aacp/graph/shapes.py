@@ -71,7 +71,8 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
         if tuple(found[name].shape) != expected[name]:
             raise GraphMismatch(
                 f"{name} has shape {tuple(found[name].shape)} in this network, but the graph, cut to "
-                f"{_short(structure)}, gives it {expected[name]}. Give the graph and what was kept when it was cut."
+                f"{_short(structure)}, gives it {expected[name]}. Give a network that was cut along this graph to "
+                "this structure."
             )
     lanes = graph.lane_sizes(structure)
     for size in graph.sizes:
@@ -80,7 +81,8 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
         if number != wanted:
             raise GraphMismatch(
                 f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in this network, but the graph, cut to "
-                f"{_short(structure)}, makes it {wanted}. Give the graph and what was kept when it was cut."
+                f"{_short(structure)}, makes it {wanted}. Give a network that was cut along this graph to "
+                "this structure."
             )
 
 

@@ -167,7 +167,10 @@ def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
             "Give an example that the network accepts; several inputs go in a tuple."
         ) from error
     if not tensors_in(run.output):
-        raise InvalidExample(f"{type(model).__name__} returns no tensor on the example. Trace a network that does.")
+        raise InvalidExample(
+            f"{type(model).__name__} returns no tensor on the example. Return tensors, or name the submodules to prune "
+            "with parts= or --part."
+        )
     return run
 
 

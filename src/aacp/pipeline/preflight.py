@@ -221,9 +221,11 @@ def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
 
 
 def _input_key(model: nn.Module, batch: Mapping[str, Any]) -> str:
-    """The key of a batch that is probably the input: the name of an argument of the network, else the first."""
+    """The key of a batch that is probably the input: the name of an argument, else the largest tensor of numbers."""
     arguments = inspect.signature(model.forward).parameters
-    return next((key for key in batch if key in arguments), next(iter(batch)))
+    named = [key for key in batch if key in arguments]
+    sizes = {key: value.numel() for key, value in batch.items() if torch.is_tensor(value) and value.is_floating_point()}
+    return next(iter([*named, *sorted(sizes, key=lambda key: -sizes[key]), *batch]))
 
 
 def _require_storable(model: nn.Module) -> None:

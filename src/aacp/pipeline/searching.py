@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
+from aacp.data.likeness import Likeness
+from aacp.data.scores import accuracy
 from aacp.errors import InconclusiveMeasurement, InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck, Verdict
@@ -30,7 +35,10 @@ from aacp.space import SearchSpace
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
 MIN_EVALUATIONS = 20  # the shortest search with a corrected table
+MIN_COMPARED = 5  # a search with fewer evaluations says nothing about the direction of a score
 CORRECTED = "corrected"  # searches with a corrected table have folders of this name, numbered
+
+_logger = logging.getLogger("aacp")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +88,7 @@ class Search:
         """The structure to deliver, and every evaluation; an interrupted search is resumed."""
         limit = self.budget.limit_on(LATENCY)
         found = self._search(estimate)
+        self._warn_about_direction(found.history)
         if limit is not None:  # candidates of earlier runs are left out, since their latencies were not measured
             return self._meet_latency(limit, found, estimate)
         better = better_known(self.known, self.bound_budget, self.space, found.best)
@@ -98,6 +107,21 @@ class Search:
         if found.stopped == "exhausted" and self.verbose:
             self._report_exhausted(len(found.history))
         return found
+
+    def _warn_about_direction(self, history: History) -> None:
+        """Warn if most pruned networks score higher than the unpruned one, as if a lower score were better."""
+        is_own = self.task.score is not accuracy and not isinstance(self.task.score, Likeness)
+        if not is_own or len(history) < MIN_COMPARED:
+            return
+        usual = float(np.median(history.scores))
+        unpruned = self.task.unpruned_holdout()
+        if usual > unpruned:
+            _logger.warning(
+                "Most pruned networks score higher than the unpruned one (median %.4g, unpruned %.4g). If a lower "
+                "score is better, return its negative and search again.",
+                usual,
+                unpruned,
+            )
 
     def _report_exhausted(self, evaluated: int) -> None:
         """Say why a search evaluated fewer structures than requested, unless its method proposes one alone."""
