@@ -44,7 +44,7 @@ def load(path, inputs, threads):
 
 def clock():
     global now
-    now += 1e-9
+    now += 1e-7
     return now // step * step if step else now
 
 runner.measure(sys.argv[1], load, "1.0", clock, seconds=0.1, machine="a small board")
@@ -160,7 +160,8 @@ def test_samples_are_long_enough_for_a_coarse_clock(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks")
     assert run_on_device(folder, step=1e-3).returncode == 0
     results = json.loads((folder / "results.json").read_text())
-    assert results["clock_resolution"] == pytest.approx(1e-3, rel=0.1) or results["clock_resolution"] == 1e-9
+    assert results["clock_resolution"] == pytest.approx(1e-3)
+    aacp.table_from_results(folder / "results.json", accept_noise=True)
 
 
 def test_a_shell_script_times_files_by_the_tool_of_a_runtime(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_shell_script_times_files_by_the_tool_of_a_runtime(tmp_path: Path) -> 
     tool = tmp_path / "bench"
     tool.write_text('#!/bin/sh\nawk \'{ printf "%.9f\\n", 1e-4 + 1e-9 * $1 }\' "$1"\n')
     tool.chmod(0o755)
-    environment = {**os.environ, "BENCH": str(tool), "VERSION": "7", "TURNS": "7", "RESOLUTION": "1e-9"}
+    environment = {**os.environ, "BENCH": str(tool), "VERSION": "7", "TURNS": "3", "RESOLUTION": "1e-9"}
     ended = subprocess.run(["sh", str(folder / "runner.sh")], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     table = aacp.table_from_results(folder / "results.json")

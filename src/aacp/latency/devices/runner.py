@@ -26,6 +26,7 @@ QUIET_NOISE = 0.015  # relative uncertainty above which turns are added
 SAMPLE_SECONDS = 0.005  # a shorter run is repeated, so that a sample takes about this long
 SAMPLE_TICKS = 100  # and at least this many ticks of the clock
 MAX_REPEATS = 100000
+MAX_READINGS = 2000000  # of the clock, to see it step: about a second
 
 
 def load_onnxruntime(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
@@ -166,12 +167,16 @@ def noise_of(turns: Sequence[Sequence[float]]) -> float:
 def resolution_of(clock: Callable[[], float]) -> float:
     """Return the smallest step of a clock, as stated by the system or as seen in readings, whichever is longer."""
     stated = time.get_clock_info("perf_counter").resolution if clock is time.perf_counter else 0.0
-    steps = []
-    for _ in range(1000):
-        first = clock()
-        steps.append(clock() - first)
-    seen = [step for step in steps if step > 0]
-    return max([stated, 1e-9] + ([min(seen)] if seen else []))
+    seen: list[float] = []
+    last = clock()
+    for _ in range(MAX_READINGS):  # a coarse clock shows the same time again and again
+        now = clock()
+        if now > last:
+            seen.append(now - last)
+            last = now
+        if len(seen) == 20:
+            break
+    return max(stated, 1e-9, min(seen) if seen else 1.0)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
