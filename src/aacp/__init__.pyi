@@ -76,6 +76,8 @@ from aacp.latency.check import check_latency as check_latency
 from aacp.latency.check import time_networks as time_networks
 from aacp.latency.deployment import Deployment as Deployment
 from aacp.latency.deployment import conditions_here as conditions_here
+from aacp.latency.devices.exporting import export_networks as export_networks
+from aacp.latency.devices.results import table_from_results as table_from_results
 from aacp.latency.measure import measure_latency as measure_latency
 from aacp.latency.pieces import MeasurementConditions as MeasurementConditions
 from aacp.latency.resources import ResourceUse as ResourceUse

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -24,9 +25,12 @@ from aacp.commands.options import (
 from aacp.commands.parameters import Number, Step
 from aacp.pipeline import defaults
 
+if TYPE_CHECKING:
+    from aacp.latency.table import LatencyTable
+
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @RUNTIME
 @click.option("--device", default="cpu", show_default=True, help="Device of the runtime: cpu, or cuda in torch.")
 @BATCH
@@ -48,6 +52,15 @@ from aacp.pipeline import defaults
 )
 @click.option("--accept-noise", is_flag=True, help="Make the table even if it is too noisy to decide anything.")
 @click.option(
+    "--export-only",
+    metavar="DIR",
+    type=click.Path(),
+    help="New folder for the networks, to be timed on another device.",
+)
+@click.option(
+    "--from", "results", metavar="FILE", type=click.Path(), help="Make the table of the results.json of such a folder."
+)
+@click.option(
     "--out",
     type=click.Path(dir_okay=False),
     show_default="latency/MODEL-RUNTIME-DEVICE.json, with -int8 in int8",
@@ -55,7 +68,7 @@ from aacp.pipeline import defaults
 )
 @JSON
 def measure(
-    model: str,
+    model: str | None,
     runtime: str,
     device: str,
     batch: int,
@@ -68,6 +81,8 @@ def measure(
     structures: int,
     seconds: float,
     accept_noise: bool,
+    export_only: str | None,
+    results: str | None,
     out: str | None,
     as_json: bool,
 ) -> None:
@@ -76,16 +91,38 @@ def measure(
     MODEL is a name that aacp --help explains. aacp prune takes the table with --table. Other work on the machine
     disturbs the measurement: if the table cannot decide anything, the noisiest structures are measured again, and then
     the table is rejected. The same command again resumes an interrupted or rejected measurement.
+
+    For a device that is not here, --export-only writes the networks and a program that times them there, and --from
+    makes the table of what it found; MODEL is then left out.
     """
     from aacp.latency.deployment import Deployment
+    from aacp.latency.devices.results import table_from_results
     from aacp.latency.job import MeasurementJob
 
+    if (model is None) == (results is None) or (export_only is not None and results is not None):
+        raise click.UsageError("Give either MODEL, with --export-only or without it, or --from FILE.")
+    if results is not None:
+        out = out or str(Path(results).parent / "latency.json")
+        table = table_from_results(results, accept_noise=accept_noise)
+        table.save(out)
+        _show(table, out, as_json)
+        return
+    assert model is not None
     where = Deployment(runtime, device, batch, threads, precision)
     place = f"{runtime}-{device}-{precision}" if where.is_quantized else f"{runtime}-{device}"
     out = out or f"latency/{file_name(f'{model}-{place}')}.json"
     job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, accept_noise, verbose=True)
+    if export_only is not None:
+        manifest = job.export(export_only)
+        click.echo(json.dumps({"manifest": str(manifest)}) if as_json else f"networks and runner.py: {manifest.parent}")
+        return
     with resumable(f"{out}.log"):
         table = job.run()
+    _show(table, out, as_json)
+
+
+def _show(table: LatencyTable, out: str, as_json: bool) -> None:
+    """Print a table that was saved to a file."""
     found = {
         "table": out,
         "seconds": table.reference,

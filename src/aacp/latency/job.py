@@ -9,9 +9,10 @@ from typing import Any, Literal
 from torch import nn
 
 from aacp.channels import ChannelGraph
-from aacp.errors import RunMismatch
+from aacp.errors import InvalidOption, RunMismatch
 from aacp.graph.tracing import trace
 from aacp.latency.deployment import HERE, Deployment, conditions_here
+from aacp.latency.devices.exporting import export_networks
 from aacp.latency.measure import STRUCTURES, measure_latency
 from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
@@ -49,6 +50,24 @@ class MeasurementJob:
     seconds_per_structure: float = 1.0
     accept_noise: bool = False
     verbose: bool = False
+
+    def export(self, folder: str) -> Path:
+        """Build and trace the network, and write its structures to a folder, to be timed on another device."""
+        if self.step == "auto":
+            raise InvalidOption("The step auto is found by timing here, not on another device. Give a number as step.")
+        network = build_model(self.model).eval()
+        example = example_input(network, self.shape, self.where.batch)
+        graph = replace(trace(network, example, frozen=self.frozen, scope=self.scope), ties=())
+        return export_networks(
+            network,
+            graph,
+            SearchSpace(graph, self.step),
+            self.where,
+            example=example,
+            folder=folder,
+            structures=self.structures,
+            verbose=self.verbose,
+        )
 
     def run(self) -> LatencyTable:
         """Build and trace the network, measure its structures, and save the table."""

@@ -58,18 +58,19 @@ def require_table(data: Any) -> None:
     require_fields("setting", data.get("setting"), CONDITIONS)
     names = data.get("names")
     require(is_list_of(is_text)(names) and bool(names) and len(set(names)) == len(names), "its names are not a list")
-    _require_choices(data.get("choices"), len(names))
+    require_choices(data.get("choices"), len(names))
     pieces = data.get("pieces")
     require(is_list(pieces) and bool(pieces), "its pieces are not a list")
     for position, piece in enumerate(pieces):
-        _require_piece(f"pieces[{position}]", piece, names)
+        require_piece(f"pieces[{position}]", piece, names)
     for part in ("measured", "held_out"):
         require(is_list(data.get(part)), f"its {part} structures are not a list")
         for position, timed in enumerate(data[part]):
             require_timed(f"{part}[{position}]", timed, len(names), len(pieces))
     require(bool(data["measured"]), "it holds no measured structure")
     _require_corrections(data.get("corrections"), len(names))
-    require(isinstance(data.get("accepts_noise", False), bool), "accepts_noise is neither true nor false")
+    for name in ("accepts_noise", "elsewhere"):
+        require(isinstance(data.get(name, False), bool), f"{name} is neither true nor false")
 
 
 def require_timed(place: str, timed: Any, groups: int | None = None, pieces: int | None = None) -> None:
@@ -86,7 +87,8 @@ def require_timed(place: str, timed: Any, groups: int | None = None, pieces: int
     require(pieces is None or len(timed["pieces"]) == pieces, f"{place} does not have the seconds of {pieces} pieces")
 
 
-def _require_piece(place: str, piece: Any, names: list[str]) -> None:
+def require_piece(place: str, piece: Any, names: list[str]) -> None:
+    """Reject data that do not describe a piece; `place` is where it lies in its file."""
     require_fields(place, piece, PIECE)
     for position, width in enumerate(piece["widths"]):
         require_fields(f"{place}.widths[{position}]", width, WIDTH)
@@ -94,7 +96,8 @@ def _require_piece(place: str, piece: Any, names: list[str]) -> None:
         require(known, f"{place}.widths[{position}] names a group that does not exist")
 
 
-def _require_choices(choices: Any, groups: int) -> None:
+def require_choices(choices: Any, groups: int) -> None:
+    """Reject data that are not the rising counts of each group."""
     require(is_list(choices) and len(choices) == groups, f"it does not have choices for {groups} groups")
     for position, choice in enumerate(choices):
         is_counts = is_list_of(COUNT)(choice) and bool(choice)

@@ -55,6 +55,7 @@ class LatencyTable:
         held_out: the structures that the error of the predictions is measured on.
         corrections: structures that were measured later, with their seconds.
         accepts_noise: whether the user accepted a table that cannot decide anything.
+        elsewhere: whether it was measured on a device that is not here, and holds there alone.
     """
 
     model: str
@@ -66,6 +67,7 @@ class LatencyTable:
     held_out: tuple[TimedStructure, ...]
     corrections: tuple[tuple[tuple[int, ...], float], ...] = ()
     accepts_noise: bool = False
+    elsewhere: bool = False
 
     def __str__(self) -> str:
         return (
@@ -82,7 +84,7 @@ class LatencyTable:
             graph: the channel graph that the table was measured with; groups may have been frozen since.
             elsewhere: whether the table may be of another machine than this one.
         """
-        if not elsewhere and machine() != self.conditions.machine:
+        if not (elsewhere or self.elsewhere) and machine() != self.conditions.machine:
             raise DeviceMismatch(
                 f"The latency table was measured on {self.conditions.machine!r}, but this is {machine()!r}. Measure "
                 "here, or pass elsewhere=True to prune here for that machine."
@@ -268,12 +270,12 @@ class LatencyTable:
         choices = tuple(map(tuple, data["choices"]))
         table = cls(
             data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections,
-            accepts_noise=bool(data.get("accepts_noise", False)),
+            accepts_noise=data.get("accepts_noise", False), elsewhere=data.get("elsewhere", False),
         )  # fmt: skip
-        table._require_predictions()
+        table.require_predictions()
         return table
 
-    def _require_predictions(self) -> None:
+    def require_predictions(self) -> None:
         """Reject numbers that are well formed, but that no prediction can be fitted to."""
         ends = np.array([[choice[0] for choice in self.choices], [choice[-1] for choice in self.choices]])
         try:

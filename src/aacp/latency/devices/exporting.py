@@ -1,0 +1,136 @@
+"""export_networks: a folder with the networks of a latency table as files, to be timed on another device."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from aacp.channels import ChannelGraph
+from aacp.disk.reading import read_bytes, sha256_of
+from aacp.disk.writing import replace_file
+from aacp.errors import InvalidOption
+from aacp.graph.examples import with_batch
+from aacp.graph.surgery import shrink
+from aacp.latency.deployment import HERE, Deployment
+from aacp.latency.devices import runner
+from aacp.latency.devices.plain_results import FORMAT
+from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
+from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
+from aacp.latency.runtimes.runtime import Runtime
+from aacp.latency.runtimes.torch import on_device, timed_copy
+from aacp.latency.timers import MeasurementProgress
+from aacp.modules import device_of_model
+from aacp.space import SearchSpace
+from aacp.structure import Structure
+from aacp.torch_internals import pytree
+
+MANIFEST = "manifest.json"
+RESULTS = "results.json"
+RUNNER = "runner.py"
+SHELL_RUNNER = "runner.sh"
+
+
+def export_networks(
+    model: nn.Module,
+    graph: ChannelGraph,
+    space: SearchSpace,
+    where: Deployment = HERE,
+    *,
+    example: Any,
+    folder: str | os.PathLike[str],
+    structures: int = STRUCTURES,
+    held_out: int = HELD_OUT,
+    seed: int = 0,
+    verbose: bool = False,
+) -> Path:
+    """Write the structures that a latency table needs as files of a runtime, with a program that times them.
+
+    Copy the folder to the device and run `python runner.py` there. `table_from_results` makes the table.
+
+    Args:
+        model: the unpruned network, which is not changed.
+        graph: its channel graph.
+        space: the search space that the structures are drawn from.
+        where: runtime, device, batch and threads there.
+        example: an input of the model.
+        folder: a new folder.
+        structures: how many structures the table is fitted to.
+        held_out: how many more structures state the table's error.
+        seed: the seed of the random structures.
+        verbose: whether to print progress to standard error.
+
+    Returns:
+        The path of the manifest, which is written last.
+    """
+    runtime = where.resolved_runtime
+    place = Path(folder)
+    _require_exportable(runtime, place)
+    batch = with_batch(on_device(example, "cpu"), where.batch)
+    layers, descriptions = describe_pieces(model, on_device(batch, str(device_of_model(model))), graph)
+    fitted = spread_structures(space, structures, seed)
+    chosen = [*fitted, *spread_structures(space, held_out, seed + 1, ends=False)]
+    progress = MeasurementProgress("networks", len(chosen) + 1, verbose=verbose)
+
+    def export(name: str, network: nn.Module) -> dict[str, str]:
+        path = place / f"{name}{runtime.suffix}"
+        runtime.export(timed_copy(network), path, batch)
+        progress.step()
+        return {"file": path.name, "sha256": sha256_of(path)}
+
+    def described(number: int, structure: Structure) -> dict[str, Any]:
+        macs = np.array([layer.macs for layer in timed_layers(graph, layers, structure)], dtype=float)
+        network = shrink(model, graph, structure, example=batch)
+        shares = (macs / macs.sum()).tolist()
+        place_in_plan = {"structure": list(structure), "held_out": number >= len(fitted), "shares": shares}
+        return {**export(f"structure-{number:03}", network), **place_in_plan}
+
+    _write_programs(place)
+    manifest = {
+        "format": FORMAT,
+        "model": graph.model,
+        "runtime": runtime.name,
+        "device": where.device,
+        "precision": runtime.precision(model),
+        "batch": where.batch,
+        "threads": where.threads,
+        "inputs": _inputs(batch),
+        "names": list(space.names),
+        "choices": [list(choice) for choice in space.choices],
+        "pieces": [asdict(piece) for piece in pieces_of_graph(graph, layers, descriptions)],
+        "original": export("original", model),
+        "networks": [described(number, structure) for number, structure in enumerate(chosen)],
+    }
+    replace_file(place / MANIFEST, json.dumps(manifest, indent=1).encode())
+    return place / MANIFEST
+
+
+def _write_programs(folder: Path) -> None:
+    """Write the programs that time the networks of a folder; the folder is made if it is not there."""
+    programs = Path(runner.__file__).parent
+    for name in (RUNNER, SHELL_RUNNER):
+        replace_file(folder / name, read_bytes(programs / name))
+
+
+def _inputs(batch: Any) -> list[dict[str, Any]]:
+    """Return the shapes and types of the tensors of a batch, in their order."""
+    tensors: Sequence[Tensor] = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    return [{"shape": list(each.shape), "dtype": str(each.dtype).removeprefix("torch.")} for each in tensors]
+
+
+def _require_exportable(runtime: Runtime, folder: Path) -> None:
+    """Reject a runtime without files, and a folder that holds something."""
+    runtime.require_installed()
+    if runtime.suffix is None:
+        raise InvalidOption(
+            f"The runtime {runtime.name} has no files that could be timed elsewhere. Use onnxruntime, or another "
+            "runtime with a file format."
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidOption(f"{folder} is not a new folder. Give the name of one that does not exist yet.")

@@ -1,0 +1,147 @@
+"""Results of a device: read, compared with the manifest of the files that were timed, and made into a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aacp.disk.reading import read_json, sha256_of
+from aacp.errors import DamagedFile, InconclusiveMeasurement, RunMismatch
+from aacp.latency.devices.exporting import MANIFEST
+from aacp.latency.devices.plain_results import require_manifest, require_results
+from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
+from aacp.latency.table import LatencyTable
+from aacp.latency.timers import LEVEL_QUANTILE, noise_of
+
+MAX_BYTES = 1 << 26  # 64 MiB: of results.json and manifest.json
+# A sample must take this many ticks of the device's clock: its length is then known to about 2 %, which is what
+# measurements on quiet machines reach anyway.
+MIN_TICKS = 50
+RUN_AGAIN = "Run runner.py on the device again, with the whole folder."
+
+
+@dataclass(frozen=True)
+class DeviceResults:
+    """The times of a folder's networks on a device.
+
+    Args:
+        manifest: what the folder holds, as `export_networks` describes it.
+        results: what the device found, which was compared with the manifest.
+    """
+
+    manifest: Mapping[str, Any]
+    results: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, file: str | os.PathLike[str]) -> DeviceResults:
+        """Read results.json and the manifest beside it; reject results that are incomplete or of other files."""
+        path = Path(file)
+        manifest_file = path.parent / MANIFEST
+        manifest = _read(manifest_file, require_manifest)
+        results = _read(path, require_results)
+        found = cls(manifest, results)
+        if results["manifest"] != sha256_of(manifest_file):
+            raise RunMismatch(f"{path} belongs to another {MANIFEST} than the one beside it. {RUN_AGAIN}")
+        found._require_complete(path)
+        for network in manifest["networks"]:
+            found._require_fine_clock(network["file"])
+        return found
+
+    @property
+    def conditions(self) -> MeasurementConditions:
+        """The conditions on the device, with its own version of the runtime."""
+        same = {name: self.manifest[name] for name in ("runtime", "device", "precision", "batch", "threads")}
+        return MeasurementConditions(version=self.results["version"], machine=self.results["machine"], **same)
+
+    def turns(self, file: str) -> NDArray[np.float64]:
+        """The seconds of the unpruned network and of a file, one turn per row."""
+        return np.array(self.results["networks"][file]["turns"], dtype=np.float64)
+
+    def timed_structures(self, held_out: bool) -> tuple[TimedStructure, ...]:
+        """The measurements of the structures that a table is fitted to, or of those that were held out."""
+        networks = [network for network in self.manifest["networks"] if network["held_out"] == held_out]
+        return tuple(_timed(network, self.turns(network["file"])) for network in networks)
+
+    def _require_complete(self, path: Path) -> None:
+        if self.results["runtime"] != self.manifest["runtime"]:
+            raise RunMismatch(
+                f"{path} is of the runtime {self.results['runtime']!r}, but the files are for "
+                f"{self.manifest['runtime']!r}. {RUN_AGAIN}"
+            )
+        timed = self.results["networks"]
+        missing = [network["file"] for network in self.manifest["networks"] if network["file"] not in timed]
+        if missing:
+            raise RunMismatch(
+                f"{path} is incomplete: {len(missing)} of {len(self.manifest['networks'])} networks were not timed, "
+                f"{missing[0]} for example. {RUN_AGAIN}"
+            )
+        for network in self.manifest["networks"]:
+            if timed[network["file"]]["sha256"] != network["sha256"]:
+                raise RunMismatch(f"{path} holds times of another {network['file']}. {RUN_AGAIN}")
+
+    def _require_fine_clock(self, file: str) -> None:
+        samples = np.median(self.turns(file), axis=0) * np.array(self.results["networks"][file]["repeats"])
+        resolution = self.results["clock_resolution"]
+        if samples.min() < MIN_TICKS * resolution:
+            raise InconclusiveMeasurement(
+                f"The clock of the device steps by {resolution:.3g} s, but a sample of {file} took {samples.min():.3g} "
+                f"s, less than {MIN_TICKS} steps. Use a clock with a finer resolution, or a larger batch."
+            )
+
+
+def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = False) -> LatencyTable:
+    """Make a latency table of what a device found; a table that cannot decide anything is rejected.
+
+    Args:
+        file: results.json, with manifest.json beside it.
+        accept_noise: make a table even if it cannot decide anything.
+    """
+    found = DeviceResults.read(file)
+    manifest = found.manifest
+    table = LatencyTable(
+        model=manifest["model"],
+        conditions=found.conditions,
+        names=tuple(manifest["names"]),
+        choices=tuple(map(tuple, manifest["choices"])),
+        pieces=tuple(map(Piece.from_json, manifest["pieces"])),
+        measured=found.timed_structures(held_out=False),
+        held_out=found.timed_structures(held_out=True),
+        accepts_noise=accept_noise,
+        elsewhere=True,
+    )
+    try:
+        table.require_predictions()
+    except ValueError as error:
+        raise DamagedFile(f"{file} makes no latency table: {error}. {RUN_AGAIN}") from None
+    table.require_decisive()
+    return table
+
+
+def _read(path: Path, require: Callable[[Any], None]) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = read_json(path, RUN_AGAIN, MAX_BYTES)
+    try:
+        require(data)
+    except ValueError as error:
+        raise DamagedFile(f"{path} is damaged: {error}. {RUN_AGAIN}") from None
+    return data
+
+
+def _timed(network: Mapping[str, Any], turns: NDArray[np.float64]) -> TimedStructure:
+    """The measurement of a structure: its time is divided among the pieces in proportion to their MACs."""
+    shares: Sequence[float] = network["shares"]
+    reference = float(np.quantile(turns[:, 0], LEVEL_QUANTILE))
+    whole = float(np.median(turns[:, 1] / turns[:, 0])) * reference
+    return TimedStructure(
+        structure=tuple(network["structure"]),
+        whole=whole,
+        reference=reference,
+        pieces=tuple(whole * share for share in shares),
+        reference_pieces=reference,
+        noise=noise_of(turns.tolist()),
+    )

@@ -1,0 +1,252 @@
+"""Times the networks of this folder on this device, and writes results.json; it needs Python 3.8 and the runtime.
+
+Usage: python runner.py [--seconds S] [FOLDER]
+
+Each network is timed in turns with the unpruned network. results.json is replaced as a whole after each network: if
+the program is stopped, the same command continues. Take results.json back to the machine that made the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+FORMAT = 1
+WARMUP = 2  # turns that are not counted
+MIN_TURNS = 7  # even if they take longer than the requested seconds
+MAX_TURNS = 60  # before any are added because of noise
+MAX_EXTENSION = 4  # a noisy network is timed up to this many times as long
+QUIET_NOISE = 0.015  # relative uncertainty above which turns are added
+SAMPLE_SECONDS = 0.005  # a shorter run is repeated, so that a sample takes about this long
+SAMPLE_TICKS = 100  # and at least this many ticks of the clock
+MAX_REPEATS = 100000
+MAX_READINGS = 2000000  # of the clock, to see it step: about a second
+
+
+def load_onnxruntime(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
+    """Return a call that runs one batch of an ONNX file on the CPU."""
+    import numpy
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    generator = numpy.random.default_rng(0)
+    arrays = {}
+    for given, taken in zip(inputs, session.get_inputs()):  # noqa: B905 - Python 3.8 has no strict
+        is_number = given["dtype"].startswith("float")
+        values = generator.standard_normal(given["shape"]) if is_number else numpy.zeros(given["shape"])
+        arrays[taken.name] = values.astype(given["dtype"])
+    return lambda: session.run(None, arrays)
+
+
+def version_of_onnxruntime() -> str:
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+RUNTIMES: dict[str, Any] = {"onnxruntime": (load_onnxruntime, version_of_onnxruntime)}
+
+
+def measure(
+    folder: str,
+    load: Any = None,
+    version: str = "",
+    clock: Callable[[], float] = time.perf_counter,
+    seconds: float = 1.0,
+    machine: str = "",
+) -> str:
+    """Time every network of a folder that results.json does not hold yet.
+
+    Args:
+        folder: the folder of manifest.json.
+        load: returns a call that runs a file, given its path, the inputs and the threads; by default of the runtime.
+        version: the version of the runtime; by default that of the installed one.
+        clock: the current time in seconds.
+        seconds: how long to time each network, about; longer if the machine is busy.
+        machine: a name for this machine; by default processor, cores and system.
+    """
+    manifest = read_json(os.path.join(folder, "manifest.json"))
+    if load is None:
+        load, find_version = RUNTIMES[manifest["runtime"]]
+        version = find_version()
+    header = {
+        "format": FORMAT,
+        "manifest": sha256_of(os.path.join(folder, "manifest.json")),
+        "runtime": manifest["runtime"],
+        "version": version,
+        "machine": machine or machine_name(),
+        "clock_resolution": resolution_of(clock),
+    }
+    file = os.path.join(folder, "results.json")
+    timed = known_results(file, header)
+    original = None
+    for number, network in enumerate(manifest["networks"], 1):
+        if network["file"] in timed:
+            continue
+        if original is None:
+            require_same(folder, manifest["original"])
+            original = load(path_in(folder, manifest["original"]), manifest["inputs"], manifest["threads"])
+        require_same(folder, network)
+        subject = load(path_in(folder, network), manifest["inputs"], manifest["threads"])
+        found = time_in_turns(original, subject, clock, seconds, header["clock_resolution"])
+        timed[network["file"]] = dict(found, sha256=network["sha256"])
+        write_json(file, dict(header, networks=timed))
+        print(f"{number}/{len(manifest['networks'])} networks", file=sys.stderr)
+    return file
+
+
+def time_in_turns(
+    original: Callable[[], object],
+    subject: Callable[[], object],
+    clock: Callable[[], float],
+    seconds: float,
+    resolution: float,
+) -> dict[str, Any]:
+    """Time two calls in turns; turns are added while the ratio is uncertain.
+
+    Args:
+        original: runs the unpruned network.
+        subject: runs the network.
+        clock: the current time in seconds.
+        seconds: how long to measure, about.
+        resolution: the smallest step of the clock.
+    """
+    calls = (original, subject)
+    for _ in range(WARMUP):
+        for call in calls:
+            call()
+    sample = max(SAMPLE_SECONDS, SAMPLE_TICKS * resolution)
+    repeats = [repeats_of(call, clock, sample) for call in calls]
+    pair = sum(sample_of(call, count, clock) * count for call, count in zip(calls, repeats))  # noqa: B905
+    turns = min(MAX_TURNS, max(MIN_TURNS, int(seconds / max(pair, 1e-9)) + 1))
+    found: list[list[float]] = []
+    while not found or (noise_of(found) > QUIET_NOISE and len(found) < MAX_EXTENSION * turns):
+        for _ in range(turns):
+            found.append([sample_of(call, count, clock) for call, count in zip(calls, repeats)])  # noqa: B905
+    return {"repeats": repeats, "turns": found}
+
+
+def repeats_of(call: Callable[[], object], clock: Callable[[], float], sample: float) -> int:
+    """Return how often to repeat a call so that all repetitions take about the given time."""
+    count = 1
+    while count < MAX_REPEATS:
+        taken = sample_of(call, count, clock) * count
+        if taken >= sample:
+            break
+        needed = int(count * sample / taken) + 1 if taken > 0 else 0
+        count = min(MAX_REPEATS, max(2 * count, needed))
+    return count
+
+
+def sample_of(call: Callable[[], object], count: int, clock: Callable[[], float]) -> float:
+    """Return the mean seconds of a call that is repeated."""
+    start = clock()
+    for _ in range(count):
+        call()
+    return (clock() - start) / count
+
+
+def noise_of(turns: Sequence[Sequence[float]]) -> float:
+    """Return the relative uncertainty of the ratio of the second time to the first."""
+    ratios = sorted(turn[1] / turn[0] if turn[0] else 0.0 for turn in turns)
+    lower, median, upper = (ratios[int(share * (len(ratios) - 1))] for share in (0.25, 0.5, 0.75))
+    return (upper - lower) / median / len(ratios) ** 0.5 if median else float("inf")
+
+
+def resolution_of(clock: Callable[[], float]) -> float:
+    """Return the smallest step of a clock, as stated by the system or as seen in readings, whichever is longer."""
+    stated = time.get_clock_info("perf_counter").resolution if clock is time.perf_counter else 0.0
+    seen: list[float] = []
+    last = clock()
+    for _ in range(MAX_READINGS):  # a coarse clock shows the same time again and again
+        now = clock()
+        if now > last:
+            seen.append(now - last)
+            last = now
+        if len(seen) == 20:
+            break
+    return max(stated, 1e-9, min(seen) if seen else 1.0)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def path_in(folder: str, network: Mapping[str, Any]) -> str:
+    """Return the path of a network; a manifest cannot name a file outside of its folder."""
+    return os.path.join(folder, os.path.basename(network["file"]))
+
+
+def require_same(folder: str, network: Mapping[str, Any]) -> None:
+    """Stop if a file is not the one that the manifest lists."""
+    if sha256_of(path_in(folder, network)) != network["sha256"]:
+        sys.exit(f"{network['file']} is not the file of the manifest. Copy the whole folder again.")
+
+
+def known_results(file: str, header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the networks that were timed before, under the same conditions."""
+    if not os.path.exists(file):
+        return {}
+    known = read_json(file)
+    for name in ("manifest", "runtime", "version", "machine"):
+        if known.get(name) != header[name]:
+            sys.exit(f"results.json is of another {name}: {known.get(name)!r}. Remove it, or finish it there.")
+    return dict(known["networks"])
+
+
+def read_json(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_json(path: str, data: Any) -> None:
+    """Replace a file as a whole."""
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(data, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".part", path)
+
+
+def sha256_of(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def machine_name() -> str:
+    """Return the processor, the number of cores and the system."""
+    processor = platform.processor() or platform.machine()
+    for path, label in (("/proc/device-tree/model", None), ("/proc/cpuinfo", "model name")):
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = [line for line in file if label is None or line.startswith(label)]
+            if lines:
+                processor = lines[0].partition(":")[2].strip() if label else lines[0].strip("\0\n ")
+                break
+    return f"{processor}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+
+
+def main(arguments: list[str]) -> None:
+    seconds = 1.0
+    if arguments[:1] == ["--seconds"]:
+        seconds = float(arguments[1])
+        arguments = arguments[2:]
+    folder = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
+    print(f"results: {measure(folder, seconds=seconds)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,192 @@
+"""Networks are timed by a second process with a clock of its own, and its results become a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import aacp
+from aacp.cli import main
+from latency.simulator import SECONDS_PER_BATCH, SECONDS_PER_MAC, FileSimulator, count_macs
+
+MODEL = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 4, 3)).eval()
+EXAMPLE = torch.zeros(1, 3, 16, 16)
+GRAPH = aacp.trace(MODEL, EXAMPLE)
+SPACE = aacp.SearchSpace(GRAPH, 1 / 8)
+
+# The device: files hold a number of MACs, and the clock goes on by the seconds of these, with noise.
+DEVICE = """
+import random, sys
+sys.path.insert(0, sys.argv[1])
+import runner
+noise, step, limit = (float(text) for text in sys.argv[2:5])
+now, loads, random = 0.0, 0, random.Random(0)
+
+def load(path, inputs, threads):
+    global loads
+    loads += 1
+    if loads > limit:
+        raise SystemExit("the power was cut")
+    macs = int(open(path).read())
+    def run():
+        global now
+        now += (1e-4 + 1e-9 * macs) * (1 + noise * random.random())
+    return run
+
+def clock():
+    global now
+    now += 1e-7
+    return now // step * step if step else now
+
+runner.measure(sys.argv[1], load, "1.0", clock, seconds=0.1, machine="a small board")
+"""
+
+
+def exported(folder: Path) -> Path:
+    where = aacp.Deployment(FileSimulator(), "npu", threads=1)
+    aacp.export_networks(MODEL, GRAPH, SPACE, where, example=EXAMPLE, folder=folder, structures=24, held_out=6)
+    return folder
+
+
+def run_on_device(
+    folder: Path, noise: float = 0.0, step: float = 0.0, limit: int = 1000
+) -> subprocess.CompletedProcess:
+    """Run the runner of a folder in a process that cannot import aacp."""
+    arguments = [sys.executable, "-I", "-c", DEVICE, str(folder), str(noise), str(step), str(limit)]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = exported(tmp_path_factory.mktemp("device") / "networks")
+    ended = run_on_device(folder, noise=0.01)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def test_the_table_of_a_device_predicts_its_seconds_and_states_its_error(timed: Path, tmp_path: Path) -> None:
+    table = aacp.table_from_results(timed / "results.json")
+    assert table.conditions.machine == "a small board"
+    assert (table.conditions.runtime, table.conditions.version) == ("file_simulator", "1.0")
+    assert (len(table.measured), len(table.held_out)) == (24, 6)
+    assert table.error.rank_correlation > 0.9
+    true = SECONDS_PER_BATCH + SECONDS_PER_MAC * count_macs(MODEL, EXAMPLE)
+    assert table.reference == pytest.approx(true, rel=0.02)
+    table.save(tmp_path / "table.json")
+    loaded = aacp.LatencyTable.load(tmp_path / "table.json")
+    assert loaded.cost(GRAPH).full == table.reference  # although this is another machine
+
+
+def test_the_command_line_makes_the_table(timed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table.json"
+    found = CliRunner().invoke(main, ["measure", "--from", str(timed / "results.json"), "--out", str(out), "--json"])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["setting"]["machine"] == "a small board"
+    assert aacp.LatencyTable.load(out).elsewhere
+
+
+def test_an_interrupted_device_continues(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "networks")
+    assert "the power was cut" in run_on_device(folder, limit=9).stderr
+    first = json.loads((folder / "results.json").read_text())["networks"]
+    assert len(first) == 8  # the ninth file that was opened, besides the original, was lost
+    with pytest.raises(aacp.RunMismatch, match=r"incomplete: 22 of 30 networks were not timed, structure-008"):
+        aacp.table_from_results(folder / "results.json")
+    assert run_on_device(folder).returncode == 0
+    whole = json.loads((folder / "results.json").read_text())["networks"]
+    assert len(whole) == 30
+    assert {name: whole[name] for name in first} == first
+
+
+def changed(timed: Path, folder: Path, change: dict[str, Any]) -> Path:
+    """Copies of the manifest and of the results with other values."""
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes((timed / "manifest.json").read_bytes())
+    results = {**json.loads((timed / "results.json").read_text()), **change}
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder / "results.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"manifest": "0" * 64}, aacp.RunMismatch, "belongs to another manifest.json"),
+        ({"runtime": "ncnn"}, aacp.RunMismatch, "is of the runtime 'ncnn'"),
+        ({"clock_resolution": 0.01}, aacp.InconclusiveMeasurement, "steps by 0.01 s, .* less than 50 steps"),
+        ({"clock_resolution": float("nan")}, aacp.DamagedFile, "is damaged"),
+        ({"networks": []}, aacp.DamagedFile, "it.networks is"),
+        ({"networks": {"structure-000.macs": {"turns": "x"}}}, aacp.DamagedFile, "has no sha256"),
+        ({"extra": 1}, aacp.DamagedFile, "unknown field"),
+    ],
+)
+def test_faulty_results_are_rejected(timed: Path, tmp_path: Path, change, error, words: str) -> None:
+    with pytest.raises(error, match=words):
+        aacp.table_from_results(changed(timed, tmp_path / "other", change))
+
+
+def test_times_of_another_file_are_rejected(timed: Path, tmp_path: Path) -> None:
+    networks = json.loads((timed / "results.json").read_text())["networks"]
+    networks["structure-003.macs"]["sha256"] = "0" * 64
+    with pytest.raises(aacp.RunMismatch, match=r"times of another structure-003.macs"):
+        aacp.table_from_results(changed(timed, tmp_path / "other", {"networks": networks}))
+
+
+def test_the_runner_stops_at_a_file_that_was_changed(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "networks")
+    (folder / "structure-000.macs").write_text("1")
+    ended = run_on_device(folder)
+    assert ended.returncode != 0
+    assert "structure-000.macs is not the file of the manifest" in ended.stderr
+
+
+def test_a_noisy_device_gets_no_table_unless_it_is_accepted(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "networks")
+    assert run_on_device(folder, noise=1000.0).returncode == 0
+    with pytest.raises(aacp.InconclusiveMeasurement, match="cannot decide anything"):
+        aacp.table_from_results(folder / "results.json")
+    assert aacp.table_from_results(folder / "results.json", accept_noise=True).problem
+
+
+def test_samples_are_long_enough_for_a_coarse_clock(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "networks")
+    assert run_on_device(folder, step=1e-3).returncode == 0
+    results = json.loads((folder / "results.json").read_text())
+    assert results["clock_resolution"] == pytest.approx(1e-3)
+    aacp.table_from_results(folder / "results.json", accept_noise=True)
+
+
+def test_a_shell_script_times_files_by_the_tool_of_a_runtime(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "networks")
+    tool = tmp_path / "bench"
+    tool.write_text('#!/bin/sh\nawk \'{ printf "%.9f\\n", 1e-4 + 1e-9 * $1 }\' "$1"\n')
+    tool.chmod(0o755)
+    environment = {**os.environ, "BENCH": str(tool), "VERSION": "7", "TURNS": "3", "RESOLUTION": "1e-9"}
+    ended = subprocess.run(["sh", str(folder / "runner.sh")], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    table = aacp.table_from_results(folder / "results.json")
+    assert table.conditions.version == "7"
+    true = SECONDS_PER_BATCH + SECONDS_PER_MAC * count_macs(MODEL, EXAMPLE)
+    assert table.reference == pytest.approx(true, rel=1e-3)
+
+
+def test_a_runtime_without_files_and_a_folder_that_is_in_use_are_rejected(timed: Path, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match="has no files that could be timed elsewhere"):
+        aacp.export_networks(MODEL, GRAPH, SPACE, aacp.Deployment("torch"), example=EXAMPLE, folder=tmp_path / "new")
+    with pytest.raises(aacp.InvalidOption, match="is not a new folder"):
+        exported(timed)
+
+
+@pytest.mark.parametrize("arguments", [[], ["digits_resnet", "--from", "x"], ["--from", "x", "--export-only", "y"]])
+def test_a_model_and_results_exclude_each_other(arguments: list[str]) -> None:
+    found = CliRunner().invoke(main, ["measure", *arguments])
+    assert found.exit_code == 2
+    assert "Give either MODEL" in found.output
