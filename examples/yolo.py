@@ -3,6 +3,7 @@
     pip install ultralytics 'aacp[onnx]'
     python examples/yolo.py yolov8n
     python examples/yolo.py yolo11n
+    python examples/yolo.py yolov8n --latency 0.2    # also at most 80 % of its time in ONNX Runtime on this CPU
 
 The network has random weights and is trained on 200 generated pictures of shapes. It loses 40 % of its MACs, is trained
 further by the trainer of ultralytics, exported, compared in ONNX Runtime, and loaded in a new process. Every step
@@ -53,6 +54,7 @@ def main(
     epochs: int = 20,
     more_epochs: int = 10,
     evaluations: int = 20,
+    latency: float | None = None,
 ) -> dict[str, float]:
     """Prune one YOLO, print what every step gives, and return the numbers.
 
@@ -63,6 +65,7 @@ def main(
         epochs: how long the network is trained before it is pruned.
         more_epochs: how long the pruned network is trained.
         evaluations: the number of structures that the search tries.
+        latency: the share of the time in ONNX Runtime that is removed at least; None limits the MACs only.
     """
     import ultralytics
     from ultralytics import YOLO
@@ -87,8 +90,10 @@ def main(
     validation = Validation(yolo, data)
     images = validation.images(64)
     plan = aacp.Plan(evaluations=evaluations, calibration_images=64)
-    found = aacp.find(yolo.model.float(), images, {"macs": 0.4}, plan=plan, score=validation)
-    print_line("search", f"{len(found.history)} structures in {seconds(start)}: {found.choice.limits[0]}")
+    limits = {"macs": 0.4} if latency is None else {"macs": 0.4, "latency": latency}
+    found = aacp.find(yolo.model.float(), images, limits, plan=plan, score=validation)
+    reached = "; ".join(map(str, found.choice.limits))
+    print_line("search", f"{len(found.history)} structures in {seconds(start)}: {reached}")
 
     smaller = found.cut()
     after_cut = Validation(yolo, testing)(found.cut())  # a second network, since a validation may change it
@@ -198,5 +203,6 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--more-epochs", type=int, default=10)
     parser.add_argument("--evaluations", type=int, default=20)
+    parser.add_argument("--latency", type=float, help="also remove this share of the time in ONNX Runtime")
     given = parser.parse_args()
-    main(given.name, given.folder, given.size, given.epochs, given.more_epochs, given.evaluations)
+    main(given.name, given.folder, given.size, given.epochs, given.more_epochs, given.evaluations, given.latency)

@@ -252,8 +252,8 @@ class Solver:
             stays = np.append(generator.random(units) < generator.uniform(0.3, 0.9), True)
             kept, *follow = (int(stays[lane].sum()) for lane in lanes)
             known = {size.source: size.factor * count for size, count in zip(sizes.values(), follow, strict=True)}
-            if any(value.denominator != 1 for value in known.values()):
-                continue  # the number would not be an integer: this cut cannot occur
+            if any(value.denominator != 1 or not value for value in known.values()):
+                continue  # the number would be 0 or not an integer: this cut cannot occur
             tried += 1
             if origin.compute({s: int(value) for s, value in known.items()}) != sign * kept:
                 return False

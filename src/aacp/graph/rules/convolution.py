@@ -69,11 +69,17 @@ def _check_input(p: Propagation, call: Call) -> int:
     channel_dim = len(shape_of(source)) - (len(shape_of(weight)) - 2) - 1
     for label in p.labels_of(source):
         if channel_dim not in varying(label):
-            p.freeze_ids(ids_of(label), f"{call.where} slides a window over channels")
+            p.freeze_ids(ids_of(label), f"{call.where} slides a window over channels{_replacement(weight)}")
     for label in p.labels_of(weight):
         if not set(varying(label)) & {0, 1}:
             p.ties.fix(ids_of(label), f"{call.where} has a fixed kernel size")
     return channel_dim
+
+
+def _replacement(weight: fx.Node) -> str:
+    """What to do about a window of one input and one output, as in efficient channel attention."""
+    is_single = shape_of(weight)[:2] == (1, 1) and len(shape_of(weight)) == 3
+    return "; a linear layer can take its place (docs/tracing.md#windows-that-slide-over-channels)" if is_single else ""
 
 
 def _whole_groups(p: Propagation, call: Call, groups: int, inputs: Ids | None, outputs: Ids | None) -> Ids | None:
