@@ -24,8 +24,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 import aacp
+from aacp.latency.calibration import PredictionError
 from aacp.latency.runtimes.registry import BUILT_IN
-from aacp.latency.table import PredictionError
 from aacp.latency.timers import NetworkTimer
 from halving import circumstances
 from psae_speed import likeness
