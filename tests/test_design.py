@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ TORCHLESS = {
 }  # fmt: skip
 
 NUMPY_ONLY = {
-    f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "plain_tables", "table", "timing")
+    f"latency/{name}.py"
+    for name in ("calibration", "curves", "judging", "lookup", "pieces", "plain_tables", "table", "timing")
 }
 
 
@@ -58,6 +60,7 @@ def floor(name: str) -> int:
     return next(level for level, rooms in enumerate(FLOORS) if name in rooms)
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """The modules that a file imports, inside functions too."""
     found: set[str] = set()

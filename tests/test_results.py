@@ -418,6 +418,38 @@ def agree(cell: str, expected: str) -> bool:
     return number.sub("#", cell) == number.sub("#", expected) and is_close and exact
 
 
+def yolo_networks() -> list[Row]:
+    line = re.compile(r"(\S+): (\d+)% of channels free, MACs (-\d+)%, trace (\d+) s of CPU, ONNX (\S+) away .* (\S+)")
+    text = (RESULTS / "yolo_networks.txt").read_text()
+    return [
+        (name, f"{free} %", f"{macs} %", seconds, f"{away} of {largest}")
+        for name, free, macs, seconds, away, largest in line.findall(text)
+    ]
+
+
+def test_the_table_of_yolos_is_what_its_benchmark_printed() -> None:
+    shown = tables((ROOT / "docs" / "yolo.md").read_text())["", "channels free"]
+    assert len(shown) > 10
+    assert shown == yolo_networks()
+
+
+def detectors() -> list[Row]:
+    line = re.compile(
+        r"(\S+): parts (.*?); (\d+)% of channels free, MACs of the parts (-\d+)%, .*masked original: boxes ([^,]+),"
+    )
+    text = (RESULTS / "detectors.txt").read_text()
+    return [
+        (f"`{name}`", parts, f"{free} %", f"{macs} %", boxes) for name, parts, free, macs, boxes in line.findall(text)
+    ]
+
+
+def test_the_table_of_detectors_is_what_its_benchmark_printed() -> None:
+    shown = tables((ROOT / "docs" / "yolo.md").read_text())["", "parts"]
+    assert shown == detectors()
+    text = (RESULTS / "detectors.txt").read_text()
+    assert len(shown) == text.count("equal after save and load") > 3
+
+
 def test_every_table_is_computed_here() -> None:
     assert set(tables(PAGE)) == set(TABLES)
 

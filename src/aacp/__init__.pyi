@@ -36,6 +36,7 @@ from aacp.errors import DiskError as DiskError
 from aacp.errors import Diverged as Diverged
 from aacp.errors import ExportFailed as ExportFailed
 from aacp.errors import GraphMismatch as GraphMismatch
+from aacp.errors import InconclusiveMeasurement as InconclusiveMeasurement
 from aacp.errors import InfeasibleBudget as InfeasibleBudget
 from aacp.errors import InvalidData as InvalidData
 from aacp.errors import InvalidExample as InvalidExample
@@ -85,6 +86,7 @@ from aacp.latency.runtimes.runtime import Runtime as Runtime
 from aacp.latency.runtimes.runtime import TimedLayer as TimedLayer
 from aacp.latency.steps import discover_steps as discover_steps
 from aacp.latency.table import LatencyTable as LatencyTable
+from aacp.latency.timing import MedianInterval as MedianInterval
 from aacp.latency.timing import Quartiles as Quartiles
 from aacp.latency.timing import Timing as Timing
 from aacp.latency.timing import speedup as speedup
