@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def floor(name: str) -> int:
     return next(level for level, rooms in enumerate(FLOORS) if name in rooms)
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """The modules that a file imports, inside functions too."""
     found: set[str] = set()
