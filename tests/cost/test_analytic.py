@@ -35,6 +35,7 @@ def test_weights_take_the_bytes_of_their_precision(dtype: torch.dtype) -> None:
         assert cost == sum(value.numel() * value.element_size() for value in network.state_dict().values())
 
 
+@pytest.mark.slow
 def test_many_structures_cost_what_each_costs_alone() -> None:
     graph = trace_unverified(build_model("timm:test_efficientnet").eval(), torch.randn(1, 3, 32, 32))[1].graph
     space, generator = aacp.SearchSpace(graph), np.random.default_rng(0)

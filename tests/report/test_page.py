@@ -152,6 +152,7 @@ def test_with_nothing_to_show_the_error_says_why(made: Made, tmp_path: Path) -> 
     assert "empty contains nothing" in Page(write_report([tmp_path / "empty", made.path], tmp_path / "page.html")).text
 
 
+@pytest.mark.slow
 def test_the_page_is_written_to_the_run_or_above_all_runs_or_to_the_given_path(made: Made, tmp_path: Path) -> None:
     first, second = (copy_of(made, tmp_path / name).path for name in ("a", "b"))
     assert aacp.write_report(str(first)) == first / "report.html"
@@ -176,6 +177,7 @@ def test_two_rates_become_shades_and_a_table_of_all_runs(made: Made, tmp_path: P
     assert [above.row(run.path.name) for run in runs] == [page.row(run.path.name) for run in runs]
 
 
+@pytest.mark.slow
 def test_one_rate_becomes_a_line_through_the_mean_of_its_seeds(made: Made, tmp_path: Path) -> None:
     scores = [(0.3, 0.93), (0.5, 0.92), (0.5, 0.90)]
     runs = [

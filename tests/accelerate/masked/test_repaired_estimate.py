@@ -55,6 +55,7 @@ def test_masked_and_sliced_networks_are_equal_in_every_construct(name: str) -> N
     assert scores[0] == pytest.approx(scores[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_exported_form_is_repaired_masked(graph) -> None:
     exported = aacp.trace(network(), IMAGES[:2], form="exported")
     estimate = estimated(repaired(exported), "auto")
