@@ -29,5 +29,11 @@ def _shared_traces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _brief_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks are equally fast before and after pruning: no amount of time decides which one is faster."""
+    monkeypatch.setattr("aacp.pipeline.delivery.MAX_TIMING_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
 def _watched_accelerations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     plain_tests.watch(request.node, monkeypatch)

@@ -118,6 +118,10 @@ CHECKS = {
     ),
     "batch": Check(("--batch", "16"), {"deployment.batch": 16}),
     "threads": Check(("--threads", "1"), {"deployment.threads": 1}),
+    "precision": Check(
+        ("--precision", "int8", "--runtime", "latency.own_int8:OWN"),
+        {"deployment.precision": "int8", "deployment.runtime": "latency.own_int8:OWN"},
+    ),
     "latency_table": Check(("--table", "FILE"), {**limited("latency", 0.3), "latency_table": Another()}, LATENCY),
     # -- training
     "recipe": Check(("--recipe", "base"), {"recipe.lr": 0.1, "recipe.distillation": 0.0}),

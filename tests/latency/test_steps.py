@@ -6,10 +6,13 @@ import itertools
 import math
 
 import pytest
+import torch
+from torch import nn
 
 import aacp
 from aacp.channels import ChannelGroup
 from aacp.latency.steps import coloured, find_steps, probe_counts
+from latency.own_int8 import OwnRuntime
 from latency_bench import FakeBench, blocked, chain, proportional
 
 GRAPH = chain(64, 128, 96, 256)
@@ -74,3 +77,16 @@ def test_each_power_of_two_divides_one_probe_and_no_larger_one_does() -> None:
     assert probe_counts(ChannelGroup("a", 512, 1, ()))[0] == 128
     assert probe_counts(ChannelGroup("a", 1, 1, ())) == {0: 1}
     assert probe_counts(ChannelGroup("a", 16, 4, ())) == {0: 16, 4: 15, 8: 14, 16: 12, 32: 8}
+
+
+def test_the_kernels_in_int8_are_the_ones_that_are_probed() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 96, 3), nn.ReLU(), nn.Conv2d(96, 8, 3)).eval()
+    example = torch.zeros(1, 3, 8, 8)
+    graph = aacp.trace(network, example)
+
+    def steps(precision: str) -> set[int]:
+        where = aacp.Deployment(OwnRuntime(), precision=precision)
+        return set(aacp.discover_steps(network, graph, where, example=example).values())
+
+    assert steps("int8") == {32}
+    assert max(steps("float32")) <= 8

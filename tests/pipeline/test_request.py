@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import aacp
-from aacp.pipeline.request import _command, register_request
+from aacp.pipeline.request import _command, plan_of, read_request, register_request
 from aacp.pipeline.task import PruningTask
 from pipeline.own_parts import energy
 
@@ -62,3 +62,17 @@ def test_another_function_that_computes_a_cost_of_the_same_name_is_noticed(task:
     register_request(folder, task, limited(lambda structure: 1.0 * sum(structure)), aacp.Plan())
     with pytest.raises(aacp.RunMismatch, match="limit on area: 50 % less, computed by"):
         register_request(folder, task, limited(lambda structure: 2.0 * sum(structure)), aacp.Plan())
+
+
+def test_a_run_of_a_version_without_precisions_is_resumed_in_float32_alone(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    budget = aacp.Budget.of({"macs": 0.5})
+    register_request(folder, task, budget, aacp.Plan())
+    older = folder.read_json("run.json")
+    assert older["deployment"].pop("precision") == "float32"
+    folder.write_json("run.json", older)
+    folder.write_json("structure.json", {})  # the run has begun
+    assert plan_of(register_request(folder, task, budget, aacp.Plan())) == plan_of(read_request(folder))
+    quantised = aacp.Plan(deployment=aacp.Deployment("latency.own_int8:OWN", precision="int8"))
+    with pytest.raises(aacp.RunMismatch, match="deployment precision: float32 then, int8 now"):
+        register_request(folder, task, budget, quantised)

@@ -162,7 +162,8 @@ STEP_HELP = (
 )
 RUNTIME = click.option(
     "--runtime", default="onnxruntime", show_default=True, metavar="RUNTIME",
-    help="Runtime that latency is measured in: onnxruntime, torch, or package.module:NAME.",
+    help="Runtime that latency is measured in: onnxruntime, torch, torch-compile, openvino, executorch, or "
+    "package.module:NAME.",
 )  # fmt: skip
 BATCH = click.option(
     "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs in a timed batch."
@@ -170,6 +171,10 @@ BATCH = click.option(
 THREADS = click.option(
     "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="CPU threads of the runtime."
 )
+PRECISION = click.option(
+    "--precision", type=click.Choice(["float32", "int8"]), default="float32", show_default=True,
+    help="Precision that the network runs in there: float32, or int8 for a quantised network (onnxruntime).",
+)  # fmt: skip
 
 task_options = gathered(
     "task",
@@ -190,7 +195,7 @@ task_options = gathered(
     ],
 )
 
-# The parameter names are fields of a Plan; the four of the runtime make its Deployment.
+# The parameter names are fields of a Plan; the five of the runtime make its Deployment.
 search_options = gathered(
     "search",
     [
@@ -245,12 +250,13 @@ search_options = gathered(
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),
         BATCH,
         THREADS,
+        PRECISION,
         click.option(
             "--table",
             "latency_table",
             type=click.Path(),
             show_default="measured in the run",
-            help="Latency table of aacp measure, for the same runtime, device, batch and threads.",
+            help="Latency table of aacp measure, for the same runtime, device, batch, threads and precision.",
         ),
     ],
 )
@@ -271,7 +277,13 @@ def plan_from(search: Given, recipe: Recipe | None, **others: Any) -> Plan:
 
     fields = dict(search)
     fields["reconstruction"] = {None: "auto", "none": None}.get(fields["reconstruction"], fields["reconstruction"])
-    deployment = Deployment(fields.pop("runtime"), fields.pop("runs_on"), fields.pop("batch"), fields.pop("threads"))
+    deployment = Deployment(
+        runtime=fields.pop("runtime"),
+        device=fields.pop("runs_on"),
+        batch=fields.pop("batch"),
+        threads=fields.pop("threads"),
+        precision=fields.pop("precision"),
+    )
     for name, arguments in FUNCTIONS.items():
         if name in fields:
             fields[name] = imported(fields[name], arguments)

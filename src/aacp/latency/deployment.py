@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from aacp.errors import InvalidOption
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import Runtime
 from aacp.modules import require_network
 from aacp.runs.provenance import machine
-from aacp.values import whole_number
+from aacp.values import shown, whole_number
 
 MAX_THREADS = 1024
+INT8 = "int8"
+PRECISIONS = ("float32", INT8)  # float32 runs a network as it is, whatever the type of its numbers
 
 
 @dataclass(frozen=True)
@@ -26,22 +30,36 @@ class Deployment:
         device: a device of the runtime, such as "cpu" or "cuda:1".
         batch: how many inputs the network processes at once.
         threads: how many CPU threads it may use.
+        precision: "float32" runs networks as they are, "int8" quantises them first, where the runtime can do so.
     """
 
     runtime: str | Runtime = "onnxruntime"
     device: str = "cpu"
     batch: int = 1
     threads: int = 2
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise InvalidOption(f"precision is {shown(self.precision)}. Choose one of {', '.join(PRECISIONS)}.")
         object.__setattr__(self, "batch", whole_number("batch", self.batch, 1))
         object.__setattr__(self, "threads", whole_number("threads", self.threads, 1, MAX_THREADS))
         self.resolved_runtime.require_kind(self.device)
 
     @property
     def resolved_runtime(self) -> Runtime:
-        """The runtime itself, where `runtime` may be its name."""
-        return find_runtime(self.runtime)
+        """The runtime itself, where `runtime` may be its name; in int8 it is calibrated for timing only."""
+        return self.runtime_calibrated_on(None)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether networks are quantised before they run."""
+        return self.precision == INT8
+
+    def runtime_calibrated_on(self, images: Sequence[Any] | None) -> Runtime:
+        """Return the runtime; in int8 it finds the ranges of activations on these batches of inputs."""
+        runtime = find_runtime(self.runtime)
+        return runtime.quantized(images) if self.is_quantized else runtime
 
     def require_device(self) -> None:
         """Reject a device that this machine does not have."""
@@ -50,7 +68,13 @@ class Deployment:
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Deployment(**data)` makes an equal deployment, if the runtime has a name."""
         name = self.runtime.name if isinstance(self.runtime, Runtime) else self.runtime
-        return {"runtime": name, "device": self.device, "batch": self.batch, "threads": self.threads}
+        return {
+            "runtime": name,
+            "device": self.device,
+            "batch": self.batch,
+            "threads": self.threads,
+            "precision": self.precision,
+        }
 
 
 HERE: Deployment = Deployment()

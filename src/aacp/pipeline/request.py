@@ -81,6 +81,8 @@ def _completed(before: Request, request: Request) -> Request:
     """A recorded request with the fields that an older version did not write, or wrote differently."""
     default = _recorded_plan(DEFAULT)
     missing = {name: value for name, value in default.items() if getattr(before, name) is None}
+    if before.deployment is not None:
+        missing["deployment"] = {**default["deployment"], **before.deployment}
     if before.probe_recipe is not None:
         missing["probe_recipe"] = Recipe.completed(before.probe_recipe)
     for name in FUNCTIONS:

@@ -120,6 +120,20 @@ class Runtime(ABC):
         """Write a module, as in `prepare`, to a file of this runtime; only called if there is a `suffix`."""
         raise InvalidOption(f"{self.title or self.name} has no file format. Deliver the network for another runtime.")
 
+    def quantized(self, images: Sequence[Any] | None) -> Runtime:
+        """Return a runtime of the same name that runs every network in int8, and whose `precision` is "int8".
+
+        Its `prepare`, `prepare_pieces` and `export` quantise the modules that they are given.
+
+        Args:
+            images: batches of inputs on the CPU from which the ranges of activations are found. None uses the example
+                of each call: enough for timing, not for accuracy.
+        """
+        raise InvalidOption(
+            f"The runtime {self.name} cannot run networks in int8. Use the precision float32, or another runtime such "
+            "as onnxruntime."
+        )
+
     def clock(self) -> float:
         """Return the current time in seconds; override it if the work is done by another machine or a simulator."""
         return time.perf_counter()
