@@ -29,6 +29,7 @@ def test_trace_prints_groups_and_costs() -> None:
     assert "network output" in out
 
 
+@pytest.mark.slow
 def test_trace_shows_ties_and_rejects_what_cannot_be_tied() -> None:
     shape = ("trace", "digits_resnet", "--input", "1x1x8x8")
     code, out, _ = run(*shape, "--tie", "layer1.0.conv1, layer2.0.conv1")

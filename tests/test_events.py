@@ -36,6 +36,7 @@ def test_a_run_reports_its_stages_evaluations_and_epochs_in_order(tmp_path: Path
     assert events[-1].values["after/macs"] <= 0.6 * events[-1].values["before/macs"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_finished_reports_its_result_alone(tmp_path: Path) -> None:
     pruned(tmp_path, plan=UNTRAINED)
     assert [event.name for event in heard(tmp_path, plan=UNTRAINED)] == ["done"]
@@ -66,6 +67,7 @@ def test_several_listeners_hear_the_same() -> None:
     assert [event.name for event in inner] == ["both"]
 
 
+@pytest.mark.slow
 def test_an_error_of_a_callback_ends_the_run_and_the_same_call_resumes(tmp_path: Path) -> None:
     def fail(event: aacp.Event) -> None:
         if event.step == 3:

@@ -70,6 +70,7 @@ def test_a_history_is_a_line_and_a_table_of_the_best() -> None:
     assert Cells(aacp.History()._repr_html_()).rows == [["number", "generation", "score", "kept"]]
 
 
+@pytest.mark.slow
 def test_a_result_is_a_line_and_the_table_of_its_summary(tmp_path: Path) -> None:
     found = pruned(tmp_path, plan=UNTRAINED)
     assert repr(found).startswith("<Pruned Tiny, macs: ")

@@ -25,6 +25,7 @@ def graph() -> aacp.ChannelGraph:
     return aacp.trace(aacp.build_model("digits_resnet"), EXAMPLE)
 
 
+@pytest.mark.slow
 def test_graphs_and_networks_are_not_mistaken_for_others(graph: aacp.ChannelGraph) -> None:
     network = aacp.build_model("digits_resnet")
     for wrong in (network, None, {}):

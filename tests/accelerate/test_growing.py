@@ -16,6 +16,7 @@ from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.unverified import trace_unverified
 from graph.micro_networks import MICRO, conv, unit
 from graph.oracles import in_double, tensors
+from sampling import sampled
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def learnt(model: nn.Module, example: Any, training: bool) -> tuple[list[torch.T
     return found, dict(zip(dict(model.named_parameters()), gradients, strict=True))
 
 
-@pytest.mark.parametrize("name", GROWABLE)
+@pytest.mark.parametrize("name", sampled(GROWABLE, 2))
 def test_a_grown_network_computes_and_learns_the_same(name: str) -> None:
     model, example, growth = micro_and_growth(name)
     for parameter in model.parameters():

@@ -12,6 +12,7 @@ import aacp
 from pipeline.tiny_run import UNTRAINED, network, pruned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.25, 0.6, 1.0])
 @pytest.mark.parametrize(
     ("model", "shape"), [(network(), (1, 1, 8, 8)), (aacp.build_model("digits_resnet"), (1, 1, 8, 8))]
@@ -31,6 +32,7 @@ def test_it_is_at_least_that_of_the_file_and_little_more(
     assert aacp.file_size(graph).full >= found
 
 
+@pytest.mark.slow
 def test_a_limit_holds_for_the_file_that_is_delivered(tmp_path: Path) -> None:
     full = aacp.file_size(aacp.trace(network(), torch.zeros(1, 1, 8, 8))).full
     limit = int(full) - 1000

@@ -82,6 +82,7 @@ def test_budgets_that_make_no_sense_are_rejected(given, words: str) -> None:
         Budget.of(given)
 
 
+@pytest.mark.slow
 def test_a_limit_by_name_needs_a_graph_before_structures_are_compared(graph: aacp.ChannelGraph) -> None:
     budget = Budget.of({"macs": 0.5})
     with pytest.raises(aacp.InvalidOption, match=r"not computed for a network yet. Use budget.on\(graph\)"):

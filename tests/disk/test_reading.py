@@ -172,6 +172,7 @@ def test_the_limits_themselves_are_allowed() -> None:
     assert parse_json(quoted) == json.loads(quoted)
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from([None, 2]), st.booleans())
 @settings(max_examples=200)
 def test_what_json_writes_is_read_back(value: object, indent: int | None, ascii_only: bool) -> None:
@@ -179,6 +180,7 @@ def test_what_json_writes_is_read_back(value: object, indent: int | None, ascii_
     assert parse_json(text.encode()) == value
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200) | st.text('[]{}",:\\u01e+-.Naeful ', max_size=60).map(str.encode))
 @settings(max_examples=500)
 def test_any_bytes_are_a_value_or_a_value_error(content: bytes) -> None:

@@ -125,6 +125,7 @@ def test_a_linear_layer_has_a_filter_per_feature() -> None:
     close(by_group(model, aacp.trace(model, EXAMPLE))["2"], norms(model[2].weight))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_weight_normed_layer_counts_with_the_filters_it_uses(order: int) -> None:
     model = BY_NAME["weight_norm"].build()
@@ -211,6 +212,7 @@ def test_the_graph_of_another_network_is_rejected(residual) -> None:
         unit_importance(nn.Identity(), graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("importance", [lambda: None, lambda model, graph: {}["gone"]])
 def test_a_function_that_fails_is_named(importance: Any) -> None:
     network = aacp.build_model("digits_resnet")

@@ -26,6 +26,7 @@ def test_on_digits_more_channels_estimate_and_train_better() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_two_structures_are_too_few() -> None:
     data = aacp.load_data("digits")
     model = aacp.build_model("digits_resnet")

@@ -132,6 +132,7 @@ def test_small_batches_in_step_equal_one_batch(expected: Statistics, monkeypatch
     assert threading.active_count() == threads
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("little_memory")
 def test_norm_by_norm_in_small_batches_equals_one_batch(expected: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
     model = deep()
@@ -271,6 +272,7 @@ def test_a_network_without_batch_norm_says_so() -> None:
     assert "no batch norm with running statistics" in str(done)
 
 
+@pytest.mark.slow
 def test_batch_norms_that_are_operators_are_reported_as_unchanged() -> None:
     model = chain(conv(3, 4), nn.BatchNorm2d(4), conv(4, 5), nn.BatchNorm2d(5)).eval()
     graph = aacp.trace(model, IMAGES[:2], form="exported")
@@ -461,6 +463,7 @@ def test_out_of_memory_on_a_single_image_is_passed_on_and_everything_restored() 
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_data_that_is_streamed_gives_the_same_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     streamed, kept = deep(), deep()
     kept.load_state_dict(streamed.state_dict())

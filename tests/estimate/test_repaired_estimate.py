@@ -20,6 +20,7 @@ def graph() -> aacp.ChannelGraph:
     return aacp.trace(network(), IMAGES[:2])
 
 
+@pytest.mark.slow
 def test_the_scored_network_is_repaired_and_then_recalibrated(graph) -> None:
     inheritance = repaired(graph)
     units = inheritance.units(STRUCTURE)
@@ -34,12 +35,14 @@ def test_the_scored_network_is_repaired_and_then_recalibrated(graph) -> None:
     assert not torch.equal(found[-1].weight, inherited[-1].weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_nothing_removed_is_nothing_repaired(graph, execution: str) -> None:
     plain = aacp.Inheritance(network(), graph, CALIBRATION)
     assert estimated(repaired(graph), execution)(graph.full) == estimated(plain, execution)(graph.full)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_a_score_does_not_depend_on_structures_before_it(graph, execution: str) -> None:
     first = estimated(repaired(graph), execution)
@@ -47,6 +50,7 @@ def test_a_score_does_not_depend_on_structures_before_it(graph, execution: str) 
     assert first(STRUCTURE) == estimated(repaired(graph), execution)(STRUCTURE)
 
 
+@pytest.mark.slow
 def test_error_curves_fall_to_zero_at_the_full_width(graph) -> None:
     curves = aacp.Inheritance(network(), graph, CALIBRATION).error_curves.errors
     assert set(curves) == {group.name for group in graph.free}
@@ -56,6 +60,7 @@ def test_error_curves_fall_to_zero_at_the_full_width(graph) -> None:
         assert curves[group.name][-1] == 0
 
 
+@pytest.mark.slow
 def test_obs_has_less_error_at_every_width_than_another_order(graph) -> None:
     by_l1 = aacp.Inheritance(network(), graph, CALIBRATION).error_curves.errors
     by_obs = aacp.Inheritance(network(), graph, CALIBRATION, importance="obs").error_curves.errors
@@ -68,6 +73,7 @@ def test_a_reconstruction_of_another_name_is_rejected(graph) -> None:
         aacp.Inheritance(network(), graph, CALIBRATION, reconstruction="repare")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_delivered_network_is_repaired_layer_by_layer_and_not_recalibrated(graph) -> None:
     inheritance = repaired(graph)
     expected = aacp.shrink(network(), graph, inheritance.kept(STRUCTURE)).eval()

@@ -23,6 +23,7 @@ import aacp
 from aacp.cli import main
 from glue import subjects
 from glue.subjects import Stopping
+from sampling import sampled
 
 pytestmark = pytest.mark.slow
 
@@ -241,7 +242,8 @@ def options_of(*commands: str) -> list[tuple[str, str]]:
     return [(command, parameter.name) for command in commands for parameter in main.commands[command].params]
 
 
-@pytest.mark.parametrize(("command", "name"), options_of("prune", "search", "sweep"))
+# The commands share their options: those of `prune` are all checked in `make test`, and a sample of the others.
+@pytest.mark.parametrize(("command", "name"), [*options_of("prune"), *sampled(options_of("search", "sweep"), 3)])
 def test_every_option_has_an_effect(command: str, name: str, plain, file: Path, tmp_path: Path) -> None:
     if (command, name) in ELSEWHERE or name in ELSEWHERE:
         ELSEWHERE.get((command, name), ELSEWHERE.get(name))(command, tmp_path)
@@ -432,7 +434,7 @@ LATER = {
 }
 
 
-@pytest.mark.parametrize(("command", "name"), options_of("finetune", "scratch"))
+@pytest.mark.parametrize(("command", "name"), [*options_of("finetune"), *sampled(options_of("scratch"), 3)])
 def test_every_option_of_what_follows_a_search_has_an_effect(
     command: str, name: str, searched: Path, file: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from torch.nn.utils import parametrizations
 import aacp
 from aacp.graph.tracing import prepare
 from graph.oracles import counted_macs, half
+from sampling import sampled
 
 
 def free(graph: aacp.ChannelGraph) -> list[str]:
@@ -74,7 +75,7 @@ class Recognition(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("kind", sampled([nn.LSTM, nn.GRU], 2))
 def test_channels_that_enter_a_recurrent_layer_can_be_cut(kind: type[nn.RNNBase]) -> None:
     graph = require_exact(Recognition(kind), torch.randn(2, 5, 16))
     assert free(graph) == ["first", "second"]

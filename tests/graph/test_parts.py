@@ -71,6 +71,7 @@ def detector() -> Detector:
     return Detector().eval()
 
 
+@pytest.mark.slow
 def test_the_largest_traceable_parts_are_found(detector: Detector) -> None:
     graph = aacp.trace(detector, IMAGES)
     assert graph.parts == ("backbone", "head")
@@ -78,6 +79,7 @@ def test_the_largest_traceable_parts_are_found(detector: Detector) -> None:
     assert "only these parts of Detector are pruned" in graph.notes[0]
 
 
+@pytest.mark.slow
 def test_what_enters_and_leaves_a_part_is_frozen(detector: Detector) -> None:
     graph = aacp.trace(detector, IMAGES)
     frozen = {group.name for group in graph.groups if group.frozen}
@@ -99,6 +101,7 @@ def test_a_cut_detector_computes_what_the_masked_one_computes(detector: Detector
     torch.testing.assert_close(found["scores"], expected["scores"])
 
 
+@pytest.mark.slow
 def test_parameters_of_the_whole_are_counted_and_macs_of_the_parts(detector: Detector) -> None:
     graph = aacp.trace(detector, IMAGES)
     assert aacp.params(graph)(graph.full) == sum(value.numel() for value in detector.parameters())
@@ -114,6 +117,7 @@ def test_named_parts_alone_are_traced(detector: Detector) -> None:
     assert aacp.trace(detector, IMAGES, parts=["head"], frozen=()) == graph
 
 
+@pytest.mark.slow
 def test_names_and_ties_are_those_of_the_whole(detector: Detector) -> None:
     pair = ("backbone.stem.0", "backbone.body.0")
     graph = aacp.trace(detector, IMAGES, frozen=["head.*"], tie=[pair])
@@ -166,6 +170,7 @@ def test_a_layer_that_is_called_from_outside_is_frozen() -> None:
     assert reasons["backbone.body.0"] is None
 
 
+@pytest.mark.slow
 def test_the_graph_survives_json_and_verification(detector: Detector) -> None:
     graph = aacp.trace(detector, IMAGES)
     again = aacp.ChannelGraph.from_json(graph.to_json())
@@ -174,6 +179,7 @@ def test_the_graph_survives_json_and_verification(detector: Detector) -> None:
     assert aacp.verify(detector, graph, IMAGES) == graph
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_wider_part_is_rejected(detector: Detector) -> None:
     graph = aacp.trace(detector, IMAGES)
     detector.head.tower = block(8, 9)
@@ -183,6 +189,7 @@ def test_the_graph_of_a_wider_part_is_rejected(detector: Detector) -> None:
         aacp.verify(detector, graph, IMAGES)
 
 
+@pytest.mark.slow
 def test_a_difference_inside_of_a_part_is_found(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = aacp.trace(detector, IMAGES)
     units = graph.kept_units([5, 7, 3])

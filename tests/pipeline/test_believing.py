@@ -22,6 +22,7 @@ from aacp.runs.manifest import MANIFEST
 from aacp.search import loop as search_loop
 from aacp.train import loop
 from pipeline.tiny_run import PLAN, UNTRAINED, network, pruned
+from sampling import sampled
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +80,7 @@ def without_manifests(folder: Path) -> None:
         path.write_text(json.dumps({**json.loads(path.read_text()), "threads": 0}))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", sampled(FILES, 2))
 def test_one_flipped_bit_is_noticed_and_mended(
     name: str, run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +102,7 @@ def test_a_network_with_a_flipped_bit_is_not_loaded(run: Path) -> None:
             aacp.load(path, into=network())
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in ("graph.json", "search.json")])
+@pytest.mark.parametrize("name", sampled((name for name in FILES if name not in ("graph.json", "search.json")), 2))
 def test_the_file_of_another_run_is_not_taken(name: str, run: Path, whole: Path, other: Path) -> None:
     shutil.copy(other / name, run / name)
     assert not check_folder(run).is_whole

@@ -26,6 +26,7 @@ def folder(run: Pruned, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return aacp.save_pretrained(run.folder.path, tmp_path_factory.mktemp("hub") / "tiny")
 
 
+@pytest.mark.slow
 def test_a_folder_holds_the_network_its_configuration_and_a_card(run: Pruned, folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     assert (folder / "model.safetensors").read_bytes() == run.file.read_bytes()

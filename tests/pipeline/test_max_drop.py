@@ -21,8 +21,9 @@ from aacp.runs.files import ChosenStructure
 from aacp.search.history import History
 from aacp.search.saving import recorded
 from aacp.train.recipe import DIGITS
+from sampling import sampled
 
-PLAN = Plan(evaluations=8, calibration_images=128, recipe=None, reconstruction=None, max_drop=0.1)
+PLAN = Plan(evaluations=8, calibration_images=32, recipe=None, reconstruction=None, max_drop=0.1)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
 
 
@@ -43,7 +44,7 @@ def linear(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("linear")
-@pytest.mark.parametrize("drop", [0.1, 0.5])
+@pytest.mark.parametrize("drop", sampled([0.5, 0.1], 2))
 def test_the_largest_share_that_passes_is_found(model, data, tmp_path: Path, drop: float) -> None:
     """With the share of parameters kept as the score, a drop of a tenth allows a tenth fewer parameters."""
     plan = replace(PLAN, max_drop=drop, shrink="params")

@@ -81,6 +81,7 @@ def test_each_layer_has_the_variance_that_its_rule_gives_for_the_smaller_layer(t
     assert float(network.plain.bias.detach().abs().max()) <= 1 / math.sqrt(9)
 
 
+@pytest.mark.slow
 def test_weights_are_new_and_follow_the_seed_of_the_training(task: PruningTask) -> None:
     first, again, other = (drawn(task, replace(PLAN, recipe=replace(RECIPE, seed=seed), seed=9)) for seed in (1, 1, 2))
     assert torch.equal(first.out.weight, again.out.weight)

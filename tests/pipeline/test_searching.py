@@ -14,6 +14,7 @@ from pipeline import tiny_run
 from pipeline.tiny_run import PLAN, UNTRAINED, pruned
 
 
+@pytest.mark.slow
 def test_a_search_that_finds_no_other_structure_says_so_and_suggests_a_finer_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -26,6 +27,7 @@ def test_a_search_that_finds_no_other_structure_says_so_and_suggests_a_finer_ste
     assert "A finer step (--step, Plan.pruning_step)" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, method="uniform")], ids=["complete", "one structure"])
 def test_a_search_that_ends_as_planned_does_not(plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pruned(tmp_path, plan=replace(plan, recipe=None, evaluations=2), verbose=True)

@@ -114,6 +114,7 @@ def test_no_images_are_rejected() -> None:
     assert_two_sentences(caught.value)
 
 
+@pytest.mark.slow
 def test_a_graph_of_another_network_is_rejected() -> None:
     case = small()
     case.graph = small(wide=16).graph
@@ -137,6 +138,7 @@ def test_kept_units_that_the_network_does_not_have_are_rejected() -> None:
 # -- repaired as far as possible --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fewer_rows_than_columns_are_fitted_with_a_ridge_and_named_in_a_note() -> None:
     case = small(wide=32)  # the head reads 64 columns, but there is one row for each image
     few = images(8)
@@ -195,6 +197,7 @@ def test_a_removed_constant_goes_into_the_bias_or_the_norm() -> None:
         torch.testing.assert_close(network(images(8, seed=2)), model(images(8, seed=2)), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_too_little_memory_uses_fewer_images_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     case = small()
     limit_memory(monkeypatch, 200_000)  # bytes: 256 images of 8 x 8 take 196,608 bytes as inputs alone
@@ -203,6 +206,7 @@ def test_too_little_memory_uses_fewer_images_and_says_so(monkeypatch: pytest.Mon
     assert_finite(case.network)
 
 
+@pytest.mark.slow
 def test_a_failed_allocation_halves_the_images_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU too little memory is an exception, which a run on more than 20 images raises here."""
     case = small()
@@ -219,6 +223,7 @@ def test_a_failed_allocation_halves_the_images_and_says_so(monkeypatch: pytest.M
     assert_finite(case.network)
 
 
+@pytest.mark.slow
 def test_a_single_image_that_does_not_fit_is_reported_as_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     case = small()
     before = state(case.network)
@@ -255,6 +260,7 @@ def test_images_of_another_size_are_accepted_if_the_network_reads_them() -> None
     assert case.error(larger) < before
 
 
+@pytest.mark.slow
 def test_labels_in_the_data_change_nothing() -> None:
     plain, labelled = small(), small()
     pictures = images(32)
@@ -263,6 +269,7 @@ def test_labels_in_the_data_change_nothing() -> None:
     assert_same(labelled.network, state(plain.network))
 
 
+@pytest.mark.slow
 def test_a_loader_and_a_tensor_give_the_same_network() -> None:
     from_tensor, from_loader = small(), small()
     pictures = images(32)
@@ -272,6 +279,7 @@ def test_a_loader_and_a_tensor_give_the_same_network() -> None:
         torch.testing.assert_close(from_loader.network.state_dict()[name], value, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_original_is_not_changed() -> None:
     case = small()
     case.model.train()
@@ -283,6 +291,7 @@ def test_the_original_is_not_changed() -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in case.model.parameters())
 
 
+@pytest.mark.slow
 def test_a_network_in_training_mode_is_repaired_as_in_evaluation_mode() -> None:
     one, other = small(), small()
     other.network.train()

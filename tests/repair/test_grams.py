@@ -54,6 +54,7 @@ def test_a_batch_norm_after_the_product_takes_the_constant() -> None:
     assert grams_of(model).grams["reader.0.weight"].is_centred
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 7, 24])
 def test_batches_do_not_matter(monkeypatch, batch_size: int) -> None:
     monkeypatch.setattr(grams_module, "MAX_ROWS", 500)  # rows are sampled

@@ -239,6 +239,7 @@ def test_a_lost_manifest_is_said_and_written_again(run: RunFolder, content: str 
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_manifest_goes_unnoticed(run: RunFolder) -> None:
     path = run.path / MANIFEST
     content = path.read_bytes()

@@ -72,6 +72,7 @@ def knapsack_curves(problem: Problem) -> ErrorCurves:
     return ErrorCurves(dict(zip(problem.space.names, damages, strict=True)))
 
 
+@pytest.mark.slow
 def test_thirty_groups_are_solved_like_by_dynamic_programming() -> None:
     problem = knapsack(seed=1)
     found = knapsack_curves(problem).best(problem.space, problem.budget)
@@ -84,6 +85,7 @@ def test_without_limits_nothing_is_removed() -> None:
     assert curves.best(space, Budget()) == space.full
 
 
+@pytest.mark.slow
 def test_the_method_evaluates_one_structure(problem: Problem) -> None:
     curves = random_curves(problem.space, np.random.default_rng(0))
     found = run_search(
@@ -93,6 +95,7 @@ def test_the_method_evaluates_one_structure(problem: Problem) -> None:
     assert found.stopped == "exhausted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["default", "random", "ide+", "paper"])
 def test_every_other_method_begins_with_the_structure_of_the_curves(problem: Problem, method: str) -> None:
     curves = random_curves(problem.space, np.random.default_rng(0))

@@ -65,6 +65,7 @@ def growth(work: Callable[[Path], Callable[[], Any]], folders: dict[int, Path]) 
     return calls_of(work(folders[LONG])) / calls_of(work(folders[SHORT]))
 
 
+@pytest.mark.slow
 def test_checkpoint_and_append_take_the_same_whatever_the_length(
     problem: Problem, folders: dict[int, Path], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from aacp.search.history import Candidate, History
 from aacp.search.loop import Bounds, run_search, search_steps
 from aacp.search.methods import searcher
 from aacp.search.searcher import Searcher
+from sampling import sampled
 
 
 def fresh(problem: Problem, method: str = "ide+") -> Searcher:
@@ -70,7 +71,7 @@ def test_cut_short_and_continued_is_the_same_search(problem: Problem) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", COMPARED)
+@pytest.mark.parametrize("method", sampled(COMPARED, 3))
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_stopped_anywhere_a_folder_resumes_exactly_and_evaluates_nothing_twice(
     method: str, error: type[BaseException], problem: Problem, tmp_path: Path

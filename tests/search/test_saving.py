@@ -118,6 +118,7 @@ def test_a_lost_checkpoint_costs_no_evaluation(method: str, problem: Problem, tm
     assert (folder / HISTORY).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_a_checkpoint_older_than_the_history_is_continued_with_its_scores(problem: Problem, tmp_path: Path) -> None:
     expected = whole_log(problem, tmp_path / "whole")
     folder = interrupted(problem, tmp_path / "cut", at=12)
@@ -130,6 +131,7 @@ def test_a_checkpoint_older_than_the_history_is_continued_with_its_scores(proble
     assert (folder / HISTORY).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_what_was_lost_is_said(problem: Problem, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = interrupted(problem, tmp_path)
     assert without_lines(folder / HISTORY, lambda place: place in (2, 3)) == 23
@@ -151,6 +153,7 @@ def test_a_checkpoint_that_is_none_is_not_needed(content: str, problem: Problem,
     assert (folder / HISTORY).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_checkpoint_changes_the_search(problem: Problem, tmp_path: Path) -> None:
     expected = whole_log(problem, tmp_path / "whole")
     folder = interrupted(problem, tmp_path / "cut")

@@ -121,6 +121,7 @@ def test_data_sets_and_shuffling_loaders_continue_in_the_same_order(
     assert same(weights(resumed), weights(whole))
 
 
+@pytest.mark.slow
 def test_a_finished_run_returns_at_once_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, trained = train(tmp_path)
     killed_at_step(monkeypatch, 0)
@@ -137,6 +138,7 @@ def test_the_folder_holds_the_weights_and_a_line_for_each_epoch(tmp_path: Path) 
     assert set(lines[0]) == {"epoch", "lr", "loss", "accuracy", "holdout", "seconds", "images_per_second", "limit"}
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_run_is_rejected_and_says_what_differs(tmp_path: Path) -> None:
     train(tmp_path)
     with pytest.raises(RunMismatch, match=r"recipe lr was 0.1, now 0.2"):
@@ -149,6 +151,7 @@ def test_a_folder_of_another_run_is_rejected_and_says_what_differs(tmp_path: Pat
         fit(network(dropout=0.2), small_images(), RECIPE, teacher=network(6), folder=tmp_path, device="cpu")
 
 
+@pytest.mark.slow
 def test_statistics_that_differ_in_their_last_bits_are_the_same_start(tmp_path: Path) -> None:
     """An inherited network is recalibrated again when a run resumes, perhaps on another device."""
     train(tmp_path)
@@ -210,12 +213,14 @@ def test_one_flipped_bit_of_a_finished_training_changes_neither_weights_nor_epoc
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_the_log_of_a_training_is_restored_if_it_is_deleted(tmp_path: Path) -> None:
     _, trained = train(tmp_path)
     (tmp_path / LOG).unlink()
     assert train(tmp_path)[1] == trained
 
 
+@pytest.mark.slow
 def test_a_training_continues_with_the_threads_that_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,6 +241,7 @@ def test_a_training_continues_with_the_threads_that_it_began_with(
     assert used == [3, 5]
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_keeps_the_state_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counter, original = iter(range(10**9)), PlainUpdate.__call__
 

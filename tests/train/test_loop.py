@@ -75,6 +75,7 @@ def test_training_leaves_torchs_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_network_and_another_seed_another() -> None:
     found = []
     for seed in (0, 0, 1):
@@ -275,6 +276,7 @@ class _NoBatches:
         return iter(())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", [0.0, 0.9])
 def test_stopped_after_an_epoch_and_continued_a_run_ends_with_the_same_bytes(tmp_path: Path, average: float) -> None:
     """The rates are those of the whole recipe, and the weights of every stop stay."""

@@ -55,6 +55,7 @@ def inputs(count: int = 150, seed: int = 2) -> Tensor:
     return torch.randn(count, 1, 6, 6, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.slow
 def test_the_network_comes_closer_to_the_original_on_inputs_that_it_has_not_seen() -> None:
     original, network = networks()
     before = copy.deepcopy(original.state_dict())
@@ -78,6 +79,7 @@ def test_labels_are_ignored_and_statistics_of_batch_norms_stay() -> None:
     assert not network.training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [3, 12, 19])
 def test_an_interrupted_mimicry_resumes_with_the_same_bytes(
     seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +136,7 @@ def test_the_seed_decides_the_order_and_another_request_is_rejected(tmp_path: Pa
     assert torch.equal(again.conv.weight, network.conv.weight)
 
 
+@pytest.mark.slow
 def test_features_are_compared_at_the_channels_that_are_kept() -> None:
     original, network = networks()
     kept = [5, 0, 2, 3]
@@ -169,6 +172,7 @@ def test_bad_requests_are_rejected() -> None:
         mimic(network, original, inputs(), 1)
 
 
+@pytest.mark.slow
 def test_progress_is_reported_in_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     original, network = networks()
     mimic(network, original, inputs(), 50, verbose=True)

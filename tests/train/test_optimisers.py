@@ -122,6 +122,7 @@ def test_groups_of_the_user_keep_the_proportion_of_their_rates() -> None:
     assert [rate for pair in seen for rate in pair] == pytest.approx([rate for pair in expected for rate in pair])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", ["adamw", rmsprop, counting])
 def test_a_run_is_resumed_with_the_state_of_its_optimiser(optimiser: Any, tmp_path: Path) -> None:
     recipe = replace(ADAMW, optimiser=optimiser, schedule=ramp, clip=1.0)

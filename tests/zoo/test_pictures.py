@@ -60,6 +60,7 @@ def test_a_picture_that_is_too_narrow_for_a_random_box_gives_its_middle(size: tu
     assert abs((left + right) - size[0]) <= 1 or size[0] < size[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crop", [centred_crop, lambda file, size: random_crop(file, size, 5)])
 def test_a_large_jpeg_decoded_at_a_fraction_of_its_size_shows_the_same(crop, tmp_path: Path) -> None:
     waves = 128 + 60 * np.sin(np.arange(1600) / 90)[:, None] + 60 * np.cos(np.arange(2000) / 70)

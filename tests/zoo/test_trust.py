@@ -81,6 +81,7 @@ def test_with_trust_the_code_is_imported_and_an_exit_in_it_is_an_error(stranger:
     assert (code, message.partition(".")[0]) == (1, "UnknownData: evil:found failed with SystemExit: 0")
 
 
+@pytest.mark.slow
 def test_a_name_given_in_place_of_a_recorded_one_needs_no_trust(stranger: Path) -> None:
     rename(stranger, "data_source")
     code, message = run("evaluate", "run", "--device", "cpu", "--data", "digits")

@@ -56,7 +56,7 @@ def agree(inheritance: aacp.Inheritance, inputs: Any, tried: Iterable[Any], tole
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("micro", sampled(MICRO, 5), ids=lambda micro: micro.name)
+@pytest.mark.parametrize("micro", sampled(MICRO, 8), ids=lambda micro: micro.name)
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
     model, example, graph = micro.build().eval(), micro.example(), traced(micro)
     calibration = Batches.of([(example, torch.zeros(len(tensors(example)[0])))], batch_size=1024)

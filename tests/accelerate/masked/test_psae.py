@@ -22,6 +22,7 @@ def estimated(inheritance: aacp.Inheritance, **options: Any) -> aacp.PSAE:
     return aacp.PSAE(inheritance, (IMAGES, LABELS), score=negative_loss, **options)
 
 
+@pytest.mark.slow
 def test_a_network_in_the_exported_form_runs_masked_and_never_sliced(inheritance) -> None:
     exported = aacp.trace(inheritance.model, IMAGES[:2], form="exported")
     of_exported = aacp.Inheritance(inheritance.model, exported, CALIBRATION)

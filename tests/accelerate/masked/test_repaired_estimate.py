@@ -11,6 +11,7 @@ import aacp
 from estimate.repaired_network import estimated, repaired
 from estimate.small_network import IMAGES, OTHER, STRUCTURE, network
 from graph.micro_networks import MICRO
+from sampling import sampled
 
 CONSTRUCTS = (
     "padded_shortcut", "grouped_conv", "inverted_residual", "dense_block", "squeeze_excite_conv", "conv_transpose",
@@ -33,7 +34,7 @@ def test_masked_execution_scores_the_same_repaired_network(graph, importance: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONSTRUCTS)
+@pytest.mark.parametrize("name", sampled(CONSTRUCTS, 2))
 def test_masked_and_sliced_networks_are_equal_in_every_construct(name: str) -> None:
     found = next(each for each in MICRO if each.name == name)
     model = found.build()
@@ -54,6 +55,7 @@ def test_masked_and_sliced_networks_are_equal_in_every_construct(name: str) -> N
     assert scores[0] == pytest.approx(scores[1], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_exported_form_is_repaired_masked(graph) -> None:
     exported = aacp.trace(network(), IMAGES[:2], form="exported")
     estimate = estimated(repaired(exported), "auto")
