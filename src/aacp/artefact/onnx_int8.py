@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.data.examples import narrowed
+from aacp.disk.writing import remove_file
 from aacp.errors import ExportFailed, InvalidOption, first_line
 from aacp.graph.examples import batch_of, with_batch
 from aacp.zoo.imports import require_package
@@ -60,7 +61,7 @@ def quantize_file(source: Path, target: Path, images: Sequence[Any]) -> int:
             "and replace the part of the network that it names."
         ) from error
     finally:
-        prepared.unlink(missing_ok=True)
+        remove_file(prepared)
     return _require_quantized(target)
 
 

@@ -91,6 +91,9 @@ class OnnxRuntime(Runtime):
     def export(self, network: nn.Module, path: Path, example: Any) -> RuntimeFile:
         return export_onnx(network, path, example)
 
+    def load(self, path: Path, original: nn.Module, example: Any) -> OnnxNetwork:
+        return OnnxNetwork(path, original, example, torch.get_num_threads())
+
     def quantized(self, images: Sequence[Any] | None) -> OnnxInt8:
         return OnnxInt8(images)
 
@@ -102,7 +105,6 @@ class OnnxInt8(OnnxRuntime):
         images: batches of inputs that the ranges of activations are found on; None uses the example of each call.
     """
 
-    title = "ONNX Runtime, int8"
     suffix = ".int8.onnx"
     file_format = f"ONNX in int8, opset {OPSET}"
 
@@ -171,9 +173,8 @@ class OnnxInt8(OnnxRuntime):
         nothing but the inputs.
         """
         images = self._inputs(example)[:COMPARED_BATCHES]
-        threads = torch.get_num_threads()
-        first = OnnxNetwork(path, network, example, threads)
-        _require_repeatable(first, OnnxNetwork(path, network, example, threads), images[0], path)
+        first = self.load(path, network, example)
+        _require_repeatable(first, self.load(path, network, example), images[0], path)
         largest = max(_largest_difference(network, first, inputs) for inputs in images)
         try:
             likeness = Likeness(network)(first, Batches([(inputs, None) for inputs in images]))

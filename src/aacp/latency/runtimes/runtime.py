@@ -132,6 +132,20 @@ class Runtime(ABC):
         """Write a module, as in `prepare`, to a file of this runtime; only called if there is a `suffix`."""
         raise InvalidOption(f"{self.title or self.name} has no file format. Deliver the network for another runtime.")
 
+    def load(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
+        """Return a module that runs a file of this runtime and is called like the network that was exported.
+
+        The accuracy of quantised networks is computed with it.
+
+        Args:
+            path: a file that `export` wrote.
+            original: the network that was exported, as in `prepare`.
+            example: one batch of inputs on the CPU.
+        """
+        raise InvalidOption(
+            f"The runtime {self.name} does not run files as modules. Score the file {path.name} with your own code."
+        )
+
     def quantized(self, images: Sequence[Any] | None) -> Runtime:
         """Return a runtime of the same name that runs every network in int8, and whose `precision` is "int8".
 
