@@ -4,13 +4,18 @@ import os
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 import cached_traces
+import plain_tests
 from aacp.zoo._torchvision import import_torchvision
 
 os.environ["AACP_STRICT_RULES"] = "1"  # a rule that fails is a bug: it must fail a test, not freeze channels
 torch.set_num_threads(1 if os.environ.get("PYTEST_XDIST_WORKER") else 2)
 import_torchvision()
+# Limits of time per example fail on a busy machine.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +26,14 @@ def _seeded() -> None:
 @pytest.fixture(autouse=True)
 def _shared_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     cached_traces.share(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _brief_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks are equally fast before and after pruning: no amount of time decides which one is faster."""
+    monkeypatch.setattr("aacp.pipeline.delivery.MAX_TIMING_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _watched_accelerations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_tests.watch(request.node, monkeypatch)

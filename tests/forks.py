@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -17,13 +18,15 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def started(*arguments: str | Path) -> ForkServerProcess:
-    """`aacp` with these arguments, on its way."""
-    process = CONTEXT.Process(target=_command, args=([*map(str, arguments)],), daemon=True)
+def started(*arguments: str | Path, stderr: Path | None = None) -> ForkServerProcess:
+    """Start `aacp` with these arguments; its messages go to a file if one is given."""
+    process = CONTEXT.Process(target=_command, args=([*map(str, arguments)], stderr), daemon=True)
     process.start()
     return process
 
 
-def _command(arguments: list[str]) -> None:
+def _command(arguments: list[str], stderr: Path | None) -> None:
     torch.set_num_threads(1)
+    if stderr is not None:
+        sys.stderr = stderr.open("w", buffering=1)
     main(arguments)

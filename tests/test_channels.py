@@ -5,14 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import aacp
 from aacp.channels import ChannelGraph, Member
-
-BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # time limits do not hold there
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +87,6 @@ def test_members_are_data_and_text_in_the_file(graph: ChannelGraph) -> None:
     assert Member("0.weight", 0).module == "0"
 
 
-@BUSY_MACHINE
 @given(st.text(), st.integers(0, 9))
 def test_a_member_survives_its_text(tensor: str, dim: int) -> None:
     assert Member.parse(str(Member(tensor, dim))) == Member(tensor, dim)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ TORCHLESS = {
 }  # fmt: skip
 
 NUMPY_ONLY = {
-    f"latency/{name}.py" for name in ("calibration", "curves", "lookup", "pieces", "plain_tables", "table", "timing")
+    f"latency/{name}.py"
+    for name in ("calibration", "curves", "judging", "lookup", "pieces", "plain_tables", "table", "timing")
 }
 
 
@@ -58,6 +60,7 @@ def floor(name: str) -> int:
     return next(level for level, rooms in enumerate(FLOORS) if name in rooms)
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """The modules that a file imports, inside functions too."""
     found: set[str] = set()
@@ -136,8 +139,11 @@ ALLOWED_FILE_CALLS = {
     "commands/border.py": {"NamedTemporaryFile"},  # the traceback of a mistake, in the folder of temporary files
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
     "commands/repeat.py": {"TemporaryFile"},
+    "latency/runtimes/converted.py": {"TemporaryDirectory"},
+    "latency/runtimes/openvino.py": {"TemporaryDirectory"},
     "latency/runtimes/onnxruntime.py": {"TemporaryDirectory", "mkdtemp"},
     "pipeline/finding.py": {"TemporaryDirectory"},
+    "latency/resources.py": {"write_text"},  # a command to the kernel, in a file that Linux shows for this process
     # Decoders of libraries, which read from a file that aacp.disk has opened.
     "zoo/pictures.py": {"open"},
     "zoo/weights.py": {"open", "load"},

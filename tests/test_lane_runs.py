@@ -1,15 +1,12 @@
 """Run-length code of lanes."""
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aacp.lane_runs import from_runs, to_runs
 
-BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # time limits do not hold there
 
-
-@BUSY_MACHINE
 @given(st.lists(st.integers(-1, 50), max_size=60))
 def test_lanes_survive_their_run_length_code(values: list[int]) -> None:
     lane = np.array(values, dtype=np.int64)

@@ -34,14 +34,14 @@ def test_the_child_of_a_killed_process_ends(means: str) -> None:
         assert is_running(child)
         parent.kill()
         parent.wait()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 180
         while is_running(child) and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not is_running(child)
 
 
 def test_a_child_whose_parent_has_ended_already_ends() -> None:
-    found = subprocess.run([sys.executable, "-c", CHILD, "1", "the system"], stdout=subprocess.DEVNULL, timeout=20)
+    found = subprocess.run([sys.executable, "-c", CHILD, "1", "the system"], stdout=subprocess.DEVNULL, timeout=180)
     assert found.returncode == -9
 
 

@@ -347,6 +347,13 @@ def test_nearly_all_of_many_networks_of_other_tasks_are_exact_and_none_is_silent
     assert found["silently wrong"] == 0
 
 
+def test_the_page_says_how_many_networks_an_independent_oracle_decided() -> None:
+    traced = [row["oracle"] for row in raw("tasks.json")["networks"].values() if "oracle" in row]
+    zeroed = traced.count("zeroed weights")
+    assert f"For {zeroed} of the {len(traced)} traced networks" in PAGE
+    assert f"In the other {len(traced) - zeroed}" in PAGE
+
+
 def test_structures_repaired_again_differ_as_the_page_says() -> None:
     rows = raw("repair_resnet56_again.json")["again"]
     changes = [100 * (row["score"] - row["recorded"]) for row in rows]
@@ -409,6 +416,38 @@ def agree(cell: str, expected: str) -> bool:
     is_close = all(abs(float(one) - float(other)) < 1.01 * 10 ** -len(one.partition(".")[2]) for one, other in pairs)
     exact = all(one == other for one, other in pairs if "." not in one)
     return number.sub("#", cell) == number.sub("#", expected) and is_close and exact
+
+
+def yolo_networks() -> list[Row]:
+    line = re.compile(r"(\S+): (\d+)% of channels free, MACs (-\d+)%, trace (\d+) s of CPU, ONNX (\S+) away .* (\S+)")
+    text = (RESULTS / "yolo_networks.txt").read_text()
+    return [
+        (name, f"{free} %", f"{macs} %", seconds, f"{away} of {largest}")
+        for name, free, macs, seconds, away, largest in line.findall(text)
+    ]
+
+
+def test_the_table_of_yolos_is_what_its_benchmark_printed() -> None:
+    shown = tables((ROOT / "docs" / "yolo.md").read_text())["", "channels free"]
+    assert len(shown) > 10
+    assert shown == yolo_networks()
+
+
+def detectors() -> list[Row]:
+    line = re.compile(
+        r"(\S+): parts (.*?); (\d+)% of channels free, MACs of the parts (-\d+)%, .*masked original: boxes ([^,]+),"
+    )
+    text = (RESULTS / "detectors.txt").read_text()
+    return [
+        (f"`{name}`", parts, f"{free} %", f"{macs} %", boxes) for name, parts, free, macs, boxes in line.findall(text)
+    ]
+
+
+def test_the_table_of_detectors_is_what_its_benchmark_printed() -> None:
+    shown = tables((ROOT / "docs" / "yolo.md").read_text())["", "parts"]
+    assert shown == detectors()
+    text = (RESULTS / "detectors.txt").read_text()
+    assert len(shown) == text.count("equal after save and load") > 3
 
 
 def test_every_table_is_computed_here() -> None:

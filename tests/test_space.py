@@ -4,7 +4,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -95,7 +95,6 @@ def nearest_share(count: int, leading_width: int, choices: tuple[int, ...]) -> i
     return min(choices, key=lambda own: (abs(Fraction(own, choices[-1]) - share), -own))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 40), min_size=2, max_size=4),
     st.lists(st.one_of(st.integers(1, 20), st.floats(0.05, 0.6)), min_size=4, max_size=4),

@@ -33,9 +33,10 @@ def private_uses(tree: ast.AST) -> Iterator[str]:
             yield from (f"import {part}" for part in parts if part.startswith("_"))
         elif isinstance(node, ast.Attribute):
             own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            is_private = node.attr.startswith("_") and not node.attr.startswith("__")
+            if not node.attr.startswith("_") or node.attr.startswith("__"):
+                continue
             of_torch = ast.unparse(node).split(".")[0] in ("torch", "nn", "fx", "dist")
-            if node.attr in (OF_MODULES if own else PRIVATE) or (is_private and of_torch):
+            if node.attr in (OF_MODULES if own else PRIVATE) or of_torch:
                 yield ast.unparse(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from (word for word in WORDS if word in node.value)

@@ -201,7 +201,7 @@ def test_a_very_long_quantity_is_rejected_at_once() -> None:
     begun = time.perf_counter()
     with pytest.raises(InvalidOption, match="is not a quantity"):
         COSTS["macs"].parse("1" * 200_000 + "?")
-    assert time.perf_counter() - begun < 1
+    assert time.perf_counter() - begun < 30  # it would take minutes if the time grew with the square of the length
 
 
 @pytest.mark.parametrize(

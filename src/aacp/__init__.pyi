@@ -36,6 +36,7 @@ from aacp.errors import DiskError as DiskError
 from aacp.errors import Diverged as Diverged
 from aacp.errors import ExportFailed as ExportFailed
 from aacp.errors import GraphMismatch as GraphMismatch
+from aacp.errors import InconclusiveMeasurement as InconclusiveMeasurement
 from aacp.errors import InfeasibleBudget as InfeasibleBudget
 from aacp.errors import InvalidData as InvalidData
 from aacp.errors import InvalidExample as InvalidExample
@@ -77,12 +78,15 @@ from aacp.latency.deployment import Deployment as Deployment
 from aacp.latency.deployment import conditions_here as conditions_here
 from aacp.latency.measure import measure_latency as measure_latency
 from aacp.latency.pieces import MeasurementConditions as MeasurementConditions
+from aacp.latency.resources import ResourceUse as ResourceUse
+from aacp.latency.resources import measure_resources as measure_resources
 from aacp.latency.runtimes.registry import register_runtime as register_runtime
 from aacp.latency.runtimes.runtime import PieceTimer as PieceTimer
 from aacp.latency.runtimes.runtime import Runtime as Runtime
 from aacp.latency.runtimes.runtime import TimedLayer as TimedLayer
 from aacp.latency.steps import discover_steps as discover_steps
 from aacp.latency.table import LatencyTable as LatencyTable
+from aacp.latency.timing import MedianInterval as MedianInterval
 from aacp.latency.timing import Quartiles as Quartiles
 from aacp.latency.timing import Timing as Timing
 from aacp.latency.timing import speedup as speedup

@@ -240,7 +240,9 @@ class ChannelGraph:
     def lane_sizes(self, structures: ArrayLike) -> NDArray[np.int64]:
         """The kept size of every lane, for one structure (a vector) or many (a matrix with one structure per row)."""
         matrix, offset = self.lane_size_map
-        sizes: NDArray[np.int64] = self.valid_counts(structures) @ matrix.T + offset
+        # numpy multiplies integers slowly. Doubles are exact here: a size is far below 2^53.
+        products = self.valid_counts(structures).astype(np.float64) @ matrix.T.astype(np.float64)
+        sizes: NDArray[np.int64] = products.astype(np.int64) + offset
         return sizes
 
     def valid_counts(self, structures: ArrayLike) -> NDArray[np.int64]:

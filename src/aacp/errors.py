@@ -13,6 +13,7 @@ AACPError
 │   └── NothingToPrune     every channel is frozen, or there is no convolution
 ├── GraphMismatch      a graph and a network do not belong together
 ├── DeviceMismatch     a latency table was measured on another machine, runtime or setting
+├── InconclusiveMeasurement  measured latencies are too noisy or too inaccurate to decide anything
 ├── BrokenArtefact     the file of a pruned network cannot be read or does not fit the network
 ├── ExportFailed       a network cannot be exported, or its export computes something else
 ├── MissingPackage     an optional package is not installed
@@ -86,6 +87,10 @@ class GraphMismatch(AACPError):
 
 class DeviceMismatch(AACPError):
     """A latency table was measured on another machine, runtime or setting."""
+
+
+class InconclusiveMeasurement(AACPError):
+    """Measured latencies are too noisy or too inaccurate to decide anything."""
 
 
 class BrokenArtefact(AACPError):

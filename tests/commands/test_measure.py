@@ -13,7 +13,7 @@ from aacp.cli import main
 from aacp.commands.parameters import Step
 from aacp.latency.job import MeasurementJob
 
-SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1"]
+SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1", "--accept-noise"]
 
 
 @pytest.mark.slow
@@ -32,6 +32,7 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
     table = aacp.LatencyTable.load(file)
     assert said["table"] == str(file)
     assert (said["seconds"], said["warning"]) == (table.reference, table.warning)
+    assert said["problem"] == table.problem
     assert "18/18 structures" in found.stderr
     again = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--out", str(file)])
     assert again.exit_code == 0, again.output

@@ -22,7 +22,7 @@ def test_macs_and_parameters_are_their_polynomial_exactly(network, step) -> None
         np.testing.assert_allclose(form.values(rows.astype(float)), cost(rows), rtol=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_rises_are_what_the_cost_itself_grows_by(seed: int) -> None:
     network, generator = resnet(20), np.random.default_rng(seed)

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -136,9 +135,8 @@ def test_another_name_of_the_lock_file_keeps_its_content(tmp_path: Path) -> None
 def test_an_error_in_the_block_frees_the_lock(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), locked(tmp_path):
         raise ZeroDivisionError
-    began = time.monotonic()
-    with locked(tmp_path):
-        assert time.monotonic() - began < 1
+    with locked(tmp_path):  # which does not wait: it would be rejected
+        pass
 
 
 @pytest.mark.parametrize("inside", ["run", "deep/er/run"])

@@ -173,14 +173,14 @@ def test_the_limits_themselves_are_allowed() -> None:
 
 
 @given(JSON, st.sampled_from([None, 2]), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_json_writes_is_read_back(value: object, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert parse_json(text.encode()) == value
 
 
 @given(st.binary(max_size=200) | st.text('[]{}",:\\u01e+-.Naeful ', max_size=60).map(str.encode))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_bytes_are_a_value_or_a_value_error(content: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert parse_json(content) == json.loads(content)

@@ -109,7 +109,7 @@ def test_a_header_that_is_not_one_is_damage(tmp_path: Path, header: Any) -> None
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_changed_byte_gives_tensors_or_damage(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -22,7 +22,7 @@ from aacp.search.searcher import Searcher
 from forks import CONTEXT
 
 PROBLEM = knapsack(groups=12)
-PATIENCE = 40  # seconds until a rank counts as hanging
+PATIENCE = 300  # seconds until a rank counts as hanging, far above what a slow machine needs
 
 
 @dataclass(frozen=True)

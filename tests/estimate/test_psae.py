@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from estimate.small_network import CALIBRATION, IMAGES, LABELS, OTHER, STRUCTURE
 from graph.micro_networks import Block, conv
 
 INHERITANCE = ("model", "graph", "calibration", "importance", "seed", "reconstruction", "device")
-EXECUTIONS = ["sliced", "masked"] if find_spec("aacp.accelerate") else ["sliced"]
+EXECUTIONS = ["sliced", pytest.param("masked", marks=pytest.mark.accelerated)]
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +94,13 @@ def test_the_network_it_gives_is_the_one_it_scores(psae) -> None:
     assert negative_loss(estimate.inheritance.network(STRUCTURE), estimate.holdout) == estimate(STRUCTURE)
 
 
-def test_networks_without_batch_norm_are_scored_and_a_note_says_so(psae) -> None:
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_networks_without_batch_norm_are_scored_and_a_note_says_so(psae, execution: str) -> None:
     model = nn.Sequential(conv(3, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
     graph = aacp.trace(model, IMAGES[:2])
-    estimates = [psae(model=model, graph=graph, execution=kind, score=negative_loss) for kind in EXECUTIONS]
-    expected = negative_loss(by_hand(model, graph, [4]), estimates[0].holdout)
-    for estimate in estimates:
-        assert estimate([4]) == pytest.approx(expected, rel=1e-5)
-        assert any("no batch norm" in note for note in estimate.notes)
+    estimate = psae(model=model, graph=graph, execution=execution, score=negative_loss)
+    assert estimate([4]) == pytest.approx(negative_loss(by_hand(model, graph, [4]), estimate.holdout), rel=1e-5)
+    assert any("no batch norm" in note for note in estimate.notes)
 
 
 # -- any score --------------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from aacp.modules import copy_module, named_tensors
 from estimate.repaired_network import estimated, repaired
 from estimate.small_network import CALIBRATION, IMAGES, OTHER, STRUCTURE, network
 
-EXECUTIONS = ["sliced", "masked"] if find_spec("aacp.accelerate") else ["sliced"]
+EXECUTIONS = ["sliced", pytest.param("masked", marks=pytest.mark.accelerated)]
 
 
 @pytest.fixture(scope="module")

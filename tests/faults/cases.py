@@ -37,7 +37,7 @@ class Case:
     words: tuple[str, ...] = ()
     given: Mapping[str, Plant] = field(default_factory=dict)
     adds: tuple[str, ...] = ()
-    seconds: float = 30.0
+    seconds: float = 180.0
 
     @property
     def name(self) -> str:

@@ -105,7 +105,7 @@ def damaged_and_repeated(damage: Damage, world: Path, place: Path, forker: Forke
     shutil.copytree(world, place, symlinks=True)
     damage.act(place)
     before = snapshot(place / damage.run)
-    ending = forker.run(Attempt(str(place), command=COMMANDS[damage.run], seconds=60))
+    ending = forker.run(Attempt(str(place), command=COMMANDS[damage.run], seconds=180))
     wrong = answer(ending)
     if wrong.word:
         return wrong
@@ -137,7 +137,7 @@ def damaged_and_read(damage: Damage, command: tuple[str, ...], world: Path, plac
     """Damage a file in a copy of the world and let a command read the run: no traceback, no hang."""
     shutil.copytree(world, place, symlinks=True)
     damage.act(place)
-    return answer(forker.run(Attempt(str(place), command=command, seconds=60)))
+    return answer(forker.run(Attempt(str(place), command=command, seconds=180)))
 
 
 def _without_report(folder: Path) -> dict[str, str]:

@@ -53,7 +53,7 @@ class Attempt:
     folder: str
     command: tuple[str, ...] = ()
     code: str = ""
-    seconds: float = 30.0
+    seconds: float = 180.0
     fault: str = ""
     at: int = 0
     lasting: bool = False
@@ -108,7 +108,7 @@ class Forker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(180)
         self._process.stdout.close()
 
 

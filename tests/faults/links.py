@@ -57,7 +57,7 @@ def linked_and_repeated(
     link.symlink_to(victim)
     for number in range(os.getpid(), os.getpid() + PIDS):
         (link.parent / f".{link.name}.{number}").symlink_to(victim)
-    ending = forker.run(Attempt(str(place), command=command, seconds=60))
+    ending = forker.run(Attempt(str(place), command=command, seconds=180))
     if victim.read_text() != TEXT:
         return Verdict("written through a link", f"{file}: {ending.err[-200:]}")
     return answer(ending)

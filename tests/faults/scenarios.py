@@ -34,7 +34,7 @@ class Scenario:
     command: tuple[str, ...]
     before: tuple[tuple[str, ...], ...] = ()
     kills: int = 40
-    seconds: float = 90.0
+    seconds: float = 180.0
 
     def run(self, forker: Forker, folder: Path, fault: str = "", at: int = 0, lasting: bool = False) -> Ending:
         """Run the command in a folder, with a fault at one of its calls."""
@@ -77,7 +77,7 @@ SCENARIOS = (
         kills=30,
     ),
     Scenario("report", ("report", "new"), (("search", *SEARCH, "--run", "new"),), kills=6),
-    Scenario("prune and export", (*PRUNE[:-1], "--run", "new"), ((*PRUNE, "--run", "new"),), kills=16, seconds=180),
+    Scenario("prune and export", (*PRUNE[:-1], "--run", "new"), ((*PRUNE, "--run", "new"),), kills=16),
 )
 
 

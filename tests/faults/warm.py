@@ -40,5 +40,5 @@ def run_twice() -> None:
 
 if torch.version.cuda is None:
     run_twice()
-else:  # forks of a process that has computed gradients cannot, where torch is built with CUDA
+else:  # with a CUDA build of torch, a process that has computed gradients must not be forked
     import_all()

@@ -21,7 +21,7 @@ TWO = Scenario(
 )
 SEEDS = Scenario("seeds", ("repeat", "--seeds", "0,1", "--run", "new", "--", "search", *SEARCH), seconds=240)
 LOADERS = ["faults.subjects:data_with_workers" if word == "faults.subjects:data" else word for word in SEARCH]
-WITH_LOADERS = Scenario("loader workers", ("prune", *LOADERS, *TRAINING, "--run", "new"), seconds=120)
+WITH_LOADERS = Scenario("loader workers", ("prune", *LOADERS, *TRAINING, "--run", "new"), seconds=180)
 CALLS_OF_A_WORKER = (1, 4, 8, 12, 16, 19)
 CALLS_BEFORE_THE_LAUNCHER_ENDS = (2, 10, 18)
 CALLS_BEFORE_REPEAT_ENDS = (3, 25)

@@ -1,4 +1,4 @@
-"""A limit on latency is kept by three of four measurements: the upper quartile decides, and it corrects the table."""
+"""A limit on latency is met if the whole interval of the measurement is. Its upper end corrects the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from glue.subjects import data, watermarks
 pytestmark = pytest.mark.slow
 
 WHERE = aacp.Deployment("torch", threads=1)
-UPPER = 1.3  # times the median: one measurement in four takes longer than this
+UPPER = 1.3  # the upper end of the interval, times the median
 LOWER = 0.5
 BUSY = 3.0  # how much longer everything takes on a busy machine: seconds, but not their ratio
 PIECE = 1e-3  # seconds of each layer of the unpruned network, by the table
@@ -76,7 +76,7 @@ def _work(piece: dict[str, Any], counts: dict[str, int]) -> int:
 
 
 class Machine:
-    """A machine whose medians are what the table predicts, and whose quartiles lie apart.
+    """A machine whose medians are what the table predicts, and whose intervals are wide.
 
     `seconds` and `ratio` make one of the two that are measured longer than the truth: the limit at hand decides which
     of them counts.
@@ -92,21 +92,23 @@ class Machine:
         return float(self.cost(np.asarray(structure)))
 
     def measure(
-        self, _: nn.Module, __: aacp.ChannelGraph, structures, *where: Any, example: Any
+        self, _: nn.Module, __: aacp.ChannelGraph, structures, *where: Any, example: Any, limit: aacp.Limit
     ) -> list[aacp.LatencyCheck]:
         """What stands in for `aacp.check_latency`."""
         assert watermarks(example) == {("holdout", 0)}
+        assert limit.cost.name == "latency"
         medians = [(structure, self.median(structure)) for structure in structures]
+        original = spread(self.seconds * self.table.reference)
         return [
             aacp.LatencyCheck(
-                structure, spread(self.seconds * median), spread(self.ratio * median / self.table.reference)
+                structure, spread(self.seconds * median), spread(self.ratio * median / self.table.reference), original
             )
             for structure, median in medians
         ]
 
 
-def spread(median: float) -> aacp.Quartiles:
-    return aacp.Quartiles(LOWER * median, median, UPPER * median)
+def spread(median: float) -> aacp.MedianInterval:
+    return aacp.MedianInterval(LOWER * median, median, UPPER * median)
 
 
 @pytest.fixture
@@ -135,7 +137,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_rate", [True, False])
-def test_a_structure_that_is_fast_enough_only_half_of_the_time_is_not_delivered(
+def test_a_structure_whose_median_alone_is_fast_enough_is_not_delivered(
     model, graph, file, machine, tmp_path: Path, is_rate: bool
 ) -> None:
     most = 0.6 * machine.median(graph.full)
@@ -147,30 +149,34 @@ def test_a_structure_that_is_fast_enough_only_half_of_the_time_is_not_delivered(
     (latency,) = found.choice.limits
     median = machine.median(found.choice.counts)
     assert UPPER * median <= most * (1 + 1e-6)
-    assert latency.reached == pytest.approx(median, rel=1e-6)
+    # What is shown is measured end to end, for both networks: 3 times as long on the busy machine, at the same ratio.
+    assert latency.full == pytest.approx(machine.seconds * machine.table.reference, rel=1e-6)
+    assert latency.reached == pytest.approx(machine.seconds * median, rel=1e-6)
     # The first candidates kept to the limit by their medians alone, and were rejected.
     first = read_lines(tmp_path / "checks.jsonl")[0]
     assert machine.median(first["counts"]) <= most < UPPER * machine.median(first["counts"])
     assert list(tmp_path.glob("corrected-*/history.jsonl"))
-    # The table believes their upper quartiles.
+    # The table believes the upper ends of their intervals.
     corrections = json.loads((tmp_path / "latency.json").read_text())["corrections"]
     assert corrections
     for counts, seconds in corrections:
         assert seconds == pytest.approx(UPPER * machine.median(counts), rel=1e-6)
 
 
-def test_a_structure_whose_upper_quartile_keeps_to_the_limit_is_delivered_at_once(
+def test_a_structure_whose_interval_keeps_to_the_limit_is_delivered_at_once(
     model, graph, file, machine, tmp_path: Path
 ) -> None:
-    """Another limit is tighter, so that the latency is met even by the upper quartile."""
+    """Another limit is tighter, so that the latency is met even by the upper end of the interval."""
     found = pruned(model, file, tmp_path, 0.05, macs=0.7)
     assert UPPER * machine.median(found.choice.counts) <= 0.95 * machine.median(graph.full)
     assert not list(tmp_path.glob("corrected-*"))
 
 
-def test_a_limit_that_upper_quartiles_never_keep_is_given_up(model, graph, file, machine, tmp_path: Path) -> None:
-    """The smallest structure keeps to it by its median, but not in three of four measurements."""
+def test_a_limit_that_no_interval_keeps_to_is_given_up_as_too_noisy_to_tell(
+    model, graph, file, machine, tmp_path: Path
+) -> None:
+    """The smallest structure keeps to it by its median, but its interval does not."""
     smallest = machine.median(aacp.SearchSpace(graph, 1 / 8).smallest)
     rate = 1 - 1.1 * smallest / machine.median(graph.full)
-    with pytest.raises(aacp.InfeasibleBudget, match="latency"):
+    with pytest.raises(aacp.InconclusiveMeasurement, match="too noisy to tell"):
         pruned(model, file, tmp_path, rate)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,9 @@ from aacp.estimate.inheritance import Inheritance
 from aacp.pipeline import recovery
 from aacp.pipeline.recovery import features_of
 from aacp.pipeline.request import plan_of, read_request
+from aacp.train import mimic as mimicking
 from aacp.train.mimic import mimic
+from forks import CONTEXT
 from glue.subjects import Tiny, data, inputs_alone
 
 pytestmark = pytest.mark.slow
@@ -146,36 +146,32 @@ def test_another_number_of_steps_is_another_training(mimicked: aacp.Pruned, mode
         pruned(model, mimicked.folder.path, mimic=7)
 
 
-def test_a_killed_mimicry_resumes_with_the_same_bytes(mimicked: aacp.Pruned, tmp_path: Path) -> None:
-    """The first process ends itself, as if killed, as soon as its second state is on disk."""
-    program = """
-import os, signal, sys
-import torch
-torch.set_num_threads(1)
-from pathlib import Path
-from aacp.train import mimic
-from glue.conftest import trained
-from glue.test_recovery import pruned
-mimic.SAVE_EVERY = 2
-folder = Path(sys.argv[1])
-write = mimic._Session.save
-def save(self, place, done):
-    write(self, place, done)
-    if done == 4 and "kill" in sys.argv:
-        os.kill(os.getpid(), signal.SIGKILL)
-mimic._Session.save = save
-pruned(trained(), folder, mimic=6)
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+def mimic_in_process(model: nn.Module, folder: Path, is_killed: bool) -> None:
+    """A whole run, which may end itself, as if killed, as soon as its second state is on disk."""
+    torch.set_num_threads(1)
+    save = mimicking._Session.save
 
-    def started(*arguments: str) -> int:
-        command = [sys.executable, "-c", program, str(tmp_path), *arguments]
-        return subprocess.run(command, env=environment, check=False, capture_output=True).returncode
+    def save_and_die(self: Any, place: Any, done: int) -> None:
+        save(self, place, done)
+        if done == 4 and is_killed:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    assert started("kill") == -signal.SIGKILL
+    mimicking.SAVE_EVERY = 2
+    mimicking._Session.save = save_and_die
+    pruned(model, folder, mimic=6)
+
+
+def test_a_killed_mimicry_resumes_with_the_same_bytes(mimicked: aacp.Pruned, model: nn.Module, tmp_path: Path) -> None:
+    def ended(is_killed: bool) -> int | None:
+        process = CONTEXT.Process(target=mimic_in_process, args=(model, tmp_path, is_killed))
+        process.start()
+        process.join()
+        return process.exitcode
+
+    assert ended(is_killed=True) == -signal.SIGKILL
     assert list(tmp_path.rglob("training.safetensors"))
     assert not list(tmp_path.rglob("pruned.safetensors"))
-    assert started() == 0
+    assert ended(is_killed=False) == 0
     (file,) = tmp_path.rglob("pruned.safetensors")
     assert file.read_bytes() == mimicked.file.read_bytes()
 

@@ -811,6 +811,19 @@ def patch_merging() -> nn.Module:
     return around(7, Block(run, norm=nn.LayerNorm(28), reduce=nn.Linear(28, 13, bias=False), b=unit(13, 9)), 9)
 
 
+@micro("stem.0 body.b.0")
+def width_cast_by_int() -> nn.Module:
+    """MONAI's SwinUNETR: the width is read off a tensor and cast by `int`, which returns a plain number."""
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        width = int(c)
+        pixels = x.permute(0, 2, 3, 1).reshape(-1, width)
+        return m.b(pixels.sigmoid().view(b, h, w, width).permute(0, 3, 1, 2))
+
+    return around(14, Block(run, b=unit(14, 9)), 9)
+
+
 @micro("stem.0 body.conv")
 def window_partition() -> nn.Module:
     """Windows of space become tokens and go back: the channel dimension moves to the end and returns."""
@@ -1522,6 +1535,21 @@ def conditional_kernels() -> nn.Module:
 
     parts = {"hidden": conv(10, 7), "routing": nn.Linear(7, 4), "experts": parameter(4, 11 * 7 * 9)}
     return around(10, Block(run, **parts, outputs=11), 11)
+
+
+@micro("stem.0 body.wide.0")
+def conditional_depthwise_kernels() -> nn.Module:
+    """timm's CondConv: the number of groups is the batch times an attribute, and inputs / groups must stay 1."""
+
+    def run(m: Any, x: Tensor) -> Tensor:
+        x = m.wide(x)
+        b, c, h, w = x.shape
+        kernels = (m.routing(x.mean((2, 3))).sigmoid() @ m.experts).view(b * m.outputs, m.inputs // m.groups, 3, 3)
+        y = F.conv2d(x.reshape(1, b * c, h, w), kernels, padding=1, groups=b * m.groups)
+        return m.narrow(F.silu(y.view(b, m.outputs, h, w)))
+
+    parts = {"wide": unit(10, 14), "routing": nn.Linear(14, 4), "experts": parameter(4, 14 * 9)}
+    return around(10, Block(run, **parts, groups=14, inputs=14, outputs=14, narrow=conv(14, 9)), 9)
 
 
 @micro("stem.0")

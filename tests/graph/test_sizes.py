@@ -44,6 +44,17 @@ def test_sizes_read_off_tensors_differ_from_numbers_in_modules_and_literals() ->
     assert type(model.width) is int
 
 
+def test_a_size_that_code_casts_by_int_is_still_known_to_be_read_off_a_tensor() -> None:
+    class Cast(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.view(int(x.shape[0]), 6, int(x.shape[1]) // 6)
+
+    run = run_tracked(Cast(), (torch.randn(2, 24),))
+    (record,) = [r for r in run.calls if [int(n) for n in r.numbers] == [2, 6, 4]]
+    assert [isinstance(number, Tracked) for number in record.numbers] == [True, False, False]
+    assert type(int(Tracked.at(3, SHAPE))) is int
+
+
 class Base(nn.Module):
     """Twelve channels cut in two parts that are worked on apart."""
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import aacp
-from aacp.latency.timing import Quartiles, Timing, speedup, time_interleaved
+from aacp.latency.timing import (
+    CONFIDENCE,
+    MAX_LOOKS,
+    MedianInterval,
+    Quartiles,
+    Timing,
+    interval_rank,
+    speedup,
+    time_interleaved,
+)
 
 
 class Machine:
@@ -60,6 +70,50 @@ def test_the_spread_is_the_quartiles() -> None:
     assert timing.spread == Quartiles(2.0, 3.0, 4.0)
     assert timing.spread.to_json() == {"lower": 2.0, "median": 3.0, "upper": 4.0}
     assert str(timing.spread) == "3 (2 to 4)"
+
+
+@pytest.mark.parametrize("count", [7, 20, 41, 80])
+def test_the_interval_holds_the_median_as_often_as_it_claims_and_is_not_wider_than_needed(count: int) -> None:
+    """Simulated: times whose few disturbed values are far away, with a true median of 1."""
+    draws = np.sort(np.exp(np.random.default_rng(0).standard_normal((20_000, count)) ** 3), axis=1)
+    rank = interval_rank(count)
+
+    def coverage(rank: int) -> float:
+        return float(np.mean((draws[:, rank - 1] <= 1) & (draws[:, -rank] >= 1)))
+
+    assert coverage(rank) >= CONFIDENCE - 0.003
+    assert coverage(rank + 1) < CONFIDENCE + 0.003
+
+
+def test_the_interval_lies_between_two_values_and_is_the_whole_range_of_a_few() -> None:
+    assert MedianInterval.of(range(1, 21)) == MedianInterval(5, 10.5, 16)
+    assert MedianInterval.of([3, 1, 2]) == MedianInterval(1, 2, 3)
+    assert MedianInterval.of([4]) == MedianInterval(4, 4, 4)
+    assert 480 < interval_rank(1_100) < 550  # beyond the largest power of two that a float holds
+    interval = MedianInterval(0.9, 1.0, 1.2)
+    assert [interval.contains(value) for value in (0.89, 0.9, 1.2, 1.21)] == [False, True, True, False]
+    assert interval.scaled(2) == MedianInterval(1.8, 2.0, 2.4)
+
+
+def decided_after(turns: int, machine: Machine, **options: float) -> int:
+    """The turns that are measured, one second each, if the question is decided by a number of them."""
+    found = time_interleaved(
+        {"a": lambda: spend(machine, 1.0)}, turns=20, warmup=0, clock=machine.clock,
+        is_decided=lambda timed: len(timed["a"].seconds) >= turns, **options,
+    )  # fmt: skip
+    return len(found["a"].seconds)
+
+
+def test_turns_are_doubled_until_the_question_is_decided() -> None:
+    assert decided_after(20, Machine(), max_seconds=1e9) == 20
+    assert decided_after(21, Machine(), max_seconds=1e9) == 40
+    assert decided_after(10**9, Machine(), max_seconds=1e9) == 20 * 2 ** (MAX_LOOKS - 1)
+
+
+def test_an_undecided_question_takes_no_longer_than_stated() -> None:
+    machine = Machine()
+    assert decided_after(10**9, machine, max_seconds=50) == 49  # one second was spent before the turns
+    assert machine.now == pytest.approx(50)
 
 
 def test_what_cannot_be_timed_is_rejected() -> None:

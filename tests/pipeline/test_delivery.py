@@ -44,12 +44,13 @@ def test_a_whole_file_is_left_alone(model, graph, example, tmp_path: Path) -> No
 def test_each_network_is_reported_with_its_own_time(model, example, tmp_path: Path, monkeypatch) -> None:
     seconds = {"original": (4.0, 5.0, 6.0), "pruned": (1.0, 2.0, 3.0)}
     timings = {name: Timing(name, values) for name, values in seconds.items()}
-    monkeypatch.setattr(delivery, "time_networks", lambda *_: timings)
+    monkeypatch.setattr(delivery, "time_networks", lambda *_, **__: timings)
     record = export_both(RunFolder(tmp_path), model, model, example, Deployment("torch", threads=1, batch=3))
     assert record is not None
     assert [timing.runtime.split()[0] for timing in record.timings] == ["torch", "ONNX"]
     for timing in record.timings:
         assert (timing.before.low_seconds, timing.before.seconds, timing.before.high_seconds) == (4.5, 5.0, 5.5)
         assert (timing.after.low_seconds, timing.after.seconds, timing.after.high_seconds) == (1.5, 2.0, 2.5)
-        assert (timing.low_speedup, timing.high_speedup) == (2.25, 3.25)  # of 4 / 1, 5 / 2 and 6 / 3
+        assert (timing.low_speedup, timing.high_speedup) == (2.0, 4.0)  # of 4 / 1, 5 / 2 and 6 / 3
+        assert timing.times == timing.median_speedup == 2.5
         assert (timing.batch_size, timing.repeats, timing.device) == (3, 3, "CPU")

@@ -92,7 +92,7 @@ def test_a_score_that_does_not_run_on_files_leaves_a_note_in_place_of_a_number(t
     """A file has no parameters, which a score function may look for."""
 
     class Loading(OwnRuntime):
-        def load(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
+        def module_of(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
             return nn.Identity()
 
     def score(judged: nn.Module, batches: aacp.Batches) -> float:

@@ -49,7 +49,7 @@ def look_at(pages: list[str], folder: Path) -> tuple[dict[str, Any], list[str]]:
     command = [str(BROWSER), *(f"--{switch}" for switch in switches.split()), "--virtual-time-budget=20000"]
     command += [f"--user-data-dir={folder / 'profile'}", "--host-resolver-rules=MAP * ~NOTFOUND"]
     command += ["--dump-dom", (folder / "frames.html").as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     found = re.search(r"<pre>(.*?)</pre>", result.stdout, re.DOTALL)
     assert found, result.stderr[-2000:]
     console = [line for line in result.stderr.splitlines() if "CONSOLE" in line]

@@ -58,9 +58,15 @@ def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(secon
     ] == ([True] * is_reported)
 
 
+def test_a_timing_that_is_too_noisy_to_tell_is_not_a_reason_to_warn() -> None:
+    before, after = Latency(0.0073, 0.001, 0.009), Latency(0.001, 0.0008, 0.008)
+    timings = (BeforeAfter("ORT", "a CPU", 8, 100, before, after, 0.8, 12.0, 7.3),)
+    assert remarks_of(replace(RUN, exported=OnnxRecord(18, 0.0, 10, 5, timings))) == []
+
+
 @pytest.mark.parametrize(("max_drop", "is_reported"), [(0.5, False), (None, True)])
 def test_a_run_that_shrinks_the_latency_is_not_advised_to_limit_it(max_drop: float | None, is_reported: bool) -> None:
-    same = Latency(0.002, 0.0019, 0.0021)
+    same = Latency(0.002, 0.00195, 0.00205)
     exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, same, same),))
     request = replace(REQUEST, limits=(), max_drop=max_drop, shrink="latency")
     texts = [text for text, _ in remarks_of(replace(RUN, request=request, exported=exported))]

@@ -19,7 +19,7 @@ from report.pages import Page
 from report.runs import graph_of, made_up_score
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 3000), st.integers(1, 300), st.integers(0, 10**6), st.sampled_from(["cloud", "line", "same"]))
 def test_all_points_are_drawn_or_close_to_one_that_is_as_high(count: int, limit: int, seed: int, kind: str) -> None:
     generator = np.random.default_rng(seed)

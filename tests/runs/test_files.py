@@ -119,3 +119,36 @@ def test_every_part_of_a_plan_is_written_down_in_one_of_the_two_requests_and_so_
 def test_a_cost_that_the_unpruned_network_does_not_have_is_shown_without_a_share() -> None:
     choice = ChosenStructure((1,), 0.5, (LimitResult("joules", "J", None, 2.0, 0.0, 2.0, 0.0),))
     assert str(choice).splitlines()[0] == "joules: 0 -> 0, at most 2"
+
+
+def timed(before: float, after: float, *speedups: float) -> BeforeAfter:
+    """Both networks with quartiles far apart, as on a busy machine."""
+    return BeforeAfter("ORT", "CPU", 1, 20, Latency(before, 0.0, 9.0), Latency(after, 0.0, 9.0), *speedups)
+
+
+@pytest.mark.parametrize(
+    ("timing", "words", "is_decided"),
+    [
+        (timed(0.0073, 0.001, 0.8, 12.0, 7.3), "7.3 -> 1 ms (x7.30, too noisy to tell)", False),
+        (timed(0.0073, 0.001), "7.3 -> 1 ms (x7.30, too noisy to tell)", False),  # of an older version
+        (timed(0.0073, 0.001, 5.0, 12.0, 7.3), "7.3 -> 1 ms (x7.30, faster)", True),
+        (timed(0.002, 0.002, 0.96, 1.04, 1.0), "2 -> 2 ms (x1.00, NOT FASTER)", True),
+        (timed(0.002, 0.002, 0.96, 1.2, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
+        (timed(0.002, 0.002, 0.8, 1.04, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
+        (timed(0.002, 0.003, 0.6, 0.7, 0.65), "2 -> 3 ms (x0.65, SLOWER)", True),
+    ],
+)
+def test_a_wide_interval_is_too_noisy_to_tell_and_a_narrow_one_decides(
+    timing: BeforeAfter, words: str, is_decided: bool
+) -> None:
+    assert str(timing) == f"ORT, batch 1: {words}"
+    assert timing.is_decided == is_decided
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [(True, ", measured end to end"), (False, ", predicted and not measured yet"), (None, "")],
+)
+def test_a_latency_says_whether_it_was_measured(measured: bool | None, words: str) -> None:
+    result = LimitResult("latency", "s", 0.4, None, 4.39e-3, 2.634e-3, 2.5e-3, measured)
+    assert str(result) == f"latency: 4.39 ms -> 2.5 ms (-43.1%), at most 2.63 ms{words}"

@@ -31,7 +31,7 @@ def mixed(generator: np.random.Generator, rows: int, columns: int, kind: str) ->
     return values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 400),
     st.integers(1, 5),

@@ -50,7 +50,7 @@ budgets = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(budgets, st.lists(st.floats(-50, 200), min_size=12, max_size=12), st.integers(0, 1000))
 def test_two_sided_rescale_is_legal_within_every_limit_and_leaves_no_step(budget, widths, seed) -> None:
     structure = rescale(widths, SPACE, budget, np.random.default_rng(seed))
@@ -59,7 +59,7 @@ def test_two_sided_rescale_is_legal_within_every_limit_and_leaves_no_step(budget
     assert not any(budget.feasible(more) for more in steps_up(structure, SPACE))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.8))
 def test_costs_that_are_not_monotone_end_within_the_limit_and_leave_no_step(seed, rate) -> None:
     space = SearchSpace.from_widths([12] * 6, pruning_step=1)

@@ -60,7 +60,7 @@ def test_every_proposed_structure_is_legal_within_every_limit_and_new(method: st
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.sampled_from(sorted(COMPARED)),
     st.lists(st.integers(1, 40), min_size=4, max_size=8),

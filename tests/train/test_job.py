@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -22,6 +21,7 @@ from aacp.train.recipe import DIGITS
 from aacp.zoo.data import load_data
 from aacp.zoo.models import build_model
 from aacp.zoo.weights import load_weights
+from forks import started
 
 FOUR = ("train", "digits_resnet", "--data", "digits", "--epochs", "4", "--device", "cpu")
 
@@ -116,18 +116,15 @@ def test_tensorboard_that_is_missing_is_named_with_its_remedy(tmp_path: Path, mo
 
 @pytest.mark.slow
 def test_an_interrupted_run_says_how_to_resume_and_ends_with_130(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "aacp.cli", *FOUR, "--epochs", "400", "--run", str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / LOG).exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
+    messages = tmp_path / "messages"
+    process = started(*FOUR, "--epochs", "400", "--run", tmp_path / "run", stderr=messages)
+    while process.is_alive() and not (tmp_path / "run" / LOG).exists():
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err.splitlines()[-1] == f"Interrupted. The same command resumes from {tmp_path}."
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    err = messages.read_text()
+    assert process.exitcode == 130, err
+    assert err.splitlines()[-1] == f"Interrupted. The same command resumes from {tmp_path / 'run'}."
     assert "Traceback" not in err
 
 

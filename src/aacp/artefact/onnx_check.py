@@ -61,11 +61,11 @@ class _Comparison:
 
     def on(self, arguments: tuple[Any, ...], where: str) -> None:
         """Compare on inputs like these; `where` describes them in an error."""
-        inputs = _similar_inputs(arguments)
+        inputs = similar_inputs(arguments)
         with torch.no_grad():
             expected = self.flat(*tensors_in(inputs))
         for name, ours, theirs in zip(self.flat.outputs, expected, self._run(inputs, where), strict=True):
-            far, size = _difference(ours, theirs)
+            far, size = difference(ours, theirs)
             allowed = TOLERANCE.get(ours.dtype, 0.0) * size
             if not far <= allowed:
                 raise ExportFailed(
@@ -109,7 +109,7 @@ def _growths(step: int, free: Sequence[int]) -> list[Mapping[int, int]]:
     return [rising, falling]
 
 
-def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
+def difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
     """Return the largest difference between two outputs, and the largest finite value of the first."""
     if ours.shape != theirs.shape:
         return float("inf"), 0.0
@@ -121,7 +121,7 @@ def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
     return float(far.max()), float(finite.max()) if finite.numel() else 0.0
 
 
-def _similar_inputs(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def similar_inputs(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Draw new inputs: floating-point tensors with the mean and deviation of the example's; others are kept."""
     generator = torch.Generator().manual_seed(0)
 

@@ -46,6 +46,7 @@ from aacp.pipeline import defaults
     show_default=True,
     help="Time for each structure; give more on a busy machine.",
 )
+@click.option("--accept-noise", is_flag=True, help="Make the table even if it is too noisy to decide anything.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False),
@@ -66,13 +67,15 @@ def measure(
     scope: str,
     structures: int,
     seconds: float,
+    accept_noise: bool,
     out: str | None,
     as_json: bool,
 ) -> None:
     """Time structures of MODEL piece by piece, and save a table that predicts the seconds of any other.
 
     MODEL is a name that aacp --help explains. aacp prune takes the table with --table. Other work on the machine
-    disturbs the measurement. The same command again resumes an interrupted measurement.
+    disturbs the measurement: if the table cannot decide anything, the noisiest structures are measured again, and then
+    the table is rejected. The same command again resumes an interrupted or rejected measurement.
     """
     from aacp.latency.deployment import Deployment
     from aacp.latency.job import MeasurementJob
@@ -80,7 +83,7 @@ def measure(
     where = Deployment(runtime, device, batch, threads, precision)
     place = f"{runtime}-{device}-{precision}" if where.is_quantized else f"{runtime}-{device}"
     out = out or f"latency/{file_name(f'{model}-{place}')}.json"
-    job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, verbose=True)
+    job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, accept_noise, verbose=True)
     with resumable(f"{out}.log"):
         table = job.run()
     found = {
@@ -89,6 +92,7 @@ def measure(
         "error": asdict(table.error),
         "setting": asdict(table.conditions),
         "warning": table.warning,
+        "problem": table.problem,
     }
     lines = [str(table), *([table.warning] if table.warning else []), f"table: {out}"]
     click.echo(json.dumps(found) if as_json else "\n".join(lines))

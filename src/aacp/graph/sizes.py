@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from torch import fx
@@ -40,13 +40,24 @@ def resolve_sizes(p: Propagation, recorded: list[TorchCall]) -> list[TracedSize]
     uses = [(use, origins.of(use)) for use in p.sizes]
     for use, origin in sorted(uses, key=lambda pair: _difficulty(pair[1])):
         where = use.module or "the network"
+        if _has_shape_and_attribute(origin, use) and solver.solve(use, origin):
+            continue  # as in batch * self.groups, where the batch stays
         if origin is None or (isinstance(origin, Tracked) and SHAPE in origin.sources):
             _follow_shape(p, use, origin)
         elif not isinstance(origin, Tracked):
             p.freeze_ids(use.lane, f"the size {use.value} is written out in the code of {where}")
         elif not solver.solve(use, origin):
             p.freeze_ids(use.lane, f"how the code of {where} computes the size {use.value} is not understood")
+    for use in p.fixed_sizes if solver.found else ():
+        origin = origins.of(use)
+        if isinstance(origin, Tracked):
+            solver.keep(use, origin)
     return list(solver.found.values())
+
+
+def _has_shape_and_attribute(origin: int | None, use: SizeUse) -> TypeGuard[Tracked]:
+    """Whether a size of a whole dimension was computed from a tensor's shape and from a number in a module."""
+    return isinstance(origin, Tracked) and use.whole is None and SHAPE in origin.sources and len(origin.sources) > 1
 
 
 def _difficulty(origin: int | None) -> int:
@@ -78,15 +89,25 @@ class Origins:
             seen[key] += 1
 
     def of(self, use: SizeUse) -> int | None:
-        """The recorded number: that of the same call or, if there is none, an equal one in the same module."""
+        """The recorded number: that of the same call or, if there is none, an equal one in the same module.
+
+        The exported call has other integers than the recorded one where the code left out default values. Calls of the
+        same function come first then.
+        """
         calls = self._by_numbers[use.module, _numbers(use.node)]
         if calls:
             return calls[min(self._rank[use.node], len(calls) - 1)].numbers[_position(use)]
-        numbers = [number for record in self._by_module[use.module] for number in record.numbers]
-        same = [number for number in numbers if int(number) == use.value]
-        tracked = [number for number in same if isinstance(number, Tracked)]
-        attributes = [number for number in tracked if SHAPE not in number.sources]
-        return next(iter(attributes or tracked or same), None)
+        records = self._by_module[use.module]
+        of_function = [record for record in records if record.function == Call(use.node).operator]
+        return _likeliest(of_function, use.value) or _likeliest(records, use.value)
+
+
+def _likeliest(records: list[TorchCall], value: int) -> int | None:
+    """A recorded number with this value; numbers of modules come before those of shapes, and these before literals."""
+    same = [number for record in records for number in record.numbers if int(number) == value]
+    tracked = [number for number in same if isinstance(number, Tracked)]
+    attributes = [number for number in tracked if SHAPE not in number.sources]
+    return next(iter(attributes or tracked or same), None)
 
 
 def _numbers(node: fx.Node) -> tuple[int, ...]:
@@ -179,7 +200,7 @@ class Solver:
         if self._holds(use, origin, None):
             return True
         for source, value in origin.sources.items():
-            if source in self.found:
+            if source in self.found or source == SHAPE:
                 continue
             for lane in (use.lane, use.whole):
                 if lane is not None:
@@ -189,6 +210,24 @@ class Solver:
                         self.found[source] = guess
                         return True
         return self._share(use, origin)
+
+    def keep(self, use: SizeUse, origin: Tracked) -> None:
+        """Let another number change with one that was found, so that a size without channels stays what it is.
+
+        An example is `self.in_channels // self.groups` of a depthwise convolution. If there is no such number, the
+        verification of the network decides.
+        """
+        known = [self.found[source] for source in origin.sources if source in self.found]
+        if not known or self._holds(use, origin, None):
+            return
+        for source, value in origin.sources.items():
+            if source in self.found or source == SHAPE:
+                continue
+            for size in known:
+                guess = TracedSize(source, size.lane, Fraction(value, len(size.lane)))
+                if self._holds(use, origin, guess):
+                    self.found[source] = guess
+                    return
 
     def _keep_whole(self, size: TracedSize) -> None:
         """If the number is a fraction of the lane, tie neighbouring channels so that it stays an integer."""

@@ -11,7 +11,8 @@ import copy
 import operator
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,10 @@ class Source:
 SHAPE = Source("", ("shape",))  # the source of all numbers read off a tensor's shape: they need no adjustment
 
 
+# Called with each tracked number that the code of a network turns into a plain one by `int(number)`.
+_on_cast: ContextVar[Callable[[Tracked], None] | None] = ContextVar("on_cast", default=None)
+
+
 class Tracked(int):
     """An integer, the sources that it was computed from, and the computation."""
 
@@ -54,12 +59,19 @@ class Tracked(int):
         self.compute = compute
         return self
 
+    def __int__(self) -> int:
+        """Return a plain integer, since Python allows nothing else, and report that its sources are lost."""
+        report = _on_cast.get()
+        if report is not None:
+            report(self)
+        return _untracked(self)  # type: ignore[no-any-return]
+
 
 def _arithmetic(function: Callable[[int, int], int], reflected: bool) -> Callable[[Tracked, Any], Any]:
     """The method of `Tracked` for an operator such as +, or for its reflected form (`2 + tracked`)."""
 
     def method(self: Tracked, other: Any) -> Any:
-        value = function(_untracked(other), int(self)) if reflected else function(int(self), _untracked(other))
+        value = function(*map(_untracked, (other, self) if reflected else (self, other)))
         if type(value) is not int:
             return value  # a float or NotImplemented, which are not tracked
         sources = {**self.sources, **(other.sources if isinstance(other, Tracked) else {})}
@@ -87,34 +99,39 @@ Tracked.__neg__ = lambda self: 0 - self  # type: ignore[method-assign]
 
 
 def _untracked(value: Any) -> Any:
-    return int(value) if isinstance(value, Tracked) else value
+    return int.__int__(value) if isinstance(value, Tracked) else value
 
 
 @dataclass
 class TorchCall:
-    """One torch call: the module whose code made it, and the integers among its arguments, in order."""
+    """One torch call: the module whose code made it, its function, and the integers among its arguments, in order."""
 
     module: str
+    function: str
     numbers: list[int]
 
 
 @dataclass
 class CallRecorder(TorchFunctionMode):
-    """Records every torch call with its integers, and tracks integers that are read off tensor shapes."""
+    """Records every torch call with its integers, and tracks integers that are read off tensor shapes.
+
+    A plain integer that equals a tracked one which the same module has cast by `int` is taken for that one.
+    """
 
     counter: FlopCounterMode
     calls: list[TorchCall] = field(default_factory=list)
     fused: list[bool] = field(default_factory=list)  # for each attention: whether the counter ignored it
     stack: list[str] = field(default_factory=lambda: [""])  # the paths of the modules that are running
+    casts: dict[tuple[str, int], Tracked] = field(default_factory=dict)  # by the module that cast it, and its value
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        numbers = list(whole_numbers((args, kwargs)))
+        numbers = [self._before_cast(number) for number in whole_numbers((args, kwargs))]
         if numbers:
-            self.calls.append(TorchCall(self.stack[-1], numbers))
+            self.calls.append(TorchCall(self.stack[-1], getattr(func, "__name__", ""), numbers))
         is_attention = func is nn.functional.scaled_dot_product_attention
         before = self.counter.get_total_flops() if is_attention else 0
         result = func(*_plain(args), **_plain(kwargs))
@@ -125,6 +142,24 @@ class CallRecorder(TorchFunctionMode):
         if type(result) is int and func is torch.Tensor.size:
             return Tracked.at(result, SHAPE)
         return result
+
+    def _before_cast(self, number: int) -> int:
+        if isinstance(number, Tracked):
+            return number
+        return self.casts.get((self.stack[-1], number), number)
+
+    @contextmanager
+    def watching_casts(self) -> Iterator[None]:
+        """Keep the tracked numbers that are cast by `int`."""
+
+        def keep(number: Tracked) -> None:
+            self.casts[self.stack[-1], _untracked(number)] = number
+
+        token = _on_cast.set(keep)
+        try:
+            yield
+        finally:
+            _on_cast.reset(token)
 
 
 def whole_numbers(value: Any) -> Iterator[int]:
@@ -167,7 +202,10 @@ def run_tracked(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
     """Run the model once and record its torch calls; its attributes are restored afterwards."""
     counter = FlopCounterMode(display=False)
     recorder = CallRecorder(counter)
-    with _tracked_numbers(model), _module_stack(model, recorder.stack), torch.no_grad(), counter, recorder:
+    watching = _tracked_numbers(model), _module_stack(model, recorder.stack), recorder.watching_casts()
+    with ExitStack() as contexts:
+        for context in (*watching, torch.no_grad(), counter, recorder):
+            contexts.enter_context(context)
         output = model(*arguments)
     return TrackedRun(output, recorder.calls, recorder.fused, int(counter.get_total_flops()) // 2)
 

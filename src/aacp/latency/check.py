@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +13,62 @@ import numpy as np
 from torch import nn
 
 from aacp.channels import ChannelGraph
+from aacp.cost.budget import Limit
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.runtimes.torch import timed_copy, torch_threads
-from aacp.latency.timing import Quartiles, Timing, time_interleaved
+from aacp.latency.timing import MAX_SECONDS, MedianInterval, Timing, time_interleaved
 from aacp.structure import Structure
 
 ORIGINAL = "original"  # the name of the unpruned network among the networks that are timed
 
 
+class Verdict(Enum):
+    """What a measurement says about a limit on latency."""
+
+    MET = "within the limit"
+    MISSED = "over the limit"
+    UNDECIDED = "too noisy to tell"
+
+
 @dataclass(frozen=True)
 class LatencyCheck:
-    """The seconds of one structure, and their ratio to those of the original in the same turn: 0.6 is 40 % faster."""
+    """A structure that was timed in turns with the original; the medians are known up to their intervals.
+
+    Args:
+        structure: the structure that was timed.
+        seconds: its seconds.
+        ratio: its seconds divided by those of the original in the same turn: 0.6 is 40 % less time.
+        original: the seconds of the original in these turns.
+    """
 
     structure: Structure
-    seconds: Quartiles
-    ratio: Quartiles
+    seconds: MedianInterval
+    ratio: MedianInterval
+    original: MedianInterval
 
     @property
     def is_faster(self) -> bool:
-        """Whether the structure was faster than the original in three of four turns."""
+        """Whether the structure is faster than the original beyond the uncertainty of the measurement."""
         return self.ratio.upper < 1
 
+    def share_of(self, limit: Limit) -> MedianInterval:
+        """Return the latency divided by a limit on it: the ratio to the original counts if the limit is a rate."""
+        if limit.at_most is not None:
+            return self.seconds.scaled(1 / limit.at_most)
+        assert limit.pruning_rate is not None
+        return self.ratio.scaled(1 / (1 - limit.pruning_rate))
+
+    def verdict(self, limit: Limit) -> Verdict:
+        """Return whether a limit is met: only an interval that lies on one side of the limit decides."""
+        share = self.share_of(limit)
+        if share.upper <= 1:
+            return Verdict.MET
+        return Verdict.MISSED if share.lower > 1 else Verdict.UNDECIDED
+
     def __str__(self) -> str:
-        return f"{1e3 * self.seconds.median:.3g} ms, {self.ratio} of the original"
+        return f"{1e3 * self.seconds.median:.3g} ms, {self.ratio} of the original's {1e3 * self.original.median:.3g} ms"
 
 
 def check_latency(
@@ -47,8 +79,13 @@ def check_latency(
     *,
     example: Any,
     turns: int = 20,
+    limit: Limit | None = None,
+    max_seconds: float = MAX_SECONDS,
 ) -> list[LatencyCheck]:
     """Measure structures end to end, in turns with the original.
+
+    With a limit, turns are added until the measurement decides for every structure whether it meets the limit, or the
+    time is up.
 
     Args:
         model: the unpruned network, which is not changed.
@@ -56,13 +93,24 @@ def check_latency(
         structures: the structures to measure.
         where: runtime, device, batch and threads.
         example: an input of the model.
-        turns: how often each network is measured.
+        turns: how often each network is measured at first.
+        limit: a limit on the latency that the measurement should decide.
+        max_seconds: how long to measure, about, if the limit is not decided earlier.
     """
     conditions_here(model, where)
     chosen = list(structures)
     networks = {str(i): shrink(model, graph, structure, example=example) for i, structure in enumerate(chosen)}
-    timed = time_networks({ORIGINAL: model, **networks}, example, where, turns=turns)
-    return [_compared(structure, timed[ORIGINAL], timed[str(i)]) for i, structure in enumerate(chosen)]
+
+    def compared(timed: Mapping[str, Timing]) -> list[LatencyCheck]:
+        return [_compared(structure, timed[ORIGINAL], timed[str(i)]) for i, structure in enumerate(chosen)]
+
+    def is_decided(timed: Mapping[str, Timing]) -> bool:
+        return limit is None or all(each.verdict(limit) is not Verdict.UNDECIDED for each in compared(timed))
+
+    all_networks = {ORIGINAL: model, **networks}
+    return compared(
+        time_networks(all_networks, example, where, turns=turns, is_decided=is_decided, max_seconds=max_seconds)
+    )
 
 
 def time_networks(
@@ -71,6 +119,8 @@ def time_networks(
     where: Deployment = HERE,
     *,
     turns: int = 20,
+    is_decided: Callable[[Mapping[str, Timing]], bool] | None = None,
+    max_seconds: float = MAX_SECONDS,
 ) -> dict[str, Timing]:
     """Time networks in turns; `speedup` compares two of them.
 
@@ -78,7 +128,9 @@ def time_networks(
         networks: modules, which are not changed, or files of the runtime, by name.
         example: an input; it is repeated or cut to the batch of the deployment.
         where: runtime, device, batch and threads.
-        turns: how often each network is measured.
+        turns: how often each network is measured at first.
+        is_decided: whether timings are sufficient; otherwise turns are added. None accepts the first.
+        max_seconds: how long to measure, about, if nothing is decided earlier.
     """
     where.require_device()
     runtime = where.resolved_runtime
@@ -90,9 +142,9 @@ def time_networks(
         calls[name] = runtime.prepare(source, batch, device=where.device, threads=where.threads)
     # torch is limited in every runtime: its own threads would take the processor from the one that is timed.
     with torch_threads(where.threads):
-        return time_interleaved(calls, turns=turns, clock=runtime.clock)
+        return time_interleaved(calls, turns=turns, clock=runtime.clock, is_decided=is_decided, max_seconds=max_seconds)
 
 
 def _compared(structure: Structure, original: Timing, timing: Timing) -> LatencyCheck:
     ratios = np.asarray(timing.seconds) / np.asarray(original.seconds)
-    return LatencyCheck(structure, timing.spread, Quartiles.of(ratios))
+    return LatencyCheck(structure, timing.interval, MedianInterval.of(ratios), original.interval)

@@ -34,6 +34,7 @@ class MeasurementJob:
         scope: "all", "inner" to leave residual streams alone, or "paper" for the groups that its authors pruned.
         structures: how many structures the table is fitted to.
         seconds_per_structure: how long to measure each structure, about.
+        accept_noise: make a table even if it cannot decide anything, and do not measure longer.
         verbose: whether to print progress to standard error.
     """
 
@@ -46,6 +47,7 @@ class MeasurementJob:
     scope: str = "all"
     structures: int = STRUCTURES
     seconds_per_structure: float = 1.0
+    accept_noise: bool = False
     verbose: bool = False
 
     def run(self) -> LatencyTable:
@@ -64,6 +66,7 @@ class MeasurementJob:
             file=self.file,
             structures=self.structures,
             seconds_per_structure=self.seconds_per_structure,
+            accept_noise=self.accept_noise,
             verbose=self.verbose,
         )
 

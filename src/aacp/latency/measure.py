@@ -1,7 +1,8 @@
 """measure_latency: a LatencyTable of a network on this machine, from structures spread over a search space.
 
 Every measured structure is a line in a log beside the table. If a measurement is stopped, the same call resumes it and
-loses only the structure that was being measured.
+loses only the structure that was being measured. If the table cannot decide anything, the noisiest structures are
+measured again, a quarter of them at a time and as many in all as were planned. If that does not help, no table is made.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from aacp.channels import ChannelGraph
 from aacp.disk.writing import require_place
 from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
+from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
 from aacp.latency.plain_tables import require_timed
 from aacp.latency.table import LatencyTable
@@ -32,6 +35,8 @@ from aacp.structure import Structure
 
 STRUCTURES = 48  # how many structures are measured to fit a table
 HELD_OUT = 10  # how many more structures are measured, only to determine the error of the table
+EXTRA_ROUNDS = 4  # how often the noisiest structures are measured again if the table cannot decide anything
+EXTRA_SHARE = 1 / EXTRA_ROUNDS  # how many of all structures are measured again in each of these rounds
 
 # The structures that a table is fitted to, and those that its error is measured on.
 MeasurementPlan = tuple[Sequence[Structure], Sequence[Structure]]
@@ -49,6 +54,7 @@ def measure_latency(
     held_out: int = HELD_OUT,
     seconds_per_structure: float = 1.0,
     seed: int = 0,
+    accept_noise: bool = False,
     verbose: bool = False,
 ) -> LatencyTable:
     """Time structures of a search space piece by piece, and make a table that predicts the seconds of all others.
@@ -64,12 +70,14 @@ def measure_latency(
         held_out: how many more structures are measured to state the table's error.
         seconds_per_structure: how long to measure each structure, about; longer if the machine is busy.
         seed: the seed of the random structures.
+        accept_noise: make a table even if it cannot decide anything, and do not measure longer.
         verbose: whether to print progress to standard error.
     """
     conditions = conditions_here(model, where)
     timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
     plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
-    return measure_table(timer, graph, space, conditions, plan, None if file is None else Path(file), verbose)
+    path = None if file is None else Path(file)
+    return measure_table(timer, graph, space, conditions, plan, path, accept_noise=accept_noise, verbose=verbose)
 
 
 def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
@@ -106,9 +114,13 @@ def measure_table(
     conditions: MeasurementConditions,
     plan: MeasurementPlan,
     file: Path | None = None,
+    *,
+    accept_noise: bool = False,
     verbose: bool = False,
 ) -> LatencyTable:
     """Measure the structures of a plan that the log does not hold yet, and make a table of all.
+
+    A table that cannot decide anything is measured longer, and then rejected with InconclusiveMeasurement.
 
     Args:
         timer: what measures a structure.
@@ -117,6 +129,7 @@ def measure_table(
         conditions: what the measurements depend on besides the network.
         plan: the structures to fit the table to, and those to measure its error on.
         file: where to save the table, with the log beside it; None keeps everything in memory.
+        accept_noise: make a table even if it cannot decide anything, and do not measure longer.
         verbose: whether to print progress to standard error.
     """
     if file is not None:
@@ -127,22 +140,61 @@ def measure_table(
     request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts, sizes]))
     log = _MeasurementLog(file, request)
     structures = [*fitted, *held_out]
-    progress = MeasurementProgress("structures", len(structures), len(log.measured), verbose)
-    for structure in structures[len(log.measured) :]:
+    progress = MeasurementProgress("structures", len(structures), min(len(log.lines), len(structures)), verbose)
+    for structure in structures[len(log.lines) :]:
         log.add(timer(structure))
         progress.step()
-    table = LatencyTable(
-        model=graph.model,
-        conditions=conditions,
-        names=space.names,
-        choices=space.choices,
-        pieces=timer.pieces,
-        measured=tuple(log.measured[: len(fitted)]),
-        held_out=tuple(log.measured[len(fitted) :]),
-    )
+
+    def fit() -> LatencyTable:
+        measured = log.merged(len(structures))
+        return LatencyTable(
+            model=graph.model,
+            conditions=conditions,
+            names=space.names,
+            choices=space.choices,
+            pieces=timer.pieces,
+            measured=tuple(measured[: len(fitted)]),
+            held_out=tuple(measured[len(fitted) :]),
+            accepts_noise=accept_noise,
+        )
+
+    table = fit() if accept_noise else _decisive(fit, timer, log, verbose)
+    table.require_decisive()
     if file is not None:
         table.save(file)
     return table
+
+
+def _decisive(
+    fit: Callable[[], LatencyTable], timer: StructureTimer, log: _MeasurementLog, verbose: bool
+) -> LatencyTable:
+    """Measure the noisiest structures again until the table can decide, as often as is allowed, and return the table.
+
+    Args:
+        fit: makes the table of all measurements so far.
+        timer: what measures a structure.
+        log: the measurements so far.
+        verbose: whether to print progress to standard error.
+    """
+    table = fit()
+    for number in range(1, EXTRA_ROUNDS + 1):
+        noisy = _noisy_structures(table)
+        if not table.problem or not noisy:
+            break
+        noisiest = noisy[: math.ceil(EXTRA_SHARE * len((*table.measured, *table.held_out)))]
+        if verbose:
+            words = f"measuring the {len(noisiest)} noisiest structures again, {number} of {EXTRA_ROUNDS} times"
+            print(f"not decided yet: {table.problem}; {words}", file=sys.stderr, flush=True)
+        for structure in noisiest:
+            log.add(timer(structure))
+        table = fit()
+    return table
+
+
+def _noisy_structures(table: LatencyTable) -> list[Structure]:
+    """Return the structures whose measurements are not quiet, each once, the noisiest first."""
+    runs = sorted((*table.measured, *table.held_out), key=lambda run: run.noise, reverse=True)
+    return list(dict.fromkeys(Structure(run.structure) for run in runs if run.noise > QUIET_NOISE))
 
 
 class _MeasurementLog:
@@ -167,10 +219,17 @@ class _MeasurementLog:
             raise RunMismatch(
                 f"{self._name} is damaged: {error}. Remove it to measure again, or choose another file for the table."
             ) from error
-        self.measured = [TimedStructure.from_json(line) for line in lines[1:]]
+        self.lines = [TimedStructure.from_json(line) for line in lines[1:]]
+
+    def merged(self, planned: int) -> list[TimedStructure]:
+        """Return the planned measurements, each merged with all later ones of the same structure."""
+        found = self.lines[:planned]
+        for later in self.lines[planned:]:
+            found = [run.merged(later) if run.structure == later.structure else run for run in found]
+        return found
 
     def add(self, measured: TimedStructure) -> None:
         """Append a measurement to the log."""
-        self.measured.append(measured)
+        self.lines.append(measured)
         if self._folder:
             self._folder.append(self._name, asdict(measured))

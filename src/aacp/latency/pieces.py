@@ -9,6 +9,8 @@ from typing import Any
 from aacp.channels import ChannelGraph
 from aacp.errors import DeviceMismatch
 
+LEAST_NOISE = 1e-3  # relative uncertainty that is assumed of the steadiest measurement, when two are merged
+
 
 @dataclass(frozen=True)
 class MeasurementConditions:
@@ -81,6 +83,28 @@ class TimedStructure:
     pieces: tuple[float, ...]  # seconds of each piece of the structure
     reference_pieces: float  # seconds of all pieces of the unpruned network together
     noise: float  # relative uncertainty of `whole / reference`, about one standard error
+
+    def merged(self, other: TimedStructure) -> TimedStructure:
+        """Return this measurement and another one of the same structure as one, weighted by their certainty."""
+        mine = max(self.noise, LEAST_NOISE) ** -2
+        its = max(other.noise, LEAST_NOISE) ** -2
+        share = mine / (mine + its)
+        reference = min(self.reference, other.reference)  # other work on the machine only adds time
+        reference_pieces = min(self.reference_pieces, other.reference_pieces)
+        ratio = share * self.whole / self.reference + (1 - share) * other.whole / other.reference
+        pairs = zip(self.pieces, other.pieces, strict=True)
+        return TimedStructure(
+            structure=self.structure,
+            whole=ratio * reference,
+            reference=reference,
+            pieces=tuple(
+                reference_pieces
+                * (share * first / self.reference_pieces + (1 - share) * second / other.reference_pieces)
+                for first, second in pairs
+            ),
+            reference_pieces=reference_pieces,
+            noise=(mine + its) ** -0.5,
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TimedStructure:

@@ -69,6 +69,7 @@ def require_table(data: Any) -> None:
             require_timed(f"{part}[{position}]", timed, len(names), len(pieces))
     require(bool(data["measured"]), "it holds no measured structure")
     _require_corrections(data.get("corrections"), len(names))
+    require(isinstance(data.get("accepts_noise", False), bool), "accepts_noise is neither true nor false")
 
 
 def require_timed(place: str, timed: Any, groups: int | None = None, pieces: int | None = None) -> None:

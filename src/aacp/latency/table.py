@@ -7,6 +7,7 @@ structures. Some structures are held out to measure the error of the predictions
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from aacp.disk.reading import read_json
 from aacp.disk.translation import reading_as
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
 from aacp.latency.calibration import Correction, PredictionError, Trend, robust_line
+from aacp.latency.judging import MAX_NOISE, QUIET_NOISE, inconclusive, shortcomings
 from aacp.latency.lookup import Lookup
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
 from aacp.latency.plain_tables import require_table
@@ -35,6 +37,8 @@ MEASURE = "Measure one."  # what to do about a file that holds no table
 # If no measured structure takes less than this share of the unpruned network's time, pruning channels cannot make the
 # network much faster under these conditions, and the table carries a warning. Chosen by hand.
 SMALLEST_USEFUL_SHARE = 0.7
+
+_logger = logging.getLogger("aacp")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,7 @@ class LatencyTable:
         measured: the structures that the predictions are fitted to.
         held_out: the structures that the error of the predictions is measured on.
         corrections: structures that were measured later, with their seconds.
+        accepts_noise: whether the user accepted a table that cannot decide anything.
     """
 
     model: str
@@ -60,12 +65,13 @@ class LatencyTable:
     measured: tuple[TimedStructure, ...]
     held_out: tuple[TimedStructure, ...]
     corrections: tuple[tuple[tuple[int, ...], float], ...] = ()
+    accepts_noise: bool = False
 
     def __str__(self) -> str:
         return (
             f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.conditions}; {len(self.pieces)} pieces in "
             f"{len(self.measured)} structures; {self.error}"
-        )
+        ) + (f"; it cannot decide anything: {self.problem}" if self.problem else "")
 
     # -- prediction ---------------------------------------------------------------------------------------------------
 
@@ -132,6 +138,19 @@ class LatencyTable:
             "spent on starting layers, not on channels. Measure with a larger batch or another runtime, or remove "
             "layers."
         )
+
+    @cached_property
+    def problem(self) -> str:
+        """Why the table cannot decide anything, with numbers; empty if it is good enough."""
+        return "; ".join(shortcomings(self.error, depends_on_widths=self.shortest < SMALLEST_USEFUL_SHARE))
+
+    def require_decisive(self) -> None:
+        """Reject a table that cannot decide anything, unless the user accepted it when it was measured."""
+        if self.problem and not self.accepts_noise:
+            noisiest = max(run.noise for run in (*self.measured, *self.held_out))
+            raise inconclusive(self.problem, is_noisy=self.noise > QUIET_NOISE or noisiest > MAX_NOISE)
+        if self.problem:
+            _logger.warning("The latency table cannot decide anything, but was accepted: %s.", self.problem)
 
     def corrected(self, graph: ChannelGraph, structures: Sequence[ArrayLike], seconds: Sequence[float]) -> LatencyTable:
         """Return the table with later measurements of whole structures.
@@ -247,7 +266,10 @@ class LatencyTable:
         corrections = tuple((tuple(counts), float(seconds)) for counts, seconds in data["corrections"])
         conditions = MeasurementConditions(**data["setting"])
         choices = tuple(map(tuple, data["choices"]))
-        table = cls(data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections)
+        table = cls(
+            data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections,
+            accepts_noise=bool(data.get("accepts_noise", False)),
+        )  # fmt: skip
         table._require_predictions()
         return table
 

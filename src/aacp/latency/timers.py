@@ -15,6 +15,7 @@ from aacp.channels import ChannelGraph
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import Deployment
+from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.runtimes.runtime import PieceTimer
@@ -25,7 +26,6 @@ from aacp.structure import Structure
 WARMUP = 2  # turns that are not counted
 MIN_TURNS = 7  # timed turns, even if they take longer than the requested seconds
 MAX_TURNS = 60  # timed turns, before any are added because of noise
-QUIET_NOISE = 0.015  # relative uncertainty of a structure's time above which turns are added
 MAX_EXTENSION = 4  # a noisy measurement may take up to this many times the requested seconds
 # The seconds of the unpruned network are this quantile over its turns, because interference only adds time.
 LEVEL_QUANTILE = 0.1

@@ -32,6 +32,8 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import EXPORTED, stage_of
 from aacp.runs.mending import set_aside
 
+MAX_TIMING_SECONDS = 15.0  # how long both networks are timed in each runtime, about, if it stays open which is faster
+
 
 def save_network(
     folder: RunFolder, network: nn.Module, graph: ChannelGraph, kept: KeptChannels, name: str | None, example: Any
@@ -114,7 +116,7 @@ def export_both(
         # A network that fixes its batch size is exported for that of the deployment.
         exported = _export(runtime, networks, folder.path, with_batch(example, place.batch))
         paths = {name: file.path for name, file in exported.items()}
-        timings.append(_compared(time_networks(paths or networks, example, place), place))
+        timings.append(_timed(paths or networks, example, place))
         if exported:
             made = _files_of(runtime, exported)
             if place.is_quantized and quantization is not None:
@@ -177,7 +179,19 @@ def _files_of(runtime: Runtime, exported: Mapping[str, RuntimeFile]) -> RuntimeF
     return RuntimeFiles(after.path.name, runtime.file_format, difference, before.file_bytes, after.file_bytes)
 
 
-def _compared(timed: dict[str, Timing], place: Deployment) -> BeforeAfter:
+def _timed(networks: Mapping[str, nn.Module | Path], example: Any, place: Deployment) -> BeforeAfter:
+    """Both networks timed in alternation, until it is decided which is faster, or the time is up."""
+    timed = time_networks(
+        networks,
+        example,
+        place,
+        is_decided=lambda timings: _compared(timings, place).is_decided,
+        max_seconds=MAX_TIMING_SECONDS,
+    )
+    return _compared(timed, place)
+
+
+def _compared(timed: Mapping[str, Timing], place: Deployment) -> BeforeAfter:
     runtime = place.resolved_runtime
     words = f"{runtime.title or runtime.name} {runtime.version}{' in int8' if place.is_quantized else ''}"
     if place.device == "cpu":
@@ -193,6 +207,7 @@ def _compared(timed: dict[str, Timing], place: Deployment) -> BeforeAfter:
         after=_latency(timed["pruned"]),
         low_speedup=ratio.lower,
         high_speedup=ratio.upper,
+        median_speedup=ratio.median,
     )
 
 

@@ -9,6 +9,8 @@ from aacp.runs.manifest import Manifest, usable_manifest
 
 PRUNED_ONNX = "pruned.onnx"
 ORIGINAL_ONNX = "original.onnx"
+# The ending of the second file, which holds the weights, by that of the first. ONNX has one only for large weights.
+WEIGHTS_BESIDE = {".onnx": ".onnx.data", ".xml": ".bin", ".param": ".bin"}
 
 
 def missing_export(folder: Path, record: OnnxRecord) -> str:
@@ -32,6 +34,8 @@ def missing_export(folder: Path, record: OnnxRecord) -> str:
 
 
 def _bytes_of(path: Path) -> int:
-    """The size of an exported network, with that of the second file that holds large weights."""
-    second = path.with_name(f"{path.name}.data")
-    return sum(file.stat().st_size for file in (path, second) if file.is_file())
+    """The size of an exported network, with that of the second file that holds its weights."""
+    files = [path]
+    if path.suffix in WEIGHTS_BESIDE:
+        files.append(path.with_suffix(WEIGHTS_BESIDE[path.suffix]))
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.errors import InfeasibleBudget
-from aacp.latency.check import LatencyCheck, check_latency
+from aacp.latency.check import LatencyCheck, Verdict, check_latency
 from aacp.latency.deployment import conditions_here
 from aacp.latency.measure import measure_latency
 from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
-from aacp.latency.timing import Quartiles
+from aacp.latency.timing import MedianInterval
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import CHECKS, STEPS, TABLE
+from aacp.runs.files import CHECKS, STEPS, TABLE, LimitResult
 from aacp.runs.folder import RunFolder
 from aacp.space import PruningStep, SearchSpace
 from aacp.structure import Structure
@@ -39,6 +39,8 @@ class LatencyStage:
         plan: its pruning step, deployment and latency table are used.
         folder: where measurements are kept.
         verbose: report progress on the standard error output.
+        tried: the structures and limits that this process has measured: those of an earlier process that were too
+            noisy to tell are measured again.
     """
 
     task: PruningTask
@@ -46,6 +48,7 @@ class LatencyStage:
     plan: Plan
     folder: RunFolder
     verbose: bool = False
+    tried: set[tuple[Structure, str]] = field(default_factory=set)
 
     def find_steps(self) -> PruningStep:
         """The pruning step of the plan; for "auto" it is found by timing."""
@@ -65,7 +68,10 @@ class LatencyStage:
         if LATENCY not in (*self.plan.shrunk, *budget.costs):
             return None
         if self.plan.latency_table is not None:
-            return LatencyTable.load(self.plan.latency_table, conditions_here(self.task.model, self.plan.deployment))
+            here = conditions_here(self.task.model, self.plan.deployment)
+            table = LatencyTable.load(self.plan.latency_table, here)
+            table.require_decisive()
+            return table
         # A table holds for every structure of the groups, so it is measured without the ties of the search.
         space = SearchSpace(replace(self.graph, ties=()), self.find_steps())
         if not (self.folder.path / TABLE).exists():
@@ -84,52 +90,60 @@ class LatencyStage:
         if limit is None:
             return
         (smallest,) = self._measure([space.smallest])
-        if _share_of_limit(limit, smallest).median > REJECTED_RATIO:
+        if smallest.share_of(limit).lower > REJECTED_RATIO:
             raise InfeasibleBudget(
                 f"{LATENCY}: {limit.phrase} cannot be met, since the smallest structure in this space takes "
                 f"{smallest}. Loosen the limit, or use a finer pruning step."
             )
 
-    def check(self, structures: Sequence[Structure]) -> list[LatencyCheck]:
-        """Measure structures from end to end, in alternation with the unpruned network."""
-        known = {checked.structure: checked for checked in map(_from_json, self.folder.read_log(CHECKS))}
+    def check(self, structures: Sequence[Structure], limit: Limit) -> list[LatencyCheck]:
+        """Measure structures from end to end, in alternation with the unpruned network, until a limit is decided."""
+        recorded = {checked.structure: checked for checked in map(_from_json, self.folder.read_log(CHECKS))}
+        known = {
+            structure: checked
+            for structure, checked in recorded.items()
+            if (structure, limit.phrase) in self.tried or checked.verdict(limit) is not Verdict.UNDECIDED
+        }
         new = [structure for structure in structures if structure not in known]
-        for checked in self._measure(new):
+        for checked in self._measure(new, limit):
             self.folder.append(CHECKS, _to_json(checked))
+            self.tried.add((checked.structure, limit.phrase))
             known[checked.structure] = checked
         return [known[structure] for structure in structures]
 
-    def _measure(self, structures: Sequence[Structure]) -> list[LatencyCheck]:
+    def _measure(self, structures: Sequence[Structure], limit: Limit | None = None) -> list[LatencyCheck]:
         if not structures:
             return []
         example = self.task.example()
-        return check_latency(self.task.model, self.graph, structures, self.plan.deployment, example=example)
+        where = self.plan.deployment
+        return check_latency(self.task.model, self.graph, structures, where, example=example, limit=limit)
 
 
 def _to_json(checked: LatencyCheck) -> dict[str, Any]:
-    counts = list(checked.structure)
-    return {"counts": counts, "seconds": checked.seconds.to_json(), "ratio": checked.ratio.to_json()}
+    measured = {"seconds": checked.seconds, "ratio": checked.ratio, "original": checked.original}
+    return {"counts": list(checked.structure), **{name: value.to_json() for name, value in measured.items()}}
 
 
 def _from_json(data: Mapping[str, Any]) -> LatencyCheck:
-    return LatencyCheck(Structure(data["counts"]), Quartiles(**data["seconds"]), Quartiles(**data["ratio"]))
+    seconds = MedianInterval(**data["seconds"])
+    ratio = MedianInterval(**data["ratio"])
+    # Older versions did not record the original's seconds.
+    original = MedianInterval(**data["original"]) if "original" in data else seconds.scaled(1 / ratio.median)
+    return LatencyCheck(Structure(data["counts"]), seconds, ratio, original)
 
 
-def is_met_when_measured(limit: Limit, checked: LatencyCheck) -> bool:
-    """True if three of four measurements are within a limit."""
-    return _share_of_limit(limit, checked).upper <= 1
-
-
-def _share_of_limit(limit: Limit, checked: LatencyCheck) -> Quartiles:
-    """The measurements divided by the limit."""
-    if limit.at_most is not None:
-        return checked.seconds.scaled(1 / limit.at_most)
-    assert limit.pruning_rate is not None
-    return checked.ratio.scaled(1 / (1 - limit.pruning_rate))
-
-
-def measured_seconds(limit: Limit, checked: LatencyCheck, table: LatencyTable) -> Quartiles:
+def seconds_of_table(limit: Limit, checked: LatencyCheck, table: LatencyTable) -> MedianInterval:
     """The measurements in seconds; for a pruning rate, relative to the table's value for the unpruned network."""
     if limit.at_most is not None:
         return checked.seconds
     return checked.ratio.scaled(table.reference)
+
+
+def measured_result(result: LimitResult, limit: Limit, checked: LatencyCheck) -> LimitResult:
+    """The result of a limit on latency by the measurement of both networks in the same turns, without the table."""
+    full = checked.original.median
+    result = replace(result, full=full, measured=True)
+    if limit.pruning_rate is None:
+        return replace(result, reached=checked.seconds.median)
+    # The ratio of each turn decides, so that it is also what is shown.
+    return replace(result, bound=(1 - limit.pruning_rate) * full, reached=checked.ratio.median * full)

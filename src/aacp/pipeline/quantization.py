@@ -91,7 +91,7 @@ class Quantization:
         note = ""
         try:
             for name, network in networks.items():
-                quantized = runtime.load(files[name].path, timed_copy(network), example)
+                quantized = runtime.module_of(files[name].path, timed_copy(network), example)
                 tests[name] = self.task.score_network(quantized, self.task.data.test)
         except AACPError as error:  # the files are complete without their scores
             note = f"not scored: {error}"

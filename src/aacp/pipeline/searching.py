@@ -10,11 +10,11 @@ from pathlib import Path
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
-from aacp.errors import InfeasibleBudget, InvalidOption, RunMismatch
+from aacp.errors import InconclusiveMeasurement, InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
-from aacp.latency.check import LatencyCheck
+from aacp.latency.check import LatencyCheck, Verdict
 from aacp.latency.table import LatencyTable
-from aacp.pipeline.latency_stage import LatencyStage, is_met_when_measured, measured_seconds
+from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_of_table
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
@@ -116,18 +116,21 @@ class Search:
     def _meet_latency(self, limit: Limit, found: SearchResult, estimate: PSAE) -> tuple[ChosenStructure, History]:
         """The best candidate whose measured latency meets the limit.
 
-        The best candidates are measured from end to end. If none of them meets the limit, the table is corrected by
-        the upper quartiles of the measurements, saved, and a shorter search follows that knows all evaluations. A
-        resumed run starts with the first table and corrects it by the same measurements.
+        The best candidates are measured from end to end. If none of them meets the limit, or the measurements are too
+        noisy to tell, the table is corrected by the upper ends of the measured intervals, saved, and a shorter search
+        follows that knows all evaluations. A resumed run starts with the first table and corrects it by the same
+        measurements.
         """
         latest = self  # the latest search, whose table all measurements so far have corrected
         histories = [found.history]
+        verdicts: list[Verdict] = []
         for number in range(1, MAX_ROUNDS + 1):
             candidates = self._best(found)
-            checks = self.latency.check([candidate.structure for candidate in candidates])
+            checks = self.latency.check([candidate.structure for candidate in candidates], limit)
+            verdicts += [checked.verdict(limit) for checked in checks]
             for candidate, checked in zip(candidates, checks, strict=True):
                 self._report(candidate, checked, limit)
-                if is_met_when_measured(limit, checked):
+                if checked.verdict(limit) is Verdict.MET:
                     return latest._measured_choice(candidate, checked), History.merged(histories)
             if number == MAX_ROUNDS:
                 break
@@ -140,17 +143,19 @@ class Search:
                 folder=RunFolder(self.folder.path / f"{CORRECTED}-{number}"),
                 known=History.merged([self.known, *histories]),
             )
-            found = latest._search(estimate)
+            try:
+                found = latest._search(estimate)
+            except InfeasibleBudget:  # by a table that was corrected by uncertain measurements
+                if Verdict.UNDECIDED in verdicts:
+                    raise _given_up(limit, verdicts, checks[0]) from None
+                raise
             histories.append(found.history)
-        raise InfeasibleBudget(
-            f"{limit.cost.name}: {MAX_ROUNDS * MEASURED_CANDIDATES} candidates met the limit by the latency table, but "
-            f"none did when measured; the last took {checks[0]}. Loosen the limit, or measure on a less busy machine."
-        )
+        raise _given_up(limit, verdicts, checks[0])
 
     def _correct_table(self, limit: Limit, checks: list[LatencyCheck]) -> LatencyTable:
         """The table of this search, corrected by measurements of whole structures."""
         assert self.table is not None
-        uppers = [measured_seconds(limit, checked, self.table).upper for checked in checks]
+        uppers = [seconds_of_table(limit, checked, self.table).upper for checked in checks]
         return self.table.corrected(self.graph, [each.structure for each in checks], uppers)
 
     def _best(self, found: SearchResult) -> list[Candidate]:
@@ -161,19 +166,28 @@ class Search:
     def _measured_choice(self, candidate: Candidate, checked: LatencyCheck) -> ChosenStructure:
         """A candidate to deliver, with its measured latency."""
         choice = choice_of(candidate, self.bound_budget)
-        assert self.table is not None
         results = [
-            replace(result, reached=measured_seconds(limit, checked, self.table).median)
-            if result.cost == LATENCY
-            else result
+            measured_result(result, limit, checked) if result.cost == LATENCY else result
             for limit, result in zip(self.bound_budget.limits, choice.limits, strict=True)
         ]
         return replace(choice, limits=tuple(results))
 
     def _report(self, candidate: Candidate, checked: LatencyCheck, limit: Limit) -> None:
         if self.verbose:
-            verdict = "within the limit" if is_met_when_measured(limit, checked) else "over the limit"
+            verdict = checked.verdict(limit).value
             sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}\n")
+
+
+def _given_up(limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> InfeasibleBudget | InconclusiveMeasurement:
+    """The error after the last candidate: nothing says that a limit cannot be met if measurements were too noisy."""
+    measured = f"{limit.cost.name}: {len(verdicts)} candidates met the limit by the latency table, but"
+    undecided = verdicts.count(Verdict.UNDECIDED)
+    if undecided:
+        return InconclusiveMeasurement(
+            f"{measured} the measurements of {undecided} were too noisy to tell, and the others missed it; the last "
+            f"took {last}. Call again on a less busy machine, where these are measured again, or loosen the limit."
+        )
+    return InfeasibleBudget(f"{measured} none did when measured; the last took {last}. Loosen the limit.")
 
 
 def choice_of(candidate: Candidate, budget: Budget) -> ChosenStructure:

@@ -17,10 +17,10 @@ TRAINING_LOSS = 0.01
 
 @dataclass(frozen=True)
 class Remark:
-    """A sentence below the headline, marked as good or bad."""
+    """A sentence below the headline, marked as good or bad, or not marked if `is_good` is None."""
 
     text: str
-    is_good: bool
+    is_good: bool | None
 
 
 def cautions(run: Run) -> list[Remark]:
@@ -41,9 +41,14 @@ def _about_nothing(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark
 
 
 def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:
-    """Warn if the network has fewer MACs but is not faster, since the goal may have been a faster network."""
+    """Warn if the network has fewer MACs but is not faster, since the goal may have been a faster network.
+
+    A timing that is too noisy to tell is not a reason to warn.
+    """
     timings = run.exported.timings if run.exported else ()
-    if not timings or after.macs >= before.macs or any(timing.is_faster for timing in timings):
+    if not timings or after.macs >= before.macs:
+        return []
+    if any(timing.is_faster or not timing.is_decided for timing in timings):
         return []
     if run.request is not None and LATENCY in _reduced_costs(run.request):
         return []

@@ -118,10 +118,12 @@ def _about_time(timing: BeforeAfter) -> Remark:
     before, after, where = timing.before, timing.after, f"in {timing.runtime} on {timing.device}"
     numbers = f"{duration(after.seconds)} instead of {duration(before.seconds)} for a batch of {timing.batch_size}"
     if timing.is_faster:
-        return Remark(f"{before.seconds / after.seconds:.2f} times as fast {where}: {numbers}.", True)
+        return Remark(f"{timing.times:.2f} times as fast {where}: {numbers}.", True)
     if timing.is_slower:
         return Remark(f"Slower {where}: {numbers}.", False)
-    return Remark(f"Not measurably faster {where}: {numbers}.", False)
+    if timing.is_as_fast:
+        return Remark(f"Not faster {where}: {numbers}.", False)
+    return Remark(f"Too noisy to tell whether it is faster {where}: {numbers}.", None)
 
 
 def limits_text(limits: Sequence[Limit]) -> str:

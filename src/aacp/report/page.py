@@ -117,7 +117,7 @@ def _header(title: str, runs: Sequence[Run]) -> Markup:
 
 
 def _remarks(run: Run) -> Markup:
-    kinds = {True: {"class": "good"}, False: {"class": "bad"}}
+    kinds = {True: {"class": "good"}, False: {"class": "bad"}, None: {}}
     marked = [tag("li", remark.text, attributes=kinds[remark.is_good]) for remark in remarks(run)]
     return tag("ul", *marked, attributes={"class": "remarks"}) if marked else Markup()
 

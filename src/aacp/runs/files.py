@@ -36,6 +36,9 @@ CHECKPOINT = "search.json"  # the state of a search
 TABLE = "latency.json"  # the latency table that a search uses
 STEPS = "steps.json"  # the pruning steps that were found by timing
 CHECKS = "checks.jsonl"  # the candidates that were measured end to end
+# Two networks are called equally fast if the ratio of their times is certain to lie between 1 / 1.1 and 1.1: a smaller
+# difference matters to few users, and takes many turns to measure.
+SAME_SPEED = 1.1
 # Fields of run.json that estimated scores depend on; the seed draws the hold-out and the calibration images.
 ESTIMATE_FIELDS = (
     "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "parts",
@@ -143,6 +146,8 @@ class LimitResult(Record):
     full: float  # the cost of the unpruned network
     bound: float  # the largest cost that meets the limit
     reached: float  # the cost of the chosen structure
+    # Of a latency: whether both networks were measured end to end, or predicted by a table. None for other costs.
+    measured: bool | None = None
 
     @classmethod
     def of(cls, limit: Limit, structure: Structure) -> LimitResult:
@@ -163,7 +168,8 @@ class LimitResult(Record):
 
     def __str__(self) -> str:
         most = f"at most {amount(self.bound, self.unit)}"
-        return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}"
+        how = {True: ", measured end to end", False: ", predicted and not measured yet", None: ""}[self.measured]
+        return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}{how}"
 
 
 @dataclass(frozen=True)
@@ -312,29 +318,57 @@ class BeforeAfter(Record):
     repeats: int
     before: Latency
     after: Latency
-    low_speedup: float | None = None  # quartiles of the time before pruning over the time after it in the same turn
+    low_speedup: float | None = None  # the interval of the time before pruning over that after it in the same turn
     high_speedup: float | None = None  # both are None in files of versions that did not record them
+    median_speedup: float | None = None  # the median of these ratios; None in files of versions that did not record it
+
+    @property
+    def times(self) -> float:
+        """How many times as fast the pruned network is."""
+        return self.before.seconds / self.after.seconds if self.median_speedup is None else self.median_speedup
 
     @property
     def is_faster(self) -> bool:
-        """True if the pruned network was faster in three of four turns; without speedups, if no quartiles overlap."""
+        """True if the pruned network is faster beyond noise; without speedups, if no quartiles overlap."""
         if self.low_speedup is None:
             return self.after.high_seconds < self.before.low_seconds
         return self.low_speedup > 1
 
     @property
     def is_slower(self) -> bool:
-        """True if the pruned network was slower in three of four turns; without speedups, if no quartiles overlap."""
+        """True if the pruned network is slower beyond noise; without speedups, if no quartiles overlap."""
         if self.high_speedup is None:
             return self.after.low_seconds > self.before.high_seconds
         return self.high_speedup < 1
 
+    @property
+    def is_as_fast(self) -> bool:
+        """True if the measurement is certain enough to say that pruning changed the time by a tenth at most."""
+        if self.is_faster or self.is_slower:
+            return False
+        if self.low_speedup is None or self.high_speedup is None:
+            is_slow_enough = self.before.high_seconds <= SAME_SPEED * self.after.low_seconds
+            return is_slow_enough and self.after.high_seconds <= SAME_SPEED * self.before.low_seconds
+        return SAME_SPEED * self.low_speedup >= 1 and self.high_speedup <= SAME_SPEED
+
+    @property
+    def is_decided(self) -> bool:
+        """True if the measurement says whether the pruned network is faster; if not, it was too noisy to tell."""
+        return self.is_faster or self.is_slower or self.is_as_fast
+
+    @property
+    def verdict(self) -> str:
+        """The comparison for people."""
+        if self.is_faster:
+            return "faster"
+        if self.is_slower:
+            return "SLOWER"
+        return "NOT FASTER" if self.is_as_fast else "too noisy to tell"
+
     def __str__(self) -> str:
-        times = self.before.seconds / self.after.seconds
-        verdict = "faster" if self.is_faster else "SLOWER" if self.is_slower else "NOT FASTER beyond noise"
         return (
             f"{self.runtime}, batch {self.batch_size}: {1e3 * self.before.seconds:.3g} -> "
-            f"{1e3 * self.after.seconds:.3g} ms (x{times:.2f}, {verdict})"
+            f"{1e3 * self.after.seconds:.3g} ms (x{self.times:.2f}, {self.verdict})"
         )
 
 

@@ -25,8 +25,8 @@ from aacp.runs.mending import mend
 from aacp.train.seeding import generator, global_seed
 from aacp.train.variants import varied
 
-# The highest learning rate. With Adam and this rate, 1,000 steps bring MobileNetV2 closer to the original on held-out
-# images than SGD does with any rate, and ResNet56 as close.
+# The highest learning rate, chosen in trials of 1,000 steps on held-out images: Adam with it brought MobileNetV2 closer
+# to the original than SGD with the rate 0.03, and ResNet56 as close.
 LR = 3e-4
 BATCH_SIZE = 128  # images in a step
 WARMUP = 0.05  # share of the steps during which the rate rises

@@ -29,7 +29,7 @@ class Repair:
 
 
 class CapturedRepair(Repair):
-    """The same as a CUDA graph: it consists of hundreds of small kernels, whose launches take longer than they do.
+    """The same as a CUDA graph: launching its hundreds of small kernels takes longer than running them.
 
     Units that are not kept in the order of their ranks are rare, and repaired without a graph.
     """

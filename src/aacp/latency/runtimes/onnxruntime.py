@@ -91,7 +91,7 @@ class OnnxRuntime(Runtime):
     def export(self, network: nn.Module, path: Path, example: Any) -> RuntimeFile:
         return export_onnx(network, path, example)
 
-    def load(self, path: Path, original: nn.Module, example: Any) -> OnnxNetwork:
+    def module_of(self, path: Path, original: nn.Module, example: Any) -> OnnxNetwork:
         return OnnxNetwork(path, original, example, torch.get_num_threads())
 
     def quantized(self, images: Sequence[Any] | None) -> OnnxInt8:
@@ -173,8 +173,8 @@ class OnnxInt8(OnnxRuntime):
         nothing but the inputs.
         """
         images = self._inputs(example)[:COMPARED_BATCHES]
-        first = self.load(path, network, example)
-        _require_repeatable(first, self.load(path, network, example), images[0], path)
+        first = self.module_of(path, network, example)
+        _require_repeatable(first, self.module_of(path, network, example), images[0], path)
         largest = max(_largest_difference(network, first, inputs) for inputs in images)
         try:
             likeness = Likeness(network)(first, Batches([(inputs, None) for inputs in images]))

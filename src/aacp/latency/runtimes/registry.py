@@ -10,7 +10,10 @@ from aacp.zoo.imports import named_object
 
 # The runtimes of the library, imported when they are first used.
 BUILT_IN = {
+    "executorch": ("aacp.latency.runtimes.executorch", "ExecuTorch"),
     "onnxruntime": ("aacp.latency.runtimes.onnxruntime", "OnnxRuntime"),
+    "openvino": ("aacp.latency.runtimes.openvino", "OpenVino"),
+    "torch-compile": ("aacp.latency.runtimes.torch_compile", "TorchCompile"),
     "torch": ("aacp.latency.runtimes.torch", "TorchRuntime"),
 }
 

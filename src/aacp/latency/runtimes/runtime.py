@@ -132,7 +132,7 @@ class Runtime(ABC):
         """Write a module, as in `prepare`, to a file of this runtime; only called if there is a `suffix`."""
         raise InvalidOption(f"{self.title or self.name} has no file format. Deliver the network for another runtime.")
 
-    def load(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
+    def module_of(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
         """Return a module that runs a file of this runtime and is called like the network that was exported.
 
         The accuracy of quantised networks is computed with it.

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from aacp.errors import InvalidOption
 from aacp.latency.layers import is_convolution, is_layer
-from aacp.latency.runtimes.runtime import Runtime, TimedLayer
+from aacp.latency.runtimes.runtime import PieceTimer, Runtime, TimedLayer
 from aacp.modules import copy_module, positional
 from aacp.torch_internals import pytree
 
@@ -30,11 +30,11 @@ class TorchRuntime(Runtime):
         return torch.__version__
 
     def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
-        return _TorchNetwork(_required_module(network), example, device).run
+        return TorchNetwork(required_module(network), example, device).run
 
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
-    ) -> TorchPieces:
+    ) -> PieceTimer:
         only_convolutions = all(layer.is_convolution for layer in layers)
         return TorchPieces(network, example, is_convolution if only_convolutions else is_layer, device)
 
@@ -51,13 +51,14 @@ class TorchRuntime(Runtime):
             )
 
 
-def _required_module(network: nn.Module | Path) -> nn.Module:
+def required_module(network: nn.Module | Path) -> nn.Module:
+    """Reject a file, which torch cannot run."""
     if isinstance(network, nn.Module):
         return network
     raise InvalidOption(f"torch runs modules, but {network} is a file. Load it with aacp.load, or time it elsewhere.")
 
 
-class _TorchNetwork:
+class TorchNetwork:
     """A module on a device, with its inputs."""
 
     def __init__(self, network: nn.Module, example: Any, device: str) -> None:
@@ -113,7 +114,7 @@ class TorchPieces:
         device: str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._prepared = _TorchNetwork(network, example, device)
+        self._prepared = TorchNetwork(network, example, device)
         self._begins_piece = begins_piece
         self._device = device
         self._clock = clock

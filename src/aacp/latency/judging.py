@@ -1,0 +1,60 @@
+"""Judging: whether a latency table is good enough to decide anything by, with the thresholds and their reasons."""
+
+from __future__ import annotations
+
+from aacp.errors import InconclusiveMeasurement
+from aacp.latency.calibration import PredictionError
+
+# A table is judged by the structures that were held out if there are at least this many: the rank correlation of fewer
+# is 1 or close to it by chance alone. Commands and runs always hold out 10.
+MIN_HELD_OUT = 5
+# Random predictions reach a rank correlation of 0.75 on 10 structures in one of a hundred cases. The tables in
+# docs/results.md have 0.94 or more on their 10 structures, one of a busy machine has 0.92, and one that had lost the
+# ranking has 0.54.
+MIN_RANK_CORRELATION = 0.75
+# The corrections by later measurements (`CORRECTION_SHARED` and `CORRECTION_LOCAL`) expect errors of about 10 %. The
+# tables in docs/results.md have 2.4 % or less on their 10 structures, and one of a busy machine has 4.0 %.
+MAX_MEDIAN_ERROR = 0.10
+# An error of 10 % can only be seen if the measurements themselves are more certain than that. The tables in
+# docs/results.md have 2.3 % or less.
+MAX_NOISE = 0.05
+# Relative uncertainty of a structure's time up to which a measurement counts as quiet: above it, turns are added, and
+# below it, measuring again would not improve a table. Good tables of docs/results.md lie around it.
+QUIET_NOISE = 0.015
+
+QUIETER = (
+    "Measure on a quiet machine, with fewer threads, or with more seconds for each structure; the same call continues "
+    "with what was measured."
+)
+STEADY = "Other work on the machine is not the cause: measure more structures, a larger batch, or in another runtime."
+
+
+def shortcomings(error: PredictionError, depends_on_widths: bool = True) -> list[str]:
+    """Return the reasons why a table cannot decide anything, with numbers; none if it is good enough.
+
+    Args:
+        error: the error of the table on the structures that were held out.
+        depends_on_widths: whether some structures take much less time than others; if not, there is nothing to rank.
+    """
+    if error.structures < MIN_HELD_OUT:
+        return []
+    found = []
+    if depends_on_widths and not error.rank_correlation >= MIN_RANK_CORRELATION:
+        found.append(f"the rank correlation is {error.rank_correlation:.2f}, at least {MIN_RANK_CORRELATION} is needed")
+    if not error.median <= MAX_MEDIAN_ERROR:
+        found.append(f"the median error is {error.median:.0%}, at most {MAX_MEDIAN_ERROR:.0%} is allowed")
+    if not error.noise <= MAX_NOISE:
+        found.append(f"measurements are uncertain by {error.noise:.0%}, at most {MAX_NOISE:.0%} is allowed")
+    return found
+
+
+def inconclusive(problem: str, is_noisy: bool) -> InconclusiveMeasurement:
+    """Return the error for a table that cannot decide anything.
+
+    Args:
+        problem: the shortcomings of the table.
+        is_noisy: whether some of its measurements are uncertain.
+    """
+    return InconclusiveMeasurement(
+        f"The latency table cannot decide anything: {problem}. {QUIETER if is_noisy else STEADY}"
+    )

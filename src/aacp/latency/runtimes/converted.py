@@ -1,0 +1,161 @@
+"""ConvertedRuntime: a runtime for which a converter writes files, each compared with torch before it appears.
+
+A subclass says how to convert a network and how to run a file; the rest of the interface follows from these two.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from aacp.artefact.onnx_check import TOLERANCE, difference, similar_inputs
+from aacp.disk.failures import writing_errors
+from aacp.disk.writing import move_file, temporary_folder
+from aacp.errors import AACPError, ExportFailed, InvalidOption, first_line
+from aacp.graph.examples import FlatNetwork, tensors_in
+from aacp.latency.runtimes.runtime import Runtime
+from aacp.modules import positional
+
+RunFile = Callable[[], Sequence[Any]]  # runs one batch, and returns its outputs as arrays or tensors
+
+
+@dataclass(frozen=True)
+class ConvertedFile:
+    """A network in the format of a runtime, for one batch size, and how far its outputs are from torch's."""
+
+    path: Path
+    file_bytes: int  # together with the file of the weights, if there is one
+    largest_difference: float
+    largest_output: float  # for comparison with the difference
+
+
+class ConvertedRuntime(Runtime):
+    """A runtime that runs files which a converter writes.
+
+    Attributes:
+        tolerance: the largest accepted difference from torch, relative to the largest value of an output.
+    """
+
+    tolerance: float = TOLERANCE[torch.float32]
+
+    @abstractmethod
+    def convert(self, network: FlatNetwork, tensors: tuple[Tensor, ...], path: Path) -> None:
+        """Write a network as a file, for inputs of the shapes of `tensors`; any exception may be raised."""
+
+    @abstractmethod
+    def load(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
+        """Return a call that runs a file on these inputs; any exception may be raised."""
+
+    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> RunFile:
+        if isinstance(network, Path):
+            return self.run_of_file(network, tensors_in(example), threads)
+        with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
+            file = Path(folder) / f"network{self.suffix}"
+            tensors = self.convert_network(network, file, example).tensors
+            return self.run_of_file(file, tensors, threads)
+
+    def export(self, network: nn.Module, path: Path, example: Any) -> ConvertedFile:
+        """Write a network for the batch size of the example.
+
+        A file whose outputs differ from torch's by more than `tolerance` of their largest value is an error, and is
+        not written.
+        """
+        with temporary_folder(path) as folder, writing_errors(path):
+            draft = folder / path.name
+            converted = self.convert_network(network, draft, example)
+            far, size = self._compare(converted, draft)
+            files = sorted(folder.iterdir(), key=lambda file: file == draft)  # the file that refers to others is last
+            written = sum(file.stat().st_size for file in files)
+            for file in files:
+                move_file(file, path.with_name(file.name))
+        return ConvertedFile(path, written, far, size)
+
+    def convert_network(self, network: nn.Module, path: Path, example: Any) -> Converted:
+        """Write a network as a file; ExportFailed if the converter rejects it."""
+        self.require_installed()
+        arguments = positional(network, example)
+        flat = FlatNetwork(network, arguments)
+        tensors = tensors_in(arguments)
+        try:
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                self.convert(flat, tensors, path)
+        except AACPError:
+            raise
+        except Exception as error:  # whatever the network's code or the converter raises
+            raise ExportFailed(
+                f"{type(network).__name__} cannot be converted for {self.title}: {first_line(error)}. "
+                "Replace that part of the network, or use another runtime."
+            ) from error
+        return Converted(flat, tensors)
+
+    def run_of_file(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
+        """Return a call that runs a file on these inputs; ExportFailed if the runtime rejects it."""
+        self.require_installed()
+        try:
+            return self.load(path, tensors, threads)
+        except AACPError:
+            raise
+        except Exception as error:  # every runtime has exception classes of its own
+            raise ExportFailed(
+                f"{self.title} cannot open {path.name}: {first_line(error)}. Export the network again."
+            ) from error
+
+    def _compare(self, converted: Converted, path: Path) -> tuple[float, float]:
+        """Return the largest difference from torch and the largest output; ExportFailed above the tolerance."""
+        inputs = similar_inputs(converted.tensors)
+        with torch.no_grad():
+            expected = converted.network(*inputs)
+        found = [torch.as_tensor(output) for output in self.run_of_file(path, inputs, torch.get_num_threads())()]
+        largest_difference = 0.0
+        largest_output = 0.0
+        for name, ours, theirs in zip(converted.network.outputs, expected, found, strict=True):
+            far, size = difference(ours, theirs)
+            if not far <= self.tolerance * size:
+                raise ExportFailed(
+                    f"{name} of {path.name} is {far:.3g} away from torch, more than the {self.tolerance * size:.3g} "
+                    f"that rounding explains. Do not deploy this network in {self.title}; use another runtime."
+                )
+            largest_difference = max(largest_difference, far)
+            largest_output = max(largest_output, size)
+        return largest_difference, largest_output
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A network that was written as a file, and the inputs that the file takes."""
+
+    network: FlatNetwork
+    tensors: tuple[Tensor, ...]
+
+
+def require_inputs(shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]) -> None:
+    """Reject an example that is not like the one that a file was written for.
+
+    Args:
+        shapes: the shapes of the inputs that the file takes.
+        tensors: those of the example.
+    """
+    if len(shapes) != len(tensors):
+        raise InvalidOption(
+            f"The exported network takes {len(shapes)} inputs, but the example holds {len(tensors)} tensors. Give an "
+            "example like the one it was exported with."
+        )
+    for shape, tensor in zip(shapes, tensors, strict=True):
+        if tuple(shape) != tuple(tensor.shape):
+            raise InvalidOption(
+                f"The exported network takes an input of {_shown(shape)}, but the example has {_shown(tensor.shape)} "
+                "there. Export it with this example: a file of this runtime has one batch size."
+            )
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return "x".join(str(int(size)) for size in shape)

@@ -1,0 +1,60 @@
+"""The runtime torch-compile: the module as torch.compile translates it, on the CPU or a GPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.errors import ExportFailed, first_line
+from aacp.graph.examples import FlatNetwork, tensors_in
+from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
+from aacp.latency.runtimes.torch import TorchNetwork, TorchRuntime, required_module, torch_threads
+from aacp.modules import positional
+from aacp.torch_internals import quiet_export
+
+
+class TorchCompile(TorchRuntime):
+    """torch.compile with its default compiler, for the shapes of the example."""
+
+    name = "torch-compile"
+    title = "torch.compile"
+
+    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
+        module = required_module(network)
+        arguments = positional(module, example)
+        flat = FlatNetwork(module, arguments)
+        tensors = tensors_in(arguments)
+        try:
+            # The number of threads becomes part of the code that is written for a CPU.
+            with warnings.catch_warnings(), quiet_export(), torch_threads(threads):
+                warnings.simplefilter("ignore")
+                prepared = TorchNetwork(_exported(flat, tensors), tensors, device)
+                prepared.network.compile(fullgraph=True, dynamic=False)
+                prepared.run()
+        except Exception as error:  # whatever the network's code or the compilers raise
+            raise ExportFailed(
+                f"{type(module).__name__} cannot be compiled: {first_line(error)}. Check that a C++ compiler is "
+                "installed, or use the runtime torch."
+            ) from error
+        return prepared.run
+
+    def prepare_pieces(
+        self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
+    ) -> PieceTimer:
+        """Layers are fused with what follows them, so that the time of a batch is divided in proportion to MACs."""
+        call = self.prepare(network, example, device=device, threads=threads)
+        return PiecesByMacs(call, [layer.macs for layer in layers], self.clock)
+
+
+def _exported(network: nn.Module, tensors: tuple[torch.Tensor, ...]) -> nn.Module:
+    """Return a network as a module of its own class.
+
+    torch.compile keeps a few versions of the code of a class and runs any other network of that class uncompiled.
+    """
+    with torch.no_grad():
+        return torch.export.export(network, tensors, strict=False).module()

@@ -1,0 +1,50 @@
+"""Pieces are read from the counters of the operators that OpenVINO executes; these tests need no OpenVINO."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aacp.latency.runtimes.openvino import Operator, mean_of_runs, pieces_of_operators
+from aacp.latency.runtimes.runtime import TimedLayer
+
+
+def operators(*entries: tuple[str, tuple[int, ...]]) -> list[Operator]:
+    return [Operator(f"{kind}_{place}", kind, place, output) for place, (kind, output) in enumerate(entries)]
+
+
+def layer(size: tuple[int, ...], channels: int, is_convolution: bool = True) -> TimedLayer:
+    return TimedLayer("layer", is_convolution, size, channels, 1)
+
+
+def test_reorders_and_pools_belong_to_the_layer_before_them() -> None:
+    run = operators(
+        ("Reorder", (1, 3, 8, 8)),
+        ("Convolution", (1, 16, 8, 8)),
+        ("Pooling", (1, 16, 4, 4)),
+        ("FullyConnected", (1, 10)),
+        ("SoftMax", (1, 10)),
+    )
+    assert pieces_of_operators(run, [layer((8, 8), 16), layer((), 10, is_convolution=False)]) == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("shape", [(1, 12, 8, 8), (1, 16, 4, 4)])
+def test_branches_that_run_in_another_order_are_identified_by_their_output(shape: tuple[int, ...]) -> None:
+    run = operators(("Convolution", shape), ("Eltwise", shape), ("Convolution", (1, 16, 8, 8)))
+    assert pieces_of_operators(run, [layer((8, 8), 16), layer(shape[2:], shape[1])]) == [1, 1, 0]
+
+
+def test_products_are_part_of_a_piece_if_only_convolutions_begin_one() -> None:
+    run = operators(("Convolution", (1, 16, 8, 8)), ("MatMul", (1, 64, 64)))
+    assert pieces_of_operators(run, [layer((8, 8), 16)]) == [0, 0]
+
+
+def test_fused_layers_have_no_pieces() -> None:
+    run = operators(("Convolution", (1, 16, 8, 8)))
+    assert pieces_of_operators(run, [layer((8, 8), 16), layer((8, 8), 16)]) is None
+
+
+def test_runs_that_were_interrupted_do_not_count() -> None:
+    seconds = np.array([1.0, 1.1, 9.0, 0.9])
+    rows = np.array([[0.5, 0.2], [0.5, 0.4], [8.0, 0.2], [0.2, 0.3]])
+    assert mean_of_runs(seconds, rows) == pytest.approx([0.4, 0.3])
