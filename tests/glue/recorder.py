@@ -44,6 +44,7 @@ class Recorder:
         self._reads: dict[str, set[str]] = defaultdict(set)
         self._passes: dict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
         self.losses: Counter[str] = Counter()  # how often the loss function was called, by stage
+        self.scored: Counter[tuple[str, str]] = Counter()  # how often a network was scored on test data, by stage
 
     def stage(self) -> str:
         """The stage that the run is in."""
@@ -63,6 +64,8 @@ class Recorder:
     def score(self, network: nn.Module, batches: aacp.Batches) -> float:
         """Accuracy; passes within it are passes to score."""
         self._scores.set()
+        if {part for part, _ in watermarks(next(batches.inputs()))} == {"test"}:
+            self.scored[self.stage(), "test"] += 1
         try:
             return aacp.accuracy(network, batches)
         finally:

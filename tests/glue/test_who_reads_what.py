@@ -7,8 +7,9 @@ data on which it cannot be scored is rejected before the search, not after it), 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.latency.runtimes import onnxruntime
+from aacp.pipeline.checking import check_folder
 from aacp.train import mimic
 from glue.recorder import Recorder
 from glue.subjects import SIZES, Tiny, data, inherited, watermarks
@@ -273,3 +276,106 @@ def test_repair_and_mimicry_see_calibration_images_alone(run: Run, monkeypatch: 
     for kind in delivery:
         assert found.positions("delivery", kind, "train") <= sample
     assert found.passes()["evaluation"]["score pruned"] == {"holdout", "test"}
+
+
+# -- int8 -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QuantisedRun:
+    """A run in int8: who read what, the images of every calibration by stage, and how the network was called."""
+
+    recorder: Recorder
+    calibrated: dict[str, set[tuple[str, int]]]
+    found: aacp.Pruned
+
+
+INT8_PLAN = aacp.Plan(
+    evaluations=4, recipe=None, reconstruction=None, calibration_images=CALIBRATION,
+    deployment=aacp.Deployment(threads=1, precision="int8"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def quantised(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuantisedRun]:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    recorder = Recorder(tmp_path_factory.mktemp("int8"), model)
+    calibrated: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    genuine = onnxruntime.quantize_file
+
+    def watched(source: Path, target: Path, images: Sequence[torch.Tensor]) -> int:
+        for inputs in images:
+            calibrated[recorder.stage()] |= watermarks(inputs)
+        return genuine(source, target, images)
+
+    with pytest.MonkeyPatch.context() as patch, recorder.recording():
+        patch.setattr(onnxruntime, "quantize_file", watched)
+        found = aacp.prune(
+            model, recorder.data, BUDGET, recorder.folder, plan=INT8_PLAN, score=recorder.score, device="cpu"
+        )
+        yield QuantisedRun(recorder, calibrated, found)
+
+
+def test_networks_in_int8_are_calibrated_on_training_images_and_scored_once_on_test_data(
+    quantised: QuantisedRun,
+) -> None:
+    assert set(quantised.calibrated) == {"search", "export"}
+    assert {part for part, _ in quantised.calibrated["search"]} == {"train"}
+    assert len(quantised.calibrated["export"]) == CALIBRATION
+    assert {part for part, _ in quantised.calibrated["export"]} == {"train"}
+    sample = quantised.recorder.positions("search", "run pruned", "train")
+    assert {position for _, position in quantised.calibrated["export"]} == sample
+    reads = quantised.recorder.reads()
+    assert reads["search"] == {"train", "holdout"}
+    assert reads["export"] == {"train", "holdout", "test"}  # of the hold-out, the example
+    passes = quantised.recorder.passes()["export"]  # of torch: the comparison with the files
+    assert passes == {"run unpruned": {"train"}, "run pruned": {"train"}}
+    # Without training, the evaluation also scores the network before its last step of recovery.
+    assert quantised.recorder.scored == Counter(
+        {("preflight", "test"): 1, ("evaluation", "test"): 2, ("export", "test"): 2}
+    )
+
+
+def test_the_network_in_int8_is_delivered_scored_and_reported(quantised: QuantisedRun, model: nn.Module) -> None:
+    record = quantised.found.exported
+    assert record is not None
+    assert record.in_int8 is not None
+    scores = record.in_int8.quantized
+    assert scores is not None
+    folder = quantised.recorder.training
+    assert (folder / "pruned.int8.onnx").stat().st_size == record.in_int8.after_bytes
+    assert scores.calibration_images == CALIBRATION
+    # An oracle of its own: ONNX Runtime on all test images at once.
+    test = quantised.recorder.data.test
+    images = torch.stack([test[position][0] for position in range(len(test))])
+    labels = torch.tensor([test[position][1] for position in range(len(test))])
+    for name, expected in (("original", scores.before_test), ("pruned", scores.after_test)):
+        session = onnxruntime.open_session(folder / f"{name}.int8.onnx")
+        (outputs,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+        assert float((torch.from_numpy(outputs).argmax(1) == labels).float().mean()) == pytest.approx(expected)
+    assert scores.after_likeness is not None
+    assert 0.9 < scores.after_likeness < 1
+    assert [("int8" in timing.runtime) for timing in record.timings] == [False, False, True]
+    summary = str(quantised.found)
+    assert f"test score in int8: {scores.before_test:.4f} -> {scores.after_test:.4f}" in summary
+    assert f"pruned.int8.onnx, {record.in_int8.after_bytes:,} bytes" in summary
+    page = (quantised.recorder.folder / "report.html").read_text()
+    assert all(words in page for words in ("test, int8", "pruned.int8.onnx", f"calibrated on {CALIBRATION} training"))
+
+
+def test_a_finished_run_in_int8_is_whole_and_another_call_computes_nothing(
+    quantised: QuantisedRun, model: nn.Module
+) -> None:
+    folder = quantised.recorder.folder
+    states = {Path(file.file).name: file.state for file in check_folder(folder).files}
+    assert states["pruned.int8.onnx"] == states["original.int8.onnx"] == "whole"
+    before = Counter(quantised.recorder.scored)
+    again = aacp.prune(
+        model, quantised.recorder.data, BUDGET, folder, plan=INT8_PLAN, score=quantised.recorder.score, device="cpu"
+    )
+    assert again.exported == quantised.found.exported
+    assert quantised.recorder.scored == before
+    file = quantised.recorder.training / "pruned.int8.onnx"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert not check_folder(folder).is_whole

@@ -17,7 +17,7 @@ PADDED = 32  # channels in a block of the kernels in int8
 
 
 class OwnRuntime(aacp.Runtime):
-    """Runs convolutions in a time proportional to their weights, on a clock of its own."""
+    """Runs layers in a time proportional to their weights, on a clock of its own."""
 
     name = "own"
     version = "1.0"
@@ -45,12 +45,13 @@ class OwnRuntime(aacp.Runtime):
         return channels
 
     def _timer(self, network: nn.Module) -> OwnPieces:
-        convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
-        return OwnPieces(self, [self._seconds_of(layer) for layer in convolutions])
+        layers = [layer for layer in network.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+        return OwnPieces(self, [self.seconds_of(layer) for layer in layers])
 
-    def _seconds_of(self, layer: nn.Conv2d) -> float:
-        area = math.prod(layer.kernel_size)
-        return SECONDS_PER_WEIGHT * area * self.rounded(layer.in_channels) * self.rounded(layer.out_channels)
+    def seconds_of(self, layer: nn.Conv2d | nn.Linear) -> float:
+        """The seconds of a layer, in proportion to the weights that its kernel reads."""
+        outputs, inputs, *area = layer.weight.shape
+        return SECONDS_PER_WEIGHT * math.prod(area) * self.rounded(inputs) * self.rounded(outputs)
 
 
 class OwnInt8(OwnRuntime):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import aacp
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget
 from aacp.latency.check import LatencyCheck
+from aacp.latency.measure import measure_latency
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
 from aacp.pipeline.latency_stage import LatencyStage
@@ -21,6 +24,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
+from latency.own_int8 import OwnInt8, OwnRuntime
 
 PLAN = Plan(evaluations=12, calibration_images=128, recipe=None, reconstruction=None)
 FULL = 10e-3  # seconds of the unpruned network by the table
@@ -199,3 +203,27 @@ def test_a_table_that_was_measured_before_is_taken_or_rejected(model, data, tmp_
     assert table.judged  # a table that cannot decide anything is rejected
     assert loaded == [("table.json", aacp.conditions_here(model, plan.deployment))]
     assert stage.table_for(Budget.of({"macs": 0.3})) is None
+
+
+def test_tables_and_checks_of_a_deployment_in_int8_are_of_the_quantised_network(
+    model, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated kernels in int8 compute blocks of 32 channels, each at a quarter of the time."""
+    hasty = partial(measure_latency, structures=12, held_out=4)
+    monkeypatch.setattr("aacp.pipeline.latency_stage.measure_latency", hasty)
+    example = torch.zeros(1, 1, 8, 8)
+    graph = aacp.trace(model, example)
+    where = aacp.Deployment(OwnRuntime(), precision="int8")
+    subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
+    stage = LatencyStage(subject, graph, replace(PLAN, deployment=where), aacp.RunFolder(tmp_path))
+    table = stage.table_for(Budget.of({"latency": 0.1}))
+    assert table is not None
+    assert table.conditions.precision == "int8"
+    layers = [layer for layer in model.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+    in_int8 = sum(OwnInt8(None).seconds_of(layer) for layer in layers)
+    assert table.reference == pytest.approx(in_int8)
+    (checked,) = stage.check([graph.full])
+    assert checked.seconds.median == pytest.approx(in_int8)
+    plain = replace(PLAN, latency_table=str(tmp_path / "latency.json"), deployment=replace(where, precision="float32"))
+    with pytest.raises(aacp.DeviceMismatch, match="precision 'int8', but precision 'float32' is requested"):
+        LatencyStage(subject, graph, plain, aacp.RunFolder(tmp_path)).table_for(Budget.of({"latency": 0.1}))

@@ -11,13 +11,12 @@ from torch import nn
 from aacp.errors import InvalidOption
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.runtimes.registry import find_runtime
-from aacp.latency.runtimes.runtime import Runtime
+from aacp.latency.runtimes.runtime import INT8, Runtime
 from aacp.modules import require_network
 from aacp.runs.provenance import machine
 from aacp.values import shown, whole_number
 
 MAX_THREADS = 1024
-INT8 = "int8"
 PRECISIONS = ("float32", INT8)  # float32 runs a network as it is, whatever the type of its numbers
 
 

@@ -21,11 +21,12 @@ from aacp.graph.examples import with_batch
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
 from aacp.latency.runtimes.registry import find_runtime
-from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
+from aacp.latency.runtimes.runtime import INT8, Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing, speedup
 from aacp.modules import named_tensors
 from aacp.pipeline.exported_files import missing_export
+from aacp.pipeline.quantization import Quantization
 from aacp.runs.files import ARTEFACT, EXPORT, BeforeAfter, ChosenStructure, Latency, OnnxRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import EXPORTED, stage_of
@@ -83,11 +84,24 @@ def file_bytes(network: nn.Module) -> int:
 
 
 def export_both(
-    folder: RunFolder, original: nn.Module, pruned: nn.Module, example: Any, where: Deployment
+    folder: RunFolder,
+    original: nn.Module,
+    pruned: nn.Module,
+    example: Any,
+    where: Deployment,
+    quantization: Quantization | None = None,
 ) -> OnnxRecord | None:
     """Deliver both networks as files, compared with torch, and time them in alternation in every runtime.
 
     Returns None if the packages of ONNX Runtime are not installed.
+
+    Args:
+        folder: the folder of the training.
+        original: the unpruned network.
+        pruned: the pruned network.
+        example: an input.
+        where: the deployment.
+        quantization: how networks are calibrated and scored, for a deployment in int8.
     """
     known = believed_export(folder)
     if known is not None:
@@ -96,18 +110,22 @@ def export_both(
         return None
     networks = {"original": original, "pruned": pruned}
     timings: list[BeforeAfter] = []
-    files: dict[str, RuntimeFiles] = {}
+    files: list[RuntimeFiles] = []
     for place in _timed_deployments(where):
-        runtime = place.resolved_runtime
+        runtime = place.runtime_calibrated_on(quantization.images if quantization else None)
         # A network that fixes its batch size is exported for that of the deployment.
         exported = _export(runtime, networks, folder.path, with_batch(example, place.batch))
         paths = {name: file.path for name, file in exported.items()}
         timings.append(_timed(paths or networks, example, place))
         if exported:
-            files[runtime.name] = _files_of(runtime, exported)
-    onnx = files.pop("onnxruntime")
+            made = _files_of(runtime, exported)
+            if place.is_quantized and quantization is not None:
+                scores = quantization.scores_of(networks, exported, runtime, example)
+                made = replace(made, precision=INT8, quantized=scores)
+            files.append(made)
+    onnx, *others = files
     record = OnnxRecord(
-        OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(files.values())
+        OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(others)
     )
     folder.listing.add(*(name for name in names_in(folder) if stage_of(name) == EXPORTED))
     folder.write_json(EXPORT, record.to_json())
@@ -132,16 +150,16 @@ def believed_export(folder: RunFolder) -> OnnxRecord | None:
 
 
 def _timed_deployments(where: Deployment) -> list[Deployment]:
-    """torch, ONNX Runtime and the runtime of the deployment.
+    """torch, ONNX Runtime and the runtime of the deployment, and that runtime in int8 if networks are quantised.
 
     Each runs on the device of the deployment or, if it cannot, on the CPU.
     """
     found = []
-    for runtime in dict.fromkeys([find_runtime("torch"), find_runtime("onnxruntime"), where.resolved_runtime]):
+    for runtime in dict.fromkeys([find_runtime("torch"), find_runtime("onnxruntime"), find_runtime(where.runtime)]):
         if runtime.is_installed:
             device = where.device if runtime.runs_on(where.device) else "cpu"
-            found.append(replace(where, runtime=runtime, device=device))
-    return found
+            found.append(replace(where, runtime=runtime, device=device, precision="float32"))
+    return [*found, where] if where.is_quantized else found
 
 
 def _export(runtime: Runtime, networks: Mapping[str, nn.Module], folder: Path, example: Any) -> dict[str, RuntimeFile]:
@@ -175,7 +193,7 @@ def _timed(networks: Mapping[str, nn.Module | Path], example: Any, place: Deploy
 
 def _compared(timed: Mapping[str, Timing], place: Deployment) -> BeforeAfter:
     runtime = place.resolved_runtime
-    words = f"{runtime.title or runtime.name} {runtime.version}"
+    words = f"{runtime.title or runtime.name} {runtime.version}{' in int8' if place.is_quantized else ''}"
     if place.device == "cpu":
         words += f", {place.threads} thread{'s' if place.threads > 1 else ''}"
     # Other work on the machine slows both networks of a turn down alike: ratios are steadier than times.

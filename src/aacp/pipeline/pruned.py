@@ -66,6 +66,7 @@ class Pruned:
             for part, old, new in scores
             if old is not None and new is not None
         ]
+        lines += self._scores_in_int8(score)
         lines += self._recovery(score)
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         lines += [remark.text for remark in cautions(run)] if run is not None else []
@@ -88,6 +89,16 @@ class Pruned:
         lines |= {limit.cost: str(limit) for limit in self.choice.limits}
         return list(lines.values())
 
+    def _scores_in_int8(self, score: str) -> list[str]:
+        """The score of the quantised networks on test data, or why there is none."""
+        files = self.exported.in_int8 if self.exported else None
+        if files is None or files.quantized is None:
+            return []
+        found = files.quantized
+        if found.before_test is None or found.after_test is None:
+            return [f"test {score} in int8: {found.note}"]
+        return [f"test {score} in int8: {found.before_test:.4f} -> {found.after_test:.4f}"]
+
     def _recovery(self, score: str) -> list[str]:
         """What each step gave a network that was not trained, and what could not be repaired."""
         record = self.training.read_json(RECOVERY) if self.training.path.is_dir() else None
@@ -98,7 +109,12 @@ class Pruned:
 
     def _places(self) -> list[str]:
         """The files of the result."""
-        onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
+        onnx = []
+        if self.exported:
+            onnx.append(f"ONNX: {self.training.path / PRUNED_ONNX}, {self.exported.after_bytes:,} bytes")
+        if self.exported and self.exported.in_int8:
+            files = self.exported.in_int8
+            onnx.append(f"in int8: {self.training.path / files.file}, {files.after_bytes:,} bytes")
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
         report = [f"no report: {self.unreported}"] if self.unreported else [f"report: {self.report}"]
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]

@@ -36,6 +36,7 @@ from aacp.pipeline.preflight import (
     doubt_about_holdout,
 )
 from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.quantization import check_quantization
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.request import register_request
@@ -169,6 +170,8 @@ class PruningRun:
         check_data(task, plan)
         if plan.export:
             plan.deployment.require_device()
+        if plan.deployment.is_quantized:
+            plan.deployment.resolved_runtime.require_installed()
         if plan.recipe is not None:
             plan = replace(plan, recipe=as_carried_out(plan.recipe, task.data.train))
         self.task = task
@@ -300,6 +303,7 @@ class PruningRun:
             return self._search(graph, request)
 
     def _search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
+        check_quantization(self.task, self.plan, graph)
         latency = self.latency_stage(graph)
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first

@@ -29,6 +29,7 @@ from aacp.pipeline.delivery import export_both, file_bytes, is_complete, require
 from aacp.pipeline.new_weights import network_with_new_weights
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
+from aacp.pipeline.quantization import Quantization
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.shared_estimate import SharedEstimate
@@ -291,8 +292,11 @@ class TrainingRun:
         if not self.plan.export:
             return None, ""
         self._begin_stage("export", "exporting")
+        task = self.task
+        where = self.plan.deployment
         try:
-            found = export_both(self.place, self.task.model, network, self.task.example(), self.plan.deployment)
+            quantization = Quantization.of(task, self.plan) if where.is_quantized else None
+            found = export_both(self.place, task.model, network, task.example(), where, quantization)
         except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
             return None, str(error)
         if found is None:

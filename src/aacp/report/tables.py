@@ -24,7 +24,7 @@ from aacp.report.numbers import (
     size,
 )
 from aacp.report.run import RecordedTraining, Run
-from aacp.runs.files import Latency, LimitResult, Request
+from aacp.runs.files import Latency, LimitResult, QuantizedScores, Request
 
 Row = tuple[object, object, object, object]
 
@@ -51,6 +51,20 @@ def _scores(run: Run) -> Iterator[Row]:
         if old is not None or new is not None:
             difference = DASH if old is None or new is None else _under(*gain(old, new, run.metric).split(NBSP))
             yield f"{run.metric.capitalize()}, {name}", _score(old, run), _score(new, run), difference
+    yield from _scores_in_int8(run)
+
+
+def _scores_in_int8(run: Run) -> Iterator[Row]:
+    """The scores of the quantised networks, below those in float."""
+    files = run.exported.in_int8 if run.exported else None
+    if files is None or files.quantized is None:
+        return
+    old, new = files.quantized.before_test, files.quantized.after_test
+    if old is None or new is None:
+        yield f"{run.metric.capitalize()}, test, int8", DASH, DASH, files.quantized.note
+        return
+    lost = _under(*gain(old, new, run.metric).split(NBSP))
+    yield f"{run.metric.capitalize()}, test, int8", _score(old, run), _score(new, run), lost
 
 
 def _score(value: float | None, run: Run) -> str:
@@ -241,8 +255,20 @@ def reproduction(run: Run) -> Markup:
     if run.exported is not None:
         words = f"opset {run.exported.opset}, outputs within {run.exported.largest_difference:.2g} of torch's"
         pairs.append(("ONNX", words))
+        pairs += [("int8", _calibration(files.quantized)) for files in run.exported.others if files.quantized]
     command = tag("pre", tag("code", request.command), attributes={"tabindex": "0"})
     return joined([command, definitions(pairs)])
+
+
+def _calibration(found: QuantizedScores) -> str:
+    """How networks were quantised, and how close they stayed to float."""
+    words = f"calibrated on {found.calibration_images:,} training images"
+    if found.before_likeness is None or found.after_likeness is None:
+        return words
+    return (
+        f"{words}; likeness of the outputs to float, where 1 is equal: unpruned {found.before_likeness:.4f}, pruned "
+        f"{found.after_likeness:.4f}"
+    )
 
 
 def _recipes(run: Run) -> Iterator[tuple[str, dict[str, Any] | None]]:

@@ -373,14 +373,28 @@ class BeforeAfter(Record):
 
 
 @dataclass(frozen=True)
+class QuantizedScores(Record):
+    """The scores of both networks in int8, as their files compute them."""
+
+    calibration_images: int  # the training images on which the ranges of activations were found
+    before_test: float | None  # score of the unpruned network on test data
+    after_test: float | None  # score of the pruned network on test data
+    before_likeness: float | None  # of the outputs to those in float on calibration images, 1 is equal
+    after_likeness: float | None
+    note: str = ""  # why there are no scores, if the score function failed
+
+
+@dataclass(frozen=True)
 class RuntimeFiles(Record):
-    """Both networks as files of a runtime other than ONNX Runtime."""
+    """Both networks as files of the deployment's runtime, beside those of ONNX Runtime in float."""
 
     file: str  # the name of the pruned network's file
     format: str
     largest_difference: float  # the largest difference between any output and that of torch
     before_bytes: int
     after_bytes: int
+    precision: str = "float32"  # "int8" for files of quantised networks
+    quantized: QuantizedScores | None = None  # for files in int8
 
 
 @dataclass(frozen=True)
@@ -393,3 +407,8 @@ class OnnxRecord(Record):
     after_bytes: int  # the size of pruned.onnx
     timings: tuple[BeforeAfter, ...] = ()
     others: tuple[RuntimeFiles, ...] = ()  # the files of the deployment's runtime, if it needs its own
+
+    @property
+    def in_int8(self) -> RuntimeFiles | None:
+        """The files of the quantised networks, if there are any."""
+        return next((files for files in self.others if files.quantized is not None), None)

@@ -59,6 +59,21 @@ def test_a_profile_with_other_layers_is_rejected() -> None:
         piece_seconds([], [layer((8, 8), 8)])
 
 
+def test_quantised_layers_are_found_with_the_channels_last() -> None:
+    """Of two branches of one size, channels that are not padded tell 24 from 30, although both fill two blocks."""
+    run = [
+        node("QuantizeLinear", 0, 1.0, [1, 3, 8, 8]),
+        node("Transpose", 1, 2.0, [1, 8, 8, 3]),
+        node("QLinearConv", 2, 4.0, [1, 8, 8, 24]),
+        node("QLinearConv", 3, 8.0, [1, 30, 8, 8]),
+        node("QLinearAdd", 4, 16.0, [1, 30, 8, 8]),
+        node("QGemm", 5, 32.0, [1, 10]),
+        node("DequantizeLinear", 6, 64.0, [1, 10]),
+    ]
+    layers = [layer((8, 8), 30), layer((8, 8), 24), layer((), 10, is_convolution=False)]
+    assert piece_seconds(run, layers) == pytest.approx([24.0, 7.0, 96.0])
+
+
 @pytest.fixture
 def network() -> nn.Module:
     pytest.importorskip("onnxruntime")
@@ -106,3 +121,69 @@ def test_a_slow_export_is_logged_once(
     assert exported == [tmp_path / "one", tmp_path / "two"]
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("torch's older ONNX exporter cannot export Sequential (RuntimeError: it is gone)")
+
+
+# -- int8 -------------------------------------------------------------------------------------------------------------
+
+
+def int8(images: list[Any] | None = None) -> onnxruntime.OnnxInt8:
+    return onnxruntime.OnnxRuntime().quantized(images)
+
+
+def test_every_layer_runs_in_int8_and_takes_a_time(network: nn.Module) -> None:
+    graph = aacp.trace(network, EXAMPLE)
+    pieces = int8().prepare_pieces(
+        network, EXAMPLE, timed_layers(graph, graph.layers, graph.full), device="cpu", threads=1
+    )
+    assert isinstance(pieces, OnnxPieces)
+    for _ in range(2):
+        pieces.run_timed()
+    recorded = pieces.take_recorded()
+    assert [len(seconds) for seconds in recorded] == [2, 2]
+    assert all(seconds > 0 for run in recorded for seconds in run)
+
+
+def test_time_is_divided_by_macs_with_a_warning_if_layers_are_not_found(
+    network: nn.Module, caplog: pytest.LogCaptureFixture
+) -> None:
+    layers = [layer((14, 14), 16), layer((12, 12), 24), TimedLayer("third", True, (1, 1), 1, 2)]
+    pieces = int8().prepare_pieces(network, EXAMPLE, layers, device="cpu", threads=1)
+    pieces.run_timed()
+    ((first, second, third),) = pieces.take_recorded()
+    assert first == second == pytest.approx(third / 2)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "Sequential in int8: ONNX Runtime runs 2 layers, but the graph has 3" in message
+    assert "in proportion to their MACs" in message
+
+
+@pytest.mark.slow
+def test_a_file_in_int8_is_close_to_torch_small_and_the_same_in_every_session(
+    network: nn.Module, tmp_path: Path
+) -> None:
+    images = [torch.randn(4, 3, 16, 16), torch.randn(3, 3, 16, 16)]
+    file = int8(images).export(network, tmp_path / "network.int8.onnx", EXAMPLE)
+    assert file.path.stat().st_size == file.file_bytes
+    assert file.likeness is not None
+    assert 0.99 < file.likeness < 1
+    with torch.no_grad():
+        expected = torch.cat([network(inputs) for inputs in images])
+    sessions = [onnxruntime.open_session(file.path) for _ in range(2)]
+    found = [
+        [session.run(None, {"input": inputs.numpy()})[0] for inputs in images] for session in [*sessions, sessions[0]]
+    ]
+    outputs = [torch.cat([torch.from_numpy(part) for part in parts]) for parts in found]
+    assert torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], outputs[2])
+    assert float((outputs[0] - expected).abs().max()) == pytest.approx(file.largest_difference, rel=1e-3)
+    assert 0 < file.largest_difference < 0.1 * float(expected.abs().max())
+    assert [path.name for path in tmp_path.iterdir()] == ["network.int8.onnx"]
+
+
+def test_calibration_without_inputs_is_rejected() -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"no inputs to find the ranges .* or use the precision float32"):
+        int8([])
+
+
+def test_a_network_in_double_precision_is_rejected(network: nn.Module) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"Sequential are float64, but only float32 .* with .float\(\)"):
+        int8().prepare(network.double(), EXAMPLE.double(), device="cpu", threads=1)

@@ -18,6 +18,8 @@ from torch import nn
 from aacp.errors import InvalidOption, MissingPackage
 from aacp.zoo.imports import require_package
 
+INT8 = "int8"  # the precision of quantised networks
+
 
 @dataclass(frozen=True)
 class TimedLayer:
@@ -58,6 +60,16 @@ class RuntimeFile(Protocol):
     @property
     def largest_difference(self) -> float | None:
         """The largest difference of an output from torch's; None if it was not compared."""
+
+
+@dataclass(frozen=True)
+class QuantizedFile:
+    """A network in int8 as a file, compared with torch in float."""
+
+    path: Path
+    file_bytes: int
+    largest_difference: float
+    likeness: float | None  # of the outputs to those of torch, 1 is equal (`Likeness`); None if they are constant
 
 
 class Runtime(ABC):
@@ -120,10 +132,25 @@ class Runtime(ABC):
         """Write a module, as in `prepare`, to a file of this runtime; only called if there is a `suffix`."""
         raise InvalidOption(f"{self.title or self.name} has no file format. Deliver the network for another runtime.")
 
+    def module_of(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
+        """Return a module that runs a file of this runtime and is called like the network that was exported.
+
+        The accuracy of quantised networks is computed with it.
+
+        Args:
+            path: a file that `export` wrote.
+            original: the network that was exported, as in `prepare`.
+            example: one batch of inputs on the CPU.
+        """
+        raise InvalidOption(
+            f"The runtime {self.name} does not run files as modules. Score the file {path.name} with your own code."
+        )
+
     def quantized(self, images: Sequence[Any] | None) -> Runtime:
         """Return a runtime of the same name that runs every network in int8, and whose `precision` is "int8".
 
-        Its `prepare`, `prepare_pieces` and `export` quantise the modules that they are given.
+        Its `prepare`, `prepare_pieces` and `export` quantise the modules that they are given, and `export` returns a
+        `QuantizedFile`. Its `suffix` differs from that of this runtime, since both files are delivered.
 
         Args:
             images: batches of inputs on the CPU from which the ranges of activations are found. None uses the example
