@@ -222,7 +222,7 @@ def test_tables_and_checks_of_a_deployment_in_int8_are_of_the_quantised_network(
     layers = [layer for layer in model.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
     in_int8 = sum(OwnInt8(None).seconds_of(layer) for layer in layers)
     assert table.reference == pytest.approx(in_int8)
-    (checked,) = stage.check([graph.full])
+    (checked,) = stage.check([graph.full], Budget.of({"latency": 0.1}).limits[0])
     assert checked.seconds.median == pytest.approx(in_int8)
     plain = replace(PLAN, latency_table=str(tmp_path / "latency.json"), deployment=replace(where, precision="float32"))
     with pytest.raises(aacp.DeviceMismatch, match="precision 'int8', but precision 'float32' is requested"):
