@@ -77,6 +77,11 @@ def measure(
         machine: a name for this machine; by default processor, cores and system.
     """
     manifest = read_json(os.path.join(folder, "manifest.json"))
+    if load is None and manifest["runtime"] not in RUNTIMES:
+        sys.exit(
+            f"runner.py cannot run files of {manifest['runtime']}. Call its function measure with a load of your own, "
+            "or use runner.sh."
+        )
     if load is None:
         load, find_version = RUNTIMES[manifest["runtime"]]
         version = find_version()
