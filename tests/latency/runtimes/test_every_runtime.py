@@ -39,6 +39,7 @@ def named(name: str) -> ParameterSet:
 @pytest.fixture(params=[*map(named, registry.BUILT_IN), *SIMULATORS])
 def where(request: pytest.FixtureRequest) -> Iterator[aacp.Deployment]:
     before = dict(registry._found)
+    registry._found.clear()  # what earlier tests registered
     aacp.register_runtime(Simulator())
     aacp.register_runtime(FileSimulator())
     assert set(registry.runtime_names()) == {*registry.BUILT_IN, *SIMULATORS}
