@@ -22,7 +22,8 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import QuantizedScores
 
-# The most training images that ranges of activations are found on: more of them hardly widen the ranges.
+# The most training images that ranges of activations are found on, to limit the time and memory of calibration. The
+# number is a choice: its effect on the accuracy has not been measured.
 MAX_IMAGES = 512
 BATCH = 32  # images that are calibrated at once
 TRIED_IMAGES = 2  # calibration images of the trial before the search
