@@ -283,7 +283,7 @@ DELIVERED = [
     _mutant("the sizes of both files are the same", "pipeline/training.py",
             "file_bytes=file_bytes(self.task.model)", "file_bytes=size", EVALUATED),
     _mutant("original and pruned are exchanged in the export", "pipeline/training.py",
-            "task.model, network, task.example()", "network, task.model, task.example()",
+            "task.model, network, task.example(), where", "network, task.model, task.example(), where",
             f"{PRUNING}test_what_is_delivered_loads_by_name_and_in_onnx_runtime"),
     _mutant("an export that was not requested is made", "pipeline/training.py",
             "if not self.plan.export:", "if False:", PLANNED_SEARCH),

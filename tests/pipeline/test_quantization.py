@@ -101,11 +101,11 @@ def test_a_score_that_does_not_run_on_files_leaves_a_note_in_place_of_a_number(t
     task.score = score
     files = {name: QuantizedFile(Path(f"{name}.int8.onnx"), 10, 0.1, 0.99) for name in ("original", "pruned")}
     networks = {"original": task.model, "pruned": task.model}
-    found = Quantization.of(task, PLAN).scores_of(networks, files, Loading(), task.example())
+    found = Quantization(task, PLAN).scores_of(networks, files, Loading(), task.example())
     assert (found.before_test, found.after_test) == (None, None)
     assert found.note.startswith("not scored: ")
     assert (found.calibration_images, found.after_likeness) == (16, 0.99)
     assert (
         "does not run files as modules"
-        in Quantization.of(task, PLAN).scores_of(networks, files, OwnRuntime(), task.example()).note
+        in Quantization(task, PLAN).scores_of(networks, files, OwnRuntime(), task.example()).note
     )

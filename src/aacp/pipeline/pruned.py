@@ -109,12 +109,11 @@ class Pruned:
 
     def _places(self) -> list[str]:
         """The files of the result."""
-        onnx = []
-        if self.exported:
-            onnx.append(f"ONNX: {self.training.path / PRUNED_ONNX}, {self.exported.after_bytes:,} bytes")
+        onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
         if self.exported and self.exported.in_int8:
             files = self.exported.in_int8
-            onnx.append(f"in int8: {self.training.path / files.file}, {files.after_bytes:,} bytes")
+            sizes = f"{files.after_bytes:,} bytes, in float {self.exported.after_bytes:,} bytes"
+            onnx.append(f"in int8: {self.training.path / files.file}, {sizes}")
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
         report = [f"no report: {self.unreported}"] if self.unreported else [f"report: {self.report}"]
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]

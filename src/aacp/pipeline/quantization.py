@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -21,7 +22,8 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import QuantizedScores
 
-# The most training images that ranges of activations are found on: more of them hardly widen the ranges.
+# The most training images that ranges of activations are found on, to limit the time and memory of calibration. The
+# number is a choice: its effect on the accuracy has not been measured.
 MAX_IMAGES = 512
 BATCH = 32  # images that are calibrated at once
 TRIED_IMAGES = 2  # calibration images of the trial before the search
@@ -65,16 +67,16 @@ class Quantization:
 
     Args:
         task: the network and its data.
-        images: batches of training inputs on the CPU that ranges of activations are found on.
+        plan: its number of calibration images and its seed.
     """
 
     task: PruningTask
-    images: list[Any]
+    plan: Plan
 
-    @classmethod
-    def of(cls, task: PruningTask, plan: Plan) -> Quantization:
-        """Return the calibration of a plan, with its inputs read."""
-        return cls(task, calibration_inputs(task, plan))
+    @cached_property
+    def images(self) -> list[Any]:
+        """Batches of training inputs on the CPU that ranges of activations are found on, read when they are needed."""
+        return calibration_inputs(self.task, self.plan)
 
     def scores_of(
         self, networks: Mapping[str, nn.Module], files: Mapping[str, RuntimeFile], runtime: Runtime, example: Any

@@ -295,7 +295,7 @@ class TrainingRun:
         task = self.task
         where = self.plan.deployment
         try:
-            quantization = Quantization.of(task, self.plan) if where.is_quantized else None
+            quantization = Quantization(task, self.plan) if where.is_quantized else None
             found = export_both(self.place, task.model, network, task.example(), where, quantization)
         except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
             return None, str(error)
