@@ -21,10 +21,15 @@ def test_the_papers_step_of_an_eighth_gives_the_papers_space() -> None:
     assert space.full == Structure(VGG16)
 
 
-@given(st.integers(1, 300), st.one_of(st.integers(1, 64), st.floats(0.01, 0.99)))
-def test_choices_are_multiples_of_the_step_and_the_full_width(width: int, step: float) -> None:
-    (choices,) = SearchSpace.from_widths([width], step).choices
-    unit = step if isinstance(step, int) else max(1, math.floor(width * step))
+# A share of thousandths has an exact step. A float just below one, such as 0.9899999999999999, counts as that share.
+SHARES = st.integers(10, 990).map(lambda thousandths: Fraction(thousandths, 1000))
+
+
+@given(st.integers(1, 300), st.one_of(st.integers(1, 64), SHARES))
+def test_choices_are_multiples_of_the_step_and_the_full_width(width: int, step: int | Fraction) -> None:
+    is_share = isinstance(step, Fraction)
+    (choices,) = SearchSpace.from_widths([width], float(step) if is_share else step).choices
+    unit = max(1, math.floor(width * step)) if is_share else step
     assert choices[-1] == width
     assert all(choice % unit == 0 for choice in choices[:-1])
     assert len(choices) == len(set(choices)) == width // unit + (width % unit > 0)
