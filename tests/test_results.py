@@ -450,6 +450,19 @@ def test_the_table_of_detectors_is_what_its_benchmark_printed() -> None:
     assert len(shown) == text.count("equal after save and load") > 3
 
 
+def test_the_accuracy_in_int8_is_what_its_benchmark_measured() -> None:
+    found = {(row["network"], row["calibration_images"]): row for row in raw("int8_accuracy.json")["rows"]}
+    expected = [
+        (
+            name,
+            *(f"{pct(found[name.lower(), images]['test_accuracy'])} %" for images in (0, 512, 32)),
+            *(f"{found[name.lower(), images]['file_bytes']:,} bytes" for images in (0, 512)),
+        )
+        for name in ("ResNet20", "ResNet56")
+    ]
+    assert tables((ROOT / "docs" / "int8.md").read_text())["network", "float"] == expected
+
+
 def test_every_table_is_computed_here() -> None:
     assert set(tables(PAGE)) == set(TABLES)
 
