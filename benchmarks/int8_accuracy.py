@@ -2,10 +2,11 @@
 
 Each network is exported twice by ONNX Runtime's runtime of aacp: in float, and in int8 with the ranges of activations
 found on training images. Both files are scored on all test images. Calibration on fewer images is shown beside it.
-Raw numbers, versions and hardware: results/int8_accuracy.json.
+Raw numbers, versions and hardware: results/int8_accuracy.json, and int8_accuracy_imagenet.json for MobileNetV2.
 
     python benchmarks/int8_accuracy.py --weights resnet20=FILE --weights resnet56=FILE --data cifar10:PATH
-        [--images 512 32] [--out FOLDER]
+        [--images 512 32] [--out FILE]
+    python benchmarks/int8_accuracy.py --weights torchvision:mobilenet_v2=FILE --data imagefolder:PATH [--out FILE]
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def measured(name: str, weights: str, data: aacp.Data, counts: list[int]) -> lis
     network = aacp.build_model(name)
     aacp.load_weights(network, weights)
     network.eval()
-    test = aacp.Batches.of(data.test, batch_size=250)
-    example = aacp.example_input(network, None, 1)
+    test = aacp.Batches.of(data.test, batch_size=50)
+    example = next(iter(aacp.Batches.of(sampled(data.train, 1, 0), batch_size=1).inputs()))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for count in [0, *counts]:
@@ -73,7 +74,7 @@ def main() -> None:
     rows = [row for pair in options.weights for row in measured(*pair.split("=", 1), data, options.images)]
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     if options.out:
-        (options.out / "int8_accuracy.json").write_text(json.dumps({**result, "rows": rows}, indent=1) + "\n")
+        options.out.write_text(json.dumps({**result, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
