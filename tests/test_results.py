@@ -465,6 +465,24 @@ def test_the_accuracy_in_int8_is_what_its_benchmark_measured() -> None:
     assert tables((ROOT / "docs" / "int8.md").read_text())["network", "float"] == expected
 
 
+def test_the_table_of_runtimes_is_what_its_benchmark_measured() -> None:
+    expected = []
+    for title, name in (("ONNX Runtime", "onnxruntime"), ("OpenVINO", "openvino")):
+        row = raw(f"runtimes/resnet20_{name}_float32.json")
+        error = row["error"]
+        ratios = ", ".join(f"{seed['ratio']['median']:.2f}" for seed in row["seeds"])
+        expected.append(
+            (
+                title,
+                f"{row['largest_difference']:.1e}",
+                f"{pct(error['median'], 1)} %",
+                f"{error['rank_correlation']:.2f}",
+                ratios,
+            )
+        )
+    assert tables((ROOT / "docs" / "runtimes.md").read_text())["runtime", "from torch"] == expected
+
+
 def test_every_table_is_computed_here() -> None:
     assert set(tables(PAGE)) == set(TABLES)
 
