@@ -57,7 +57,7 @@ class MeasurementJob:
             raise InvalidOption("The step auto is found by timing here, not on another device. Give a number as step.")
         network = build_model(self.model).eval()
         example = example_input(network, self.shape, self.where.batch)
-        graph = replace(trace(network, example, frozen=self.frozen, scope=self.scope), ties=())
+        graph = self._traced(network, example)
         return export_networks(
             network,
             graph,
@@ -74,8 +74,7 @@ class MeasurementJob:
         network = build_model(self.model).eval()
         conditions = asdict(conditions_here(network, self.where))  # rejects a bad deployment before the network runs
         example = example_input(network, self.shape, self.where.batch)
-        # A table holds for every structure of the groups, so the ties of a scope do not matter to it.
-        graph = replace(trace(network, example, frozen=self.frozen, scope=self.scope), ties=())
+        graph = self._traced(network, example)
         return measure_latency(
             network,
             graph,
@@ -88,6 +87,10 @@ class MeasurementJob:
             accept_noise=self.accept_noise,
             verbose=self.verbose,
         )
+
+    def _traced(self, network: nn.Module, example: Any) -> ChannelGraph:
+        """Trace the network without the ties of a scope: a table holds for every structure of the groups."""
+        return replace(trace(network, example, frozen=self.frozen, scope=self.scope), ties=())
 
     def _step(self, network: nn.Module, graph: ChannelGraph, example: Any, conditions: dict[str, Any]) -> PruningStep:
         """Return the requested step; "auto" is found by timing once and kept in a file beside the table."""

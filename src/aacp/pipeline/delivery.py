@@ -32,7 +32,9 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import EXPORTED, stage_of
 from aacp.runs.mending import set_aside
 
-MAX_TIMING_SECONDS = 15.0  # how long both networks are timed in each runtime, about, if it stays open which is faster
+MAX_TIMING_SECONDS = (
+    15.0  # both networks are timed about this long at most in each runtime, until it is clear which is faster
+)
 
 
 def save_network(
@@ -123,7 +125,7 @@ def export_both(
                 scores = quantization.scores_of(networks, exported, runtime, example)
                 made = replace(made, precision=INT8, quantized=scores)
             files.append(made)
-    onnx, *others = files
+    onnx, *others = files  # those of ONNX Runtime come first: torch has no files
     record = OnnxRecord(
         OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(others)
     )

@@ -347,8 +347,9 @@ class BeforeAfter(Record):
         if self.is_faster or self.is_slower:
             return False
         if self.low_speedup is None or self.high_speedup is None:
-            is_slow_enough = self.before.high_seconds <= SAME_SPEED * self.after.low_seconds
-            return is_slow_enough and self.after.high_seconds <= SAME_SPEED * self.before.low_seconds
+            gains_little = self.before.high_seconds <= SAME_SPEED * self.after.low_seconds
+            loses_little = self.after.high_seconds <= SAME_SPEED * self.before.low_seconds
+            return gains_little and loses_little
         return SAME_SPEED * self.low_speedup >= 1 and self.high_speedup <= SAME_SPEED
 
     @property
