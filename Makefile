@@ -82,7 +82,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt --ed
 	touch $@
 
 .venv/complete: .venv/ready
-	$(PIP) '.[all,dev]'
+	$(PIP) '.[all,ray,dev]'
 	touch $@
 
 .venv/docs: .venv/ready

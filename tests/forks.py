@@ -13,9 +13,7 @@ from aacp.cli import main
 
 # A clean process forks them: pytest has threads, and a fresh interpreter would import torch for each.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["torch", "lightning_fabric", "aacp.estimate.distributed", "aacp.estimate.psae", "aacp.pipeline.job"]
-)
+CONTEXT.set_forkserver_preload(["torch", "lightning_fabric", "aacp.estimate.psae", "aacp.pipeline.job"])
 
 
 def started(*arguments: str | Path, stderr: Path | None = None) -> ForkServerProcess:

@@ -33,7 +33,7 @@ FLOORS = [
     {"train"},
     {"graph"},
     {"repairs"},
-    {"estimate"},
+    {"estimate", "workers"},
     {"accelerate"},
     {"artefact"},
     {"report", "bench", "latency"},

@@ -58,7 +58,6 @@ from aacp.errors import UntraceableModel as UntraceableModel
 from aacp.errors import UntrustedCode as UntrustedCode
 from aacp.errors import UserCodeFailed as UserCodeFailed
 from aacp.errors import WorkerFailed as WorkerFailed
-from aacp.estimate.distributed import search_on as search_on
 from aacp.estimate.inheritance import Inheritance as Inheritance
 from aacp.estimate.psae import PSAE as PSAE
 from aacp.estimate.ranking import Ranking as Ranking

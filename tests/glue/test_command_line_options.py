@@ -94,6 +94,8 @@ CHECKS = {
     "pruning_step": Check(("--step", "4"), {"pruning_step": 4}),
     "method": Check(("--method", "de"), {"method": "de", "evaluations": 2000}),  # its own default
     "evaluations": Check(("--evaluations", "7"), {"evaluations": 7}),
+    "proposals": Check(("--proposals", "5"), {"proposals": 5}),
+    "workers": Check(("--workers", "2"), {"proposals": 8}),  # a constant, whatever the number of workers
     "importance": Check(("--importance", "random"), {"importance": "random"}),
     "reconstruction": Check(("--reconstruction", "repair"), {"reconstruction": "repair"}),
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),

@@ -13,9 +13,9 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 import aacp
-from estimate.ranks import launch
 from loops.two_processes import HALVES, INPUTS, LABELS, LR, found, search_on, search_what_fails, train_together
 from pipeline import tiny_run
+from ranks import launch
 
 pytestmark = pytest.mark.slow
 

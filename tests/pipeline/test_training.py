@@ -20,7 +20,7 @@ from aacp.pipeline import training
 from aacp.report.run import read_run
 from aacp.runs.trainings import trainings_in
 from aacp.train.fabric import make_fabric
-from estimate.ranks import launch
+from ranks import launch
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from aacp.runs.files import LOG
 from aacp.runs.folder import RunFolder
 from aacp.train.fabric import make_fabric
 from aacp.train.launching import run_in_processes
-from estimate.ranks import free_port
+from ranks import free_port
 from sampling import sampled
 
 EPOCHS = 5

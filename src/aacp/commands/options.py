@@ -220,6 +220,20 @@ search_options = gathered(
             help="Structures to evaluate in each search.",
         ),
         click.option(
+            "--workers",
+            metavar="N|auto|ray://HOST:PORT",
+            show_default="this process",
+            help="Estimate structures on workers: N that Ray starts on this machine; auto, one for each GPU or CPU of "
+            "a Ray cluster, started here if none runs; or those of the cluster at an address.",
+        ),
+        click.option(
+            "--proposals",
+            type=int,
+            show_default="8 with --workers, else 1",
+            help="Structures that a search proposes at once, for workers. The result depends on it, but not on the "
+            "number of workers.",
+        ),
+        click.option(
             "--importance",
             default=defaults.IMPORTANCE,
             show_default=True,

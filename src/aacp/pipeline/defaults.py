@@ -13,3 +13,4 @@ CALIBRATION_IMAGES = 4096
 SCOPE = "all"
 SHRINK = "macs"
 SEED = 0
+PROPOSALS_FOR_WORKERS = 8  # a constant, so that the result does not depend on the number of workers

@@ -172,7 +172,10 @@ def find(
             files = RunFolder(Path(place))
             label = "" if folder is not None else type(model).__name__  # a temporary folder means nothing to users
             run = PruningRun(task, budget, plan, files, known_from=earlier, shared=shared, label=label, verbose=verbose)
-            graph, choice = run.find()
+            try:
+                graph, choice = run.find()
+            finally:
+                shared.release_workers()
             return {"graph": graph.to_json(), "choice": choice.to_json(), "history": _plain(recorded(place))}
 
     result = search() if fabric is None else Ranks(fabric).of_rank_0(search)

@@ -31,6 +31,7 @@ from aacp.values import (
     truth_value,
     whole_number,
 )
+from aacp.workers.ray import WorkerRequest
 
 Init = Literal["network", "he"]
 
@@ -45,6 +46,11 @@ class Plan:
         method: the search method: a name, or a subclass of aacp.Searcher.
         evaluations: the number of structures that a search evaluates. None takes the method's own number
             (`search_length`): 2,000 for "paper", "released" and "de", 200 for all others.
+        proposals: how many structures the methods "default" and "random" propose at once. More keep more workers busy,
+            but each is chosen with less knowledge. None is 8 with workers, else 1 ("random": 10).
+        workers: where structures are estimated: None in this process; a number of workers, which Ray starts on this
+            machine; "auto" as many as the GPUs or CPUs of a Ray cluster, which is started here if none runs; or the
+            address of a cluster, "ray://HOST:PORT". The result does not depend on it for a given `proposals`.
         recipe: how to train the structure that is found; None does not train it.
         from_scratch: train it from new weights instead of fine-tuning inherited ones.
         init: how new weights are drawn: "network" as the network's own constructor draws them, which needs the name of
@@ -81,6 +87,8 @@ class Plan:
     pruning_step: PruningStep | Literal["auto"] = defaults.PRUNING_STEP
     method: Method = defaults.METHOD
     evaluations: int | None = None
+    proposals: int | None = None
+    workers: int | str | None = None
     recipe: Recipe | None = FINETUNE
     from_scratch: bool = False
     init: Init | None = None
@@ -133,7 +141,10 @@ class Plan:
             "latency_table": None if self.latency_table is None else path_text("latency_table", self.latency_table),
             "max_drop": None if self.max_drop is None else real_number("max_drop", self.max_drop, 0, MAX_SCORE),
             "evaluations": None if self.evaluations is None else whole_number("evaluations", self.evaluations, 1),
+            "proposals": None if self.proposals is None else whole_number("proposals", self.proposals, 1),
         }
+        if self.workers is not None:
+            WorkerRequest.of(self.workers)  # rejects what is not a request
         for name, low in (("calibration_images", 1), ("mimic", 0), ("probe_epochs", 0)):
             changed[name] = whole_number(name, getattr(self, name), low)
         for name in ("from_scratch", "train_on_holdout", "export"):
@@ -187,6 +198,13 @@ class Plan:
     def search_length(self) -> int:
         """The number of structures that each search evaluates: as given, or the default of the method."""
         return named_method(self.method).evaluations if self.evaluations is None else self.evaluations
+
+    @property
+    def proposed_at_once(self) -> int | None:
+        """The number of structures that a search proposes at once; None is the default of its method."""
+        if self.proposals is None and self.workers is not None:
+            return defaults.PROPOSALS_FOR_WORKERS
+        return self.proposals
 
     @property
     def expected_evaluations(self) -> int:

@@ -185,6 +185,7 @@ class PruningRun:
         self._training: TrainingRun | None = None  # once it is registered
         self.known_from = known_from
         self.shared = shared or SharedEstimate(task, plan)
+        self._shares_workers = shared is not None
         self.measurements = measurements or folder
         self.accepts_met_budget = accepts_met_budget
         self.label = label or str(folder.path)
@@ -299,8 +300,12 @@ class PruningRun:
 
     def _searched(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         """The choice of the search, which is resumed from what the folder holds."""
-        with using_threads(request.threads, self.task.device, self.folder.path):
-            return self._search(graph, request)
+        try:
+            with using_threads(request.threads, self.task.device, self.folder.path):
+                return self._search(graph, request)
+        finally:
+            if not self._shares_workers:  # those of a sweep stay for its next search
+                self.shared.release_workers()
 
     def _search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         check_quantization(self.task, self.plan, graph)
@@ -313,7 +318,10 @@ class PruningRun:
         self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
-        search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, table, self.verbose)
+        search = Search(
+            self.task, graph, self.budget, self.plan, self.folder, known, latency, table,
+            map=self.shared.map_for(graph), verbose=self.verbose,
+        )  # fmt: skip
         if not self.accepts_met_budget:
             search.require_demand()
         search.bound_budget.check(space)

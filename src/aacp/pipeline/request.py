@@ -43,6 +43,7 @@ REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS, MANIFES
 MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
 # Fields of a plan that belong to the request of a training, not to that of the search.
 TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "training")
+UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request of a search does not hold
 # Fields that do not change the result of a search.
 CIRCUMSTANCES = (
     "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
@@ -191,7 +192,7 @@ def _missing_request(folder: RunFolder) -> RunMismatch:
 
 def plan_of(request: Request, **changes: Any) -> Plan:
     """The plan of a recorded request, with some fields changed; functions are imported again by their names."""
-    recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
+    recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in UNRECORDED}
     found = {name: value for name, value in recorded.items() if value is not None or name == "reconstruction"}
     for name, arguments in FUNCTIONS.items():
         if found.get(name) is not None:
@@ -248,11 +249,12 @@ def recorded_loss(task: PruningTask) -> dict[str, Any]:
 
 def _recorded_plan(plan: Plan) -> dict[str, Any]:
     """The fields of a plan as run.json holds them: those of the search."""
-    planned = {each.name: getattr(plan, each.name) for each in fields(Plan) if each.name not in TRAINING_FIELDS}
+    planned = {each.name: getattr(plan, each.name) for each in fields(Plan) if each.name not in UNRECORDED}
     planned["reconstruction"] = plan.chosen_reconstruction
     return planned | {
         "pruning_step": _plain(plan.pruning_step),
         "evaluations": plan.search_length,
+        "proposals": plan.proposed_at_once,
         "scope": plan.traced_scope,
         "deployment": plan.deployment.to_json(),
         **{name: recorded_name(planned[name]) for name in FUNCTIONS},

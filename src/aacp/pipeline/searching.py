@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 import sys
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from aacp.runs.files import ESTIMATE_FIELDS, TABLE, ChosenStructure, LimitResult
 from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
-from aacp.search.loop import SearchResult, run_search
+from aacp.search.loop import Map, SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
 from aacp.search.saving import recorded
 from aacp.space import SearchSpace
@@ -54,6 +55,7 @@ class Search:
         known: evaluations of earlier runs.
         latency: the latency measurements.
         table: the latency table, if the budget needs one.
+        map: evaluates the structures of a batch.
         verbose: report progress on the standard error output.
     """
 
@@ -65,6 +67,7 @@ class Search:
     known: History
     latency: LatencyStage
     table: LatencyTable | None = None
+    map: Map = builtins.map
     verbose: bool = False
 
     @cached_property
@@ -97,11 +100,13 @@ class Search:
     def _search(self, estimate: PSAE) -> SearchResult:
         curves = self._curves(estimate)
         method = searcher(
-            self.plan.method, self.space, self.bound_budget, self.plan.seed, known=self.known, curves=curves
-        )
+            self.plan.method, self.space, self.bound_budget, self.plan.seed,
+            known=self.known, curves=curves, proposals=self.plan.proposed_at_once,
+        )  # fmt: skip
         found = run_search(
-            method, estimate, evaluations=self.plan.expected_evaluations, folder=self.folder, verbose=self.verbose
-        )
+            method, estimate, evaluations=self.plan.expected_evaluations, folder=self.folder, map=self.map,
+            verbose=self.verbose,
+        )  # fmt: skip
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
         if found.stopped == "exhausted" and self.verbose:

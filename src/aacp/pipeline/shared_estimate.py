@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
 from aacp.channels import ChannelGraph
 from aacp.data.scores import NetworkScore
 from aacp.estimate.inheritance import Inheritance
@@ -9,6 +16,10 @@ from aacp.estimate.psae import PSAE, ExecutionName
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
+from aacp.search.loop import Map
+from aacp.structure import Structure
+from aacp.workers.pool import WorkerPool
+from aacp.workers.ray import RayEngine, WorkerRequest
 
 
 class SharedEstimate:
@@ -27,6 +38,7 @@ class SharedEstimate:
         self.plan = plan
         self._inheritance: Inheritance | None = None
         self._estimate: PSAE | None = None
+        self._pool: WorkerPool | None = None
 
     def inheritance(self, graph: ChannelGraph) -> Inheritance:
         """How structures become networks: the same for the estimate, for probes and for the delivered network."""
@@ -51,3 +63,50 @@ class SharedEstimate:
             self._estimate = PSAE(self.inheritance(graph), holdout, score=self.task.score, execution=execution)
         self._estimate.scores.update((candidate.structure.counts, candidate.score) for candidate in known)
         return self._estimate
+
+    def map_for(self, graph: ChannelGraph) -> Map:
+        """The function that evaluates a batch of structures: in this process, or on the workers of the plan."""
+        if self.plan.workers is None:
+            return builtins.map
+        if self._pool is None:
+            work = RemoteWork(self.task, self.plan, graph)
+            uses_gpu = self.task.device.type == "cuda"
+            self._pool = WorkerPool(RayEngine(WorkerRequest.of(self.plan.workers), work, uses_gpu=uses_gpu))
+        return self._map_on_workers
+
+    def _map_on_workers(self, estimate: Any, batch: list[Structure]) -> Iterator[float]:
+        """The scores of a batch: those that are known, and those that workers estimate."""
+        assert self._pool is not None
+        known: dict[tuple[int, ...], float] = estimate.scores
+        new = self._pool.map([structure for structure in batch if structure.counts not in known])
+        for structure in batch:
+            if structure.counts not in known:
+                known[structure.counts] = next(new)
+            yield known[structure.counts]
+
+    def release_workers(self) -> None:
+        """End the workers, if there are any."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteWork:
+    """What a worker needs to estimate structures; a call makes the estimate, in the process of the worker.
+
+    Args:
+        task: the network and its data.
+        plan: how structures become networks.
+        graph: the channel graph of the network.
+    """
+
+    task: PruningTask
+    plan: Plan
+    graph: ChannelGraph
+
+    def __call__(self) -> Callable[[Structure], float]:
+        if self.task.device.type == "cpu":
+            torch.set_num_threads(1)  # so that scores do not depend on the number of cores of a machine
+        device = torch.device(self.task.device.type)  # Ray shows a worker only the GPU that it may use
+        return SharedEstimate(replace(self.task, device=device), self.plan).estimate(self.graph, History())

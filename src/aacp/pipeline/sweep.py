@@ -190,8 +190,11 @@ class SweepRun:
             runs = self._make_runs()
             for run in runs if self.trains else ():
                 run.register_training()  # before the first search, so that mistakes are found now
-            for run in runs:
-                self._search(run)
+            try:
+                for run in runs:
+                    self._search(run)
+            finally:
+                runs[0].shared.release_workers()
             self._share_best(runs)
             for run in runs if self.trains else ():
                 run.prune()

@@ -69,6 +69,7 @@ class Request(Record):
     versions: dict[str, str]
     hardware: str
     started: str  # ISO 8601, with the offset from UTC
+    proposals: int | None = None  # structures that the search proposes at once
     metric: str = "accuracy"
     weights: str = ""  # fingerprint of the unpruned network's weights
     importance: str | None = None  # a name, or package.module:function

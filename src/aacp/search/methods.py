@@ -49,6 +49,8 @@ METHODS = {
 }
 
 
+BATCHED = ("default", "random")  # the methods whose settings say how many structures they propose at once
+
 Method = str | type[Searcher[Any]]  # a name in METHODS, or a subclass of Searcher
 
 
@@ -60,6 +62,7 @@ def searcher(
     start: Sequence[Structure] = (),
     known: History | None = None,
     curves: ErrorCurves | None = None,
+    proposals: int | None = None,
 ) -> Searcher[Any]:
     """A new search by a method.
 
@@ -72,8 +75,12 @@ def searcher(
         known: candidates that were evaluated before, which the search may learn from.
         curves: the error of every width of every group. The structure with the least total error is then evaluated
             first; the method "curves" requires them and evaluates nothing else.
+        proposals: the number of structures that a method with settings for it proposes at once; None is its default.
     """
     chosen = named_method(method)
+    settings = chosen.settings
+    if proposals is not None and method in BATCHED:
+        settings = replace(settings or chosen.kind.settings_type(), batch=proposals)
     if curves is not None:
         start = [curves.best(space, budget), *start]
     elif needs_curves(method):
@@ -81,7 +88,7 @@ def searcher(
             f"The search method {method!r} chooses by error curves, but none are given. "
             "Give those of an inheritance: curves=inheritance.error_curves."
         )
-    return chosen.kind(space, budget, seed, chosen.settings, start, known)
+    return chosen.kind(space, budget, seed, settings, start, known)
 
 
 def needs_curves(method: Method) -> bool:

@@ -1,0 +1,173 @@
+"""WorkerPool: structures are handed out to workers as these become free, and scores are returned in order.
+
+The pool knows nothing of processes and machines: an `Engine` starts workers and carries structures to them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from aacp.errors import AACPError, WorkerFailed
+from aacp.structure import Structure
+
+MAX_LOSSES = 3  # workers that may end on the same structure, or before they are ready, until the search gives up
+POLL_SECONDS = 1.0  # how long to wait for a score before the number of workers is considered again
+PATIENCE_SECONDS = 60.0  # how long no worker may be ready before a warning says so
+ADVICE = "See why (often too little memory), then run the same command again; no score is lost."
+
+_logger = logging.getLogger("aacp")
+
+
+class WorkerLost(AACPError):
+    """A worker ended before it answered: its process or its machine is gone."""
+
+
+class Engine(Protocol):
+    """Starts workers and runs estimates on them. Handles and tickets are opaque to the pool; tickets are hashable."""
+
+    def wanted(self) -> int:
+        """The number of workers that there should be now; it may grow and shrink."""
+        ...
+
+    def start(self) -> tuple[Any, Any]:
+        """Start a worker without waiting for it: its handle, and the ticket that is done when it is ready."""
+        ...
+
+    def submit(self, worker: Any, structure: Structure) -> Any:
+        """Let a worker that is ready estimate a structure: the ticket of its score."""
+        ...
+
+    def wait(self, tickets: Sequence[Any], seconds: float) -> Sequence[Any]:
+        """The tickets that are done: at least one, unless the time is over."""
+        ...
+
+    def result(self, ticket: Any) -> float:
+        """The score of a ticket that is done. Raises WorkerLost if the worker ended, or the error of the estimate."""
+        ...
+
+    def stop(self, worker: Any) -> None:
+        """End a worker, also one that is gone."""
+        ...
+
+    def close(self) -> None:
+        """End everything that the engine started."""
+        ...
+
+
+class Batch:
+    """The structures of one call of `WorkerPool.map`: which of them wait for a worker, and the scores so far."""
+
+    def __init__(self, structures: Sequence[Structure]) -> None:
+        self.structures = structures
+        self.scores: dict[int, float] = {}  # by position
+        self.waiting = deque(range(len(structures)))
+        self._losses: Counter[int] = Counter()
+
+    def give_back(self, position: int, lost: WorkerLost) -> None:
+        """Let another worker estimate a structure whose worker was lost, unless it has cost too many workers."""
+        self._losses[position] += 1
+        if self._losses[position] >= MAX_LOSSES:
+            raise WorkerFailed(
+                f"{MAX_LOSSES} workers ended while they estimated {list(self.structures[position])}: {lost}. {ADVICE}"
+            ) from lost
+        _logger.warning("A worker was lost (%s). Its structure is estimated again.", lost)
+        self.waiting.appendleft(position)
+
+
+class WorkerPool:
+    """Estimates structures on the workers of an engine, which it starts, replaces and ends.
+
+    Which worker estimates a structure depends on chance, the order of the scores does not. A structure whose worker is
+    lost is estimated again by another one.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._idle: list[Any] = []
+        self._starting: dict[Any, Any] = {}  # workers by the tickets of their start
+        self._running: dict[Any, tuple[Any, int]] = {}  # workers and positions in the batch, by ticket
+        self._failed_starts = 0  # since a worker was last ready
+        self._last_ready = 0.0  # when a worker was last ready, or when the pool began to wait for one
+
+    def map(self, structures: Sequence[Structure]) -> Iterator[float]:
+        """The scores of the structures, in order, each as soon as it and all before it are known."""
+        batch = Batch(structures)
+        self._last_ready = time.monotonic()
+        try:
+            for position in range(len(structures)):
+                while position not in batch.scores:
+                    self._work(batch)
+                yield batch.scores.pop(position)
+        finally:  # after an error or an interrupt, some workers still estimate structures that nobody waits for
+            for worker, _ in self._running.values():
+                self._engine.stop(worker)
+            self._running.clear()
+
+    def close(self) -> None:
+        """End all workers; a later `map` starts new ones."""
+        for worker in (*self._idle, *self._starting.values()):
+            self._engine.stop(worker)
+        self._idle.clear()
+        self._starting.clear()
+        self._engine.close()
+
+    def _work(self, batch: Batch) -> None:
+        """Keep all workers busy, and collect what is done within a second."""
+        self._start_workers(len(batch.waiting) + len(self._running))
+        while self._idle and batch.waiting:
+            worker = self._idle.pop()
+            position = batch.waiting.popleft()
+            self._running[self._engine.submit(worker, batch.structures[position])] = (worker, position)
+        for ticket in self._engine.wait([*self._starting, *self._running], POLL_SECONDS):
+            if ticket in self._starting:
+                self._welcome(ticket)
+            else:
+                self._collect(ticket, batch)
+        self._warn_if_nobody_is_ready()
+
+    def _start_workers(self, needed: int) -> None:
+        """Start as many workers as the engine wants, but no more than there are structures."""
+        present = len(self._idle) + len(self._starting) + len(self._running)
+        for _ in range(min(self._engine.wanted(), needed) - present):
+            worker, ticket = self._engine.start()
+            self._starting[ticket] = worker
+
+    def _collect(self, ticket: Any, batch: Batch) -> None:
+        worker, position = self._running.pop(ticket)
+        self._idle.append(worker)
+        try:
+            batch.scores[position] = self._engine.result(ticket)
+        except WorkerLost as lost:
+            self._idle.remove(worker)
+            self._engine.stop(worker)
+            batch.give_back(position, lost)
+
+    def _welcome(self, ticket: Any) -> None:
+        """Add a worker that has started to those that are free, or give up after several failed starts."""
+        worker = self._starting[ticket]
+        try:
+            self._engine.result(ticket)
+            del self._starting[ticket]
+            self._idle.append(worker)
+            self._failed_starts = 0
+        except WorkerLost as lost:
+            del self._starting[ticket]
+            self._engine.stop(worker)
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_LOSSES:
+                raise WorkerFailed(f"{MAX_LOSSES} workers ended before they were ready: {lost}. {ADVICE}") from lost
+
+    def _warn_if_nobody_is_ready(self) -> None:
+        now = time.monotonic()
+        if self._idle or self._running:
+            self._last_ready = now
+        elif now - self._last_ready > PATIENCE_SECONDS:
+            self._last_ready = now
+            _logger.warning(
+                "No worker has been ready for %.0f s: %d are starting, %d are wanted. The search waits.",
+                PATIENCE_SECONDS, len(self._starting), self._engine.wanted(),
+            )  # fmt: skip

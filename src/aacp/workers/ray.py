@@ -1,0 +1,202 @@
+"""RayEngine: workers as Ray actors, on this machine or on a cluster that runs Ray."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aacp.errors import InvalidOption, WorkerFailed, first_line
+from aacp.structure import Structure
+from aacp.version import __version__
+from aacp.workers.failures import described, rebuilt
+from aacp.workers.pool import WorkerLost
+from aacp.zoo.imports import require_package
+
+INSTALL = "pip install 'aacp[ray]'"
+SCHEME = "ray://"
+AUTO = "auto"
+RESOURCES_SECONDS = 1.0  # how long the known resources of a cluster are used before they are asked for again
+
+MakeEstimate = Callable[[], Callable[[Structure], float]]
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """How many workers to use, and where.
+
+    Args:
+        count: the number of workers; None is one for each GPU of the cluster or, without GPUs, for each CPU.
+        address: the Ray cluster to use; None is a cluster that runs on this machine, or a new one that ends with the
+            search.
+    """
+
+    count: int | None = None
+    address: str | None = None
+
+    @classmethod
+    def of(cls, given: int | str) -> WorkerRequest:
+        """The request for a number of workers, "auto", or the address of a cluster."""
+        text = str(given).strip()
+        if text == AUTO:
+            return cls()
+        if text.startswith(SCHEME) and len(text) > len(SCHEME):
+            return cls(address=text)
+        if text.isascii() and text.isdigit() and int(text) > 0:
+            return cls(count=int(text))
+        raise InvalidOption(
+            f'workers is {given!r}. Give the number of workers, "{AUTO}", or the address of a Ray cluster, such as '
+            f"{SCHEME}head:10001."
+        )
+
+
+class RayWorker:
+    """The part of a worker that runs in its own process: an estimate, and errors as plain data."""
+
+    def __init__(self, make_estimate: MakeEstimate) -> None:
+        self._make_estimate = make_estimate
+        self._estimate: Callable[[Structure], float] | None = None
+
+    def prepare(self, version: str) -> tuple[str, str] | float:
+        """Make the estimate; the answer is 0, or the description of an error."""
+        try:
+            if version != __version__:
+                raise WorkerFailed(
+                    f"The worker on {platform.node()} has aacp {__version__}, and the process that searches has "
+                    f"{version}. Install the same version on all machines."
+                )
+            self._estimate = self._make_estimate()
+            return 0.0
+        except Exception as error:  # whatever data, scores and networks of users raise
+            return described(error, platform.node())
+
+    def score(self, counts: Sequence[int]) -> tuple[str, str] | float:
+        """The score of a structure, or the description of an error."""
+        assert self._estimate is not None
+        try:
+            return float(self._estimate(Structure(counts)))
+        except Exception as error:
+            return described(error, platform.node())
+
+
+class RayEngine:
+    """Workers as Ray actors. It connects to Ray when the first worker is started.
+
+    Args:
+        request: how many workers, and where.
+        make_estimate: makes the estimate in the process of a worker; it is sent there, with all that it refers to.
+        uses_gpu: whether a worker needs a GPU. Several share one if there are more workers than GPUs.
+    """
+
+    def __init__(self, request: WorkerRequest, make_estimate: MakeEstimate, *, uses_gpu: bool) -> None:
+        self._ray = require_package("ray", INSTALL)
+        self._request = request
+        self._make_estimate = make_estimate
+        self._resource = "GPU" if uses_gpu else "CPU"
+        self._has_connected = False
+        self._actor: Any = None  # the class of the actors
+        self._sent: Any = None  # the reference of make_estimate in the cluster
+        self._available = 0
+        self._asked = float("-inf")  # when the resources of the cluster were last asked for
+
+    def wanted(self) -> int:
+        if self._request.count is not None:
+            return self._request.count
+        self._connect()
+        if time.monotonic() - self._asked > RESOURCES_SECONDS:
+            self._available = int(self._ray.cluster_resources().get(self._resource, 0))
+            self._asked = time.monotonic()
+        return self._available
+
+    def start(self) -> tuple[Any, Any]:
+        self._connect()
+        worker = self._actor.remote(self._sent)
+        return worker, worker.prepare.remote(__version__)
+
+    def submit(self, worker: Any, structure: Structure) -> Any:
+        return worker.score.remote(list(structure))
+
+    def wait(self, tickets: Sequence[Any], seconds: float) -> Sequence[Any]:
+        if not tickets:
+            time.sleep(seconds)  # no worker is wanted at present
+            return ()
+        done, _ = self._ray.wait(list(tickets), timeout=seconds)
+        finished: Sequence[Any] = done
+        return finished
+
+    def result(self, ticket: Any) -> float:
+        try:
+            answer = self._ray.get(ticket)
+        except self._ray.exceptions.RayTaskError as error:  # the actor's own code: its module could not be imported
+            raise WorkerFailed(
+                f"A worker could not start: {_last_line(error)}. Install the same packages, and make your modules "
+                "importable, on all machines."
+            ) from error
+        except self._ray.exceptions.RayError as error:
+            raise WorkerLost(_last_line(error)) from error
+        if isinstance(answer, tuple):
+            raise rebuilt(*answer)
+        return float(answer)
+
+    def stop(self, worker: Any) -> None:
+        self._ray.kill(worker)
+
+    def close(self) -> None:
+        if self._has_connected:
+            self._ray.shutdown()
+        self._has_connected = False
+        self._actor = None
+        self._sent = None
+
+    def _connect(self) -> None:
+        """Connect to Ray, or start it; a connection of the user's own is used and left open."""
+        if self._actor is not None:
+            return
+        if not self._ray.is_initialized():
+            self._initialise()
+            self._has_connected = True
+        share = self._share_of_a_device()
+        options = {"num_cpus": 1, "num_gpus": share if self._resource == "GPU" else 0, "max_restarts": 0}
+        self._actor = self._ray.remote(**options)(RayWorker)
+        try:
+            self._sent = self._ray.put(self._make_estimate)
+        except Exception as error:  # whatever pickling raises
+            raise InvalidOption(
+                f"The network, its data or its score cannot be sent to workers: {first_line(error)}. Define their "
+                "classes and functions in a module, without open files and locks."
+            ) from error
+
+    def _initialise(self) -> None:
+        address = self._request.address or os.environ.get("RAY_ADDRESS")
+        settings: dict[str, Any] = {}
+        if address is None and self._request.count is not None:
+            address = "local"  # a new cluster, also if another one runs on this machine
+            settings = {"num_cpus": self._request.count, "include_dashboard": False}
+        try:
+            self._ray.init(address, log_to_driver=False, configure_logging=False, **settings)
+        except Exception as error:  # a connection that is refused, and Ray's own errors
+            place = self._request.address or "this machine"
+            raise InvalidOption(
+                f"Ray does not answer on {place}: {first_line(error)}. Start it with `ray start --head`, or correct "
+                "the address."
+            ) from error
+
+    def _share_of_a_device(self) -> float:
+        """The share of a GPU or CPU that a worker gets: a part of a GPU, if there are more workers than GPUs."""
+        there = float(self._ray.cluster_resources().get(self._resource, 0))
+        if not there:
+            raise InvalidOption(
+                f"The workers need a {self._resource}, but the cluster has none. Add one, or compute on another device."
+            )
+        if self._request.count is None or self._resource == "CPU":
+            return 1.0
+        return min(1.0, int(1000 * there / self._request.count) / 1000)
+
+
+def _last_line(error: BaseException) -> str:
+    """The class of an error of Ray and the last line of its message, which names the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1].rstrip('. ')}" if lines else type(error).__name__

@@ -1,0 +1,99 @@
+"""Estimates on workers: who gets what, that the result is that of one process, and when workers end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aacp
+from aacp.workers.ray import WorkerRequest
+from workers.simulated import SimulatedEngine
+
+PLAN = aacp.Plan(evaluations=12, pruning_step=1, recipe=None, reconstruction=None, calibration_images=32, export=False)
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[SimulatedEngine]:
+    """The engines that are made in place of Ray's, with simulated workers in this process."""
+    made: list[SimulatedEngine] = []
+
+    def engine(request: WorkerRequest, make_estimate: Any, *, uses_gpu: bool) -> SimulatedEngine:
+        assert not uses_gpu
+        threads = torch.get_num_threads()
+        made.append(SimulatedEngine(request.count or 7, make_estimate()))
+        torch.set_num_threads(threads)  # a worker sets those of its own process
+        return made[-1]
+
+    monkeypatch.setattr("aacp.pipeline.shared_estimate.RayEngine", engine)
+    return made
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3), nn.BatchNorm2d(24), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
+    ).eval()  # fmt: skip
+
+
+@pytest.fixture
+def data() -> aacp.Data:
+    generator = torch.Generator().manual_seed(0)
+    part = (torch.randn(64, 1, 8, 8, generator=generator), torch.randint(10, (64,), generator=generator))
+    return aacp.Data(*[torch.utils.data.TensorDataset(*part)] * 3, name="random images")
+
+
+def plan(**changes: Any) -> aacp.Plan:
+    return replace(PLAN, **changes)
+
+
+def test_workers_give_the_history_of_one_process_with_as_many_proposals(model, data, engines) -> None:
+    alone = aacp.find(model, data, {"macs": 0.5}, plan=plan(proposals=8))
+    assert not engines
+    for workers in (1, 3, "auto"):
+        found = aacp.find(model, data, {"macs": 0.5}, plan=plan(workers=workers))
+        assert [candidate.to_json() for candidate in found.history] == [each.to_json() for each in alone.history]
+    assert [engine.count for engine in engines] == [1, 3, 7]
+    assert [len(engine.submitted) for engine in engines] == [len(alone.history)] * 3
+    assert not any(engine.alive for engine in engines)
+
+
+def test_a_sweep_keeps_its_workers_and_sends_no_known_structure_again(model, data, engines, tmp_path: Path) -> None:
+    aacp.sweep(model, data, [{"macs": 0.3}, {"macs": 0.5}], tmp_path, plan=plan(workers=2))
+    (engine,) = engines
+    sent = [structure for _, structure in engine.submitted]
+    assert len(sent) == len(set(sent)) > 12
+    assert len({worker for worker, _ in engine.submitted}) == 2
+    assert not engine.alive
+
+
+def test_workers_end_before_the_network_is_delivered(model, data, engines, tmp_path: Path) -> None:
+    stages = []
+
+    def watch(event: aacp.Event) -> None:
+        if event.kind == "stage":
+            stages.append((event.name, bool(engines and engines[0].alive)))
+
+    with aacp.listen(watch):
+        aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=plan(workers=2))
+    assert engines[0].submitted
+    assert stages[-1] == ("done", False)
+
+
+def test_an_interrupted_search_resumes_with_another_number_of_workers(model, data, engines, tmp_path: Path) -> None:
+    whole = aacp.find(model, data, {"macs": 0.5}, tmp_path / "whole", plan=plan(workers=4))
+
+    def stop(event: aacp.Event) -> None:
+        if event.kind == "evaluation" and event.step == 5:
+            raise RuntimeError("killed")
+
+    with aacp.listen(stop), pytest.raises(RuntimeError, match="killed"):
+        aacp.find(model, data, {"macs": 0.5}, tmp_path / "parts", plan=plan(workers=4))
+    resumed = aacp.find(model, data, {"macs": 0.5}, tmp_path / "parts", plan=plan(workers=1))
+    assert [each.to_json() for each in resumed.history] == [each.to_json() for each in whole.history]

@@ -1,0 +1,194 @@
+"""Searches on Ray: the history is that of one process, with any number of workers and after losses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import aacp
+from aacp.errors import InvalidData, InvalidOption, InvalidScore, MissingPackage
+from aacp.workers.ray import RayEngine, RayWorker, WorkerRequest
+
+EVALUATIONS = 12
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3), nn.BatchNorm2d(24), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
+    ).eval()  # fmt: skip
+
+
+def images() -> aacp.Data:
+    generator = torch.Generator().manual_seed(0)
+    parts = [(torch.randn(64, 1, 8, 8, generator=generator), torch.randint(10, (64,), generator=generator))] * 3
+    return aacp.Data(*(torch.utils.data.TensorDataset(*part) for part in parts), name="random images")
+
+
+class Confidence:
+    """A score with as many bits as there are, unlike accuracy; it may end its process or raise an error once."""
+
+    def __init__(self, mark: Path | None = None, error: Exception | None = None) -> None:
+        self.mark = mark
+        self.error = error
+        self.searches = os.getpid()  # the process that searches; it scores the unpruned network only
+
+    def __call__(self, model: nn.Module, batches: aacp.Batches) -> float:
+        if self.error is not None and os.getpid() != self.searches:
+            raise self.error
+        if self.mark is not None and os.getpid() != self.searches and not self.mark.exists():
+            self.mark.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        losses = [nn.functional.cross_entropy(model(x), y).item() for x, y in batches]
+        return -sum(losses) / len(losses)
+
+
+def plan(workers: int | str | None) -> aacp.Plan:
+    return aacp.Plan(
+        evaluations=EVALUATIONS, pruning_step=1, recipe=None, reconstruction=None, calibration_images=32,
+        workers=workers, proposals=4,
+    )  # fmt: skip
+
+
+def history(workers: int | str | None, score: Any = None) -> list[tuple[tuple[int, ...], float]]:
+    found = aacp.find(network(), images(), {"macs": 0.5}, plan=plan(workers), score=score or Confidence(), device="cpu")
+    return [(candidate.structure.counts, candidate.score) for candidate in found.history]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[tuple[tuple[int, ...], float]]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # as workers do
+    try:
+        return history(None)
+    finally:
+        torch.set_num_threads(before)
+
+
+# -- without a cluster ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "request_"),
+    [
+        (3, WorkerRequest(count=3)),
+        ("2", WorkerRequest(count=2)),
+        ("auto", WorkerRequest()),
+        ("ray://head:10001", WorkerRequest(address="ray://head:10001")),
+    ],
+)
+def test_workers_are_a_number_auto_or_an_address(given: int | str, request_: WorkerRequest) -> None:
+    assert WorkerRequest.of(given) == request_
+
+
+@pytest.mark.parametrize("given", [0, -1, "0", "", "many", "ray://", "2.5", True])
+def test_other_requests_are_rejected_by_the_plan(given: Any) -> None:
+    with pytest.raises(InvalidOption, match="Give the number of workers"):
+        aacp.Plan(workers=given)
+
+
+def test_without_ray_the_message_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackage, match=r"aacp\[ray\]"):
+        RayEngine(WorkerRequest(count=1), lambda: lambda structure: 0.0, uses_gpu=False)
+
+
+def test_a_worker_of_another_version_says_so() -> None:
+    answer = RayWorker(lambda: lambda structure: 0.0).prepare("0.0.1")
+    assert isinstance(answer, tuple)
+    assert answer[0] == "WorkerFailed"
+    assert "Install the same version" in answer[1]
+
+
+def test_a_worker_without_the_data_answers_with_the_error() -> None:
+    def make_estimate() -> Any:
+        raise InvalidData("There is no folder data/train. Give the folder of the images.")
+
+    assert RayWorker(make_estimate).prepare(aacp.__version__) == (
+        "InvalidData",
+        "There is no folder data/train. Give the folder of the images.",
+    )
+
+
+def test_an_error_that_is_not_ours_becomes_a_failure_with_its_first_line() -> None:
+    def estimate(structure: aacp.Structure) -> float:
+        raise RuntimeError("CUDA out of memory.\nTried to allocate 2 GiB")
+
+    worker = RayWorker(lambda: estimate)
+    assert worker.prepare(aacp.__version__) == 0.0
+    name, message = worker.score((1, 2))  # type: ignore[misc]
+    assert name == "WorkerFailed"
+    assert "RuntimeError: CUDA out of memory. Correct it" in message
+
+
+# -- on a cluster of three nodes --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without CPUs, so that no worker runs there, and two nodes with one CPU each."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes.first = nodes.add_node(num_cpus=1)
+    nodes.second = nodes.add_node(num_cpus=1)
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}}
+    ray.init(nodes.address, log_to_driver=False, configure_logging=False, runtime_env=environment)
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.mark.slow
+def test_two_nodes_give_the_history_of_one_process(cluster: Any, expected: Any) -> None:
+    assert history("auto") == expected
+    assert history(1) == expected
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_the_history_is_the_same(cluster: Any, expected: Any, tmp_path: Path) -> None:
+    assert history("auto", Confidence(mark=tmp_path / "killed")) == expected
+    assert (tmp_path / "killed").exists()
+
+
+@pytest.mark.slow
+def test_an_error_in_a_worker_is_raised_here(cluster: Any) -> None:
+    with pytest.raises(InvalidData, match="no such image"):
+        history("auto", Confidence(error=InvalidData("There is no such image. Give another.")))
+    with pytest.raises(InvalidScore, match="ValueError: odd"):
+        history("auto", Confidence(error=ValueError("odd")))
+
+
+@pytest.mark.slow
+def test_what_cannot_be_sent_is_rejected(cluster: Any) -> None:
+    score = Confidence()
+    score.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(InvalidOption, match="cannot be sent to workers"):
+        history("auto", score)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_killed_in_mid_search_changes_nothing(cluster: Any, expected: Any) -> None:
+    """The last test of the cluster, since the node is gone afterwards."""
+    seen = []
+
+    def kill_a_node(event: aacp.Event) -> None:
+        if event.kind == "evaluation":
+            seen.append(event.step)
+            if len(seen) == 5:
+                cluster.remove_node(cluster.second, allow_graceful=False)
+
+    with aacp.listen(kill_a_node):
+        assert history("auto") == expected
+    assert len(seen) == len(expected)
