@@ -11,6 +11,9 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.pipeline.shared_estimate import SharedEstimate
+from aacp.pipeline.task import PruningTask
+from aacp.search.history import History
 from aacp.workers.ray import WorkerRequest
 from workers.simulated import SimulatedEngine
 
@@ -59,6 +62,8 @@ def test_workers_give_the_history_of_one_process_with_as_many_proposals(model, d
     for workers in (1, 3, "auto"):
         found = aacp.find(model, data, {"macs": 0.5}, plan=plan(workers=workers))
         assert [candidate.to_json() for candidate in found.history] == [each.to_json() for each in alone.history]
+    one_by_one = aacp.find(model, data, {"macs": 0.5}, plan=plan())
+    assert [candidate.to_json() for candidate in one_by_one.history] != [each.to_json() for each in alone.history]
     assert [engine.count for engine in engines] == [1, 3, 7]
     assert [len(engine.submitted) for engine in engines] == [len(alone.history)] * 3
     assert not any(engine.alive for engine in engines)
@@ -71,6 +76,19 @@ def test_a_sweep_keeps_its_workers_and_sends_no_known_structure_again(model, dat
     assert len(sent) == len(set(sent)) > 12
     assert len({worker for worker, _ in engine.submitted}) == 2
     assert not engine.alive
+
+
+def test_workers_get_only_structures_without_a_score(model, data, engines) -> None:
+    shared = SharedEstimate(PruningTask.of(model, data, None, torch.device("cpu")), plan(workers=2))
+    graph = aacp.trace(model, data.train[0][0][None])
+    first, second = aacp.Structure((8, 12)), aacp.Structure((4, 6))
+    estimate = shared.estimate(graph, History())
+    estimate.scores[first.counts] = 0.25
+    scores = list(shared.map_for(graph)(estimate, [first, second]))
+    assert scores[0] == 0.25
+    assert [structure for _, structure in engines[0].submitted] == [second]
+    assert estimate.scores[second.counts] == scores[1]
+    shared.release_workers()
 
 
 def test_workers_end_before_the_network_is_delivered(model, data, engines, tmp_path: Path) -> None:
