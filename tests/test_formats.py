@@ -12,6 +12,7 @@ from aacp.cost.budget import Limit
 from aacp.runs.files import (
     BeforeAfter,
     ChosenStructure,
+    DeviceCheck,
     Epoch,
     Latency,
     LimitResult,
@@ -38,6 +39,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
         ("trainings/NAME/evaluation.json", (NetworkMetrics,)),
         ("trainings/NAME/recovery.json", (Recovery, RecoveryStep)),
         ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
+        ("trainings/NAME/device.json", (DeviceCheck,)),
         ("manifest.json", (Manifest, Entry)),
     ],
 )

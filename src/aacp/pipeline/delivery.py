@@ -92,6 +92,8 @@ def export_both(
     example: Any,
     where: Deployment,
     quantization: Quantization | None = None,
+    *,
+    is_timed: bool = True,
 ) -> OnnxRecord | None:
     """Deliver both networks as files, compared with torch, and time them in alternation in every runtime.
 
@@ -104,6 +106,7 @@ def export_both(
         example: an input.
         where: the deployment.
         quantization: how networks are calibrated and scored, for a deployment in int8.
+        is_timed: whether times on this machine say something; not if the networks will run on another device.
     """
     known = believed_export(folder)
     if known is not None:
@@ -118,7 +121,8 @@ def export_both(
         # A network that fixes its batch size is exported for that of the deployment.
         exported = _export(runtime, networks, folder.path, with_batch(example, place.batch))
         paths = {name: file.path for name, file in exported.items()}
-        timings.append(_timed(paths or networks, example, place))
+        if is_timed:
+            timings.append(_timed(paths or networks, example, place))
         if exported:
             made = _files_of(runtime, exported)
             if place.is_quantized and quantization is not None:

@@ -46,7 +46,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
 from aacp.report.page import FILE
-from aacp.runs.files import GRAPH, RUN, STRUCTURE, ChosenStructure, Request
+from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import training_folder
 from aacp.space import SearchSpace
@@ -313,6 +313,8 @@ class PruningRun:
         self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
+        if table is not None and table.elsewhere:
+            table.save(self.folder.path / TABLE)  # for the check on the device
         search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, table, self.verbose)
         if not self.accepts_met_budget:
             search.require_demand()

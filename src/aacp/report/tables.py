@@ -125,15 +125,14 @@ def _bare(seconds: float, beside: Latency) -> str:
 
 
 def limits_table(run: Run) -> Markup:
-    limits = run.choice.limits if run.choice else ()
-    if not limits:
+    if not run.limits:
         return Markup()
     heads = ("limit", "unpruned", "at most", "reached", "to spare", "")
     caption = (
         "The requested limits and the costs of the chosen structure. To spare: points of the unpruned cost; for an "
         "absolute limit, of the limit."
     )
-    return table(caption, heads, [_limit(limit) for limit in limits])
+    return table(caption, heads, [_limit(limit) for limit in run.limits])
 
 
 def _limit(limit: LimitResult) -> tuple[object, ...]:
@@ -142,7 +141,8 @@ def _limit(limit: LimitResult) -> tuple[object, ...]:
     name = name[:1].upper() + name[1:]
     requested = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} less"
     shown = _under(reached, signed(percent(limit.reached / limit.full - 1, 2))) if limit.full else reached
-    verdict = tag("span", "met" if limit.holds else "missed", attributes={"class": "good" if limit.holds else "bad"})
+    kinds = {"met": {"class": "good"}, "missed": {"class": "bad"}}
+    verdict = tag("span", limit.outcome, attributes=kinds.get(limit.outcome, {}))
     return f"{name}: {requested}", full, bound, shown, percent(limit.slack, 2), verdict
 
 
