@@ -130,20 +130,6 @@ def test_samples_are_long_enough_for_a_coarse_clock(tmp_path: Path) -> None:
     aacp.table_from_results(folder / "results.json", accept_noise=True)
 
 
-@pytest.mark.slow
-def test_the_runner_times_files_of_onnx_runtime(tmp_path: Path) -> None:
-    folder = tmp_path / "networks"
-    where = aacp.Deployment("onnxruntime", threads=1)
-    aacp.export_networks(MODEL, GRAPH, SPACE, where, example=EXAMPLE, folder=folder, structures=2, held_out=1)
-    program = [sys.executable, "-I", str(folder / "runner.py"), "--seconds", "0.01"]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    table = aacp.table_from_results(folder / "results.json")
-    assert (table.conditions.runtime, table.conditions.version) == ("onnxruntime", where.resolved_runtime.version)
-    assert [run.structure for run in table.measured] == [SPACE.full.counts, SPACE.smallest.counts]
-    assert all(run.whole > 0 for run in (*table.measured, *table.held_out))
-
-
 def test_the_runner_says_which_runtimes_it_does_not_know(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks")
     ended = subprocess.run(

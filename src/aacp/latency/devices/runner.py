@@ -10,6 +10,7 @@ results.json back to the machine that made the folder.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -35,33 +36,75 @@ CONFIDENCE = 0.98  # the probability with which the median lies in its interval,
 MAX_READINGS = 2000000  # of the clock, to see it step: about a second
 
 
+# -- runtimes ---------------------------------------------------------------------------------------------------------
+
+
 def load_onnxruntime(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
     """Return a call that runs one batch of an ONNX file on the CPU."""
-    import numpy
-    import onnxruntime  # type: ignore[import-untyped]
-
+    onnxruntime = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    generator = numpy.random.default_rng(0)
-    arrays = {}
-    for given, taken in zip(inputs, session.get_inputs()):  # noqa: B905 - Python 3.8 has no strict
-        is_number = given["dtype"].startswith("float")
-        values = generator.standard_normal(given["shape"]) if is_number else numpy.zeros(given["shape"])
-        arrays[taken.name] = values.astype(given["dtype"])
+    names = [taken.name for taken in session.get_inputs()]
+    arrays = dict(zip(names, random_arrays(inputs)))  # noqa: B905 - Python 3.8 has no strict
     return lambda: session.run(None, arrays)
 
 
-def version_of_onnxruntime() -> str:
-    import onnxruntime
+def load_openvino(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
+    """Return a call that runs one batch of an OpenVINO file on the CPU; its weights lie in the .bin file beside it."""
+    options = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "ENABLE_CPU_PINNING": False,
+    }
+    core = importlib.import_module("openvino").Core()
+    request = core.compile_model(core.read_model(path), "CPU", options).create_infer_request()
+    arrays = random_arrays(inputs)
+    return lambda: request.infer(arrays, share_inputs=True)
 
-    return str(onnxruntime.__version__)
+
+def load_executorch(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
+    """Return a call that runs one batch of an ExecuTorch program; its Python runtime takes tensors of torch."""
+    pool = importlib.import_module("executorch.extension.pybindings.portable_lib")
+    if pool._threadpool_get_thread_count() != threads:  # programs that were loaded before must not run again
+        pool._unsafe_reset_threadpool(threads)
+    program = importlib.import_module("executorch.runtime").Runtime.get().load_program(path)
+    method = program.load_method("forward")
+    from_numpy = importlib.import_module("torch").from_numpy
+    tensors = [from_numpy(array) for array in random_arrays(inputs)]
+
+    def run(_: Any = program) -> object:  # a method does not keep its program
+        return method.execute(tensors)
+
+    return run
 
 
-RUNTIMES: dict[str, Any] = {"onnxruntime": (load_onnxruntime, version_of_onnxruntime)}
+def random_arrays(inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return inputs of the given shapes and types: random numbers, or zeros where they are whole numbers."""
+    numpy = importlib.import_module("numpy")
+    generator = numpy.random.default_rng(0)
+    found = []
+    for given in inputs:
+        is_number = given["dtype"].startswith("float")
+        values = generator.standard_normal(given["shape"]) if is_number else numpy.zeros(given["shape"])
+        found.append(values.astype(given["dtype"]))
+    return found
+
+
+# Of each runtime: what loads its files, and the module that states its version.
+RUNTIMES: dict[str, Any] = {
+    "onnxruntime": (load_onnxruntime, "onnxruntime"),
+    "openvino": (load_openvino, "openvino"),
+    "executorch": (load_executorch, "executorch.version"),
+}
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
 
 
 def measure(
@@ -89,8 +132,8 @@ def measure(
             "or use runner.sh."
         )
     if load is None:
-        load, find_version = RUNTIMES[manifest["runtime"]]
-        version = find_version()
+        load, module = RUNTIMES[manifest["runtime"]]
+        version = str(importlib.import_module(module).__version__).partition("-")[0]
     if manifest.get("version", version) != version:
         sys.exit(
             f"The latency table is of {manifest['runtime']} {manifest['version']}, but this is {version}. Install that "
