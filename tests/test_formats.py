@@ -21,6 +21,7 @@ from aacp.runs.files import (
     Recovery,
     RecoveryStep,
     Request,
+    Resources,
     RuntimeFiles,
     TrainingRequest,
 )
@@ -38,7 +39,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
         ("trainings/NAME/training/log.jsonl", (Epoch,)),
         ("trainings/NAME/evaluation.json", (NetworkMetrics,)),
         ("trainings/NAME/recovery.json", (Recovery, RecoveryStep)),
-        ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
+        ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles, Resources)),
         ("trainings/NAME/device.json", (DeviceCheck,)),
         ("manifest.json", (Manifest, Entry)),
     ],

@@ -81,6 +81,7 @@ class Pruned:
         lines += self._scores_in_int8(score)
         lines += self._recovery(score)
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
+        lines += [str(self.exported.resources)] if self.exported and self.exported.resources else []
         lines += [remark.text for remark in cautions(run)] if run is not None else []
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
 

@@ -24,6 +24,7 @@ from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.events import Event, emit
 from aacp.graph.tracing import trace
+from aacp.latency.resources import require_separate_process
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
@@ -170,6 +171,8 @@ class PruningRun:
         check_data(task, plan)
         if plan.export:
             plan.deployment.require_device()
+        if plan.resources:
+            require_separate_process(plan.deployment)
         if plan.deployment.is_quantized:
             plan.deployment.resolved_runtime.require_installed()
         if plan.recipe is not None:

@@ -25,7 +25,7 @@ from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, Wo
 from aacp.events import Event, emit
 from aacp.modules import copy_module
 from aacp.pipeline.believing import believed_evaluation
-from aacp.pipeline.delivery import export_both, file_bytes, is_complete, require_network_of, save_network
+from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, require_network_of, save_network
 from aacp.pipeline.device_check import deliver_check, unchecked_limit
 from aacp.pipeline.new_weights import network_with_new_weights
 from aacp.pipeline.plan import Plan
@@ -311,7 +311,17 @@ class TrainingRun:
             return None, str(error)
         if found is None:
             self._report_progress("no ONNX files: install the packages with pip install 'aacp[onnx]'")
-        return found, ""
+        return self._with_resources(found), ""
+
+    def _with_resources(self, record: OnnxRecord | None) -> OnnxRecord | None:
+        """The record of the export with memory and energy, if they were requested and can be measured."""
+        if record is None or not self.plan.resources:
+            return record
+        try:
+            return add_resources(self.place, record, self.task.example(), self.plan.deployment)
+        except WorkerFailed as error:  # the other results are complete without it
+            self._report_progress(f"no memory and energy: {error}")
+            return record
 
     def _begin_stage(self, name: str, message: str) -> None:
         emit(Event("stage", name, folder=str(self.place.path)))

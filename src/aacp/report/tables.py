@@ -24,7 +24,7 @@ from aacp.report.numbers import (
     size,
 )
 from aacp.report.run import RecordedTraining, Run
-from aacp.runs.files import Latency, LimitResult, QuantizedScores, Request
+from aacp.runs.files import Latency, LimitResult, QuantizedScores, Request, Resources
 
 Row = tuple[object, object, object, object]
 
@@ -103,6 +103,19 @@ def _exports(run: Run) -> Iterator[Row]:
         name = f"{timing.runtime} on {timing.device}, batch {timing.batch_size}"
         before, after = timing.before, timing.after
         yield name, _latency(before), _latency(after), change(before.seconds, after.seconds)
+    yield from _resources(run.exported.resources)
+
+
+def _resources(found: Resources | None) -> Iterator[Row]:
+    """The memory of both networks in the process of the runtime, and their energy where it is counted."""
+    if found is None:
+        return
+    old, new = found.before_bytes, found.after_bytes
+    yield f"Memory in {found.runtime}", size(old), size(new), change(old, new) if old else DASH
+    if found.before_joules is not None and found.after_joules is not None:
+        before, after = (f"{1e3 * value:.3g}{NBSP}mJ" for value in (found.before_joules, found.after_joules))
+        name = f"Energy of a batch, {found.energy_source}"
+        yield name, before, after, change(found.before_joules, found.after_joules)
 
 
 def _latency(time: Latency) -> Markup:

@@ -119,6 +119,7 @@ class TrainingRequest(Record):
     teacher: str = ""  # fingerprint of the teacher's weights; empty if it is the unpruned network or there is none
     mimic: int = 0  # the steps of learning from the original without labels, if there is no recipe
     export: bool = True  # whether the latest call requested ONNX files
+    resources: bool = False  # whether the latest call requested memory and energy
     failure: str = ""  # the error that ended the training, if one did
     threads: int = 0  # how many threads torch used; 0 in files of older versions
 
@@ -414,6 +415,27 @@ class RuntimeFiles(Record):
 
 
 @dataclass(frozen=True)
+class Resources(Record):
+    """The memory and energy of both exported networks, each measured in a process of the runtime."""
+
+    runtime: str  # the name with version: "onnxruntime 1.20"
+    before_bytes: int  # how far the memory of the process grew at most with the unpruned network
+    after_bytes: int
+    before_joules: float | None = None  # the energy of one batch; None if nothing counts it
+    after_joules: float | None = None
+    energy_source: str = ""  # what counted the energy: "RAPL package-0"
+
+    def __str__(self) -> str:
+        before, after = (f"{value / 1e6:.1f} MB" for value in (self.before_bytes, self.after_bytes))
+        change = f" ({self.after_bytes / self.before_bytes - 1:+.1%})" if self.before_bytes else ""
+        memory = f"memory in {self.runtime}: {before} -> {after}{change}"
+        if self.before_joules is None or self.after_joules is None:
+            return f"{memory}; energy is not counted here"
+        before, after = (f"{1e3 * value:.3g}" for value in (self.before_joules, self.after_joules))
+        return f"{memory}; energy of a batch: {before} -> {after} mJ ({self.energy_source})"
+
+
+@dataclass(frozen=True)
 class OnnxRecord(Record):
     """export.json: the sizes of the ONNX files, their largest difference from torch, and timings."""
 
@@ -423,6 +445,7 @@ class OnnxRecord(Record):
     after_bytes: int  # the size of pruned.onnx
     timings: tuple[BeforeAfter, ...] = ()
     others: tuple[RuntimeFiles, ...] = ()  # the files of the deployment's runtime, if it needs its own
+    resources: Resources | None = None  # memory and energy in the deployment's runtime, if they were requested
 
     @property
     def in_int8(self) -> RuntimeFiles | None:
