@@ -102,7 +102,6 @@ def export_both(
     example: Any,
     where: Deployment,
     quantization: Quantization | None = None,
-    *,
     is_timed: bool = True,
 ) -> OnnxRecord | None:
     """Deliver both networks as files, compared with torch, and time them in alternation in every runtime.

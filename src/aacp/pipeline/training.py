@@ -301,10 +301,8 @@ class TrainingRun:
         where = self.plan.deployment
         try:
             quantization = Quantization(task, self.plan) if where.is_quantized else None
-            found = export_both(
-                self.place, task.model, network, task.example(), where, quantization,
-                is_timed=unchecked_limit(choice) is None,
-            )  # fmt: skip
+            is_timed = unchecked_limit(choice) is None
+            found = export_both(self.place, task.model, network, task.example(), where, quantization, is_timed)
             if found is not None:
                 deliver_check(self.folder, self.place, choice, task, self.plan)
         except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
