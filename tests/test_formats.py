@@ -12,6 +12,7 @@ from aacp.cost.budget import Limit
 from aacp.runs.files import (
     BeforeAfter,
     ChosenStructure,
+    DeviceCheck,
     Epoch,
     Latency,
     LimitResult,
@@ -20,6 +21,7 @@ from aacp.runs.files import (
     Recovery,
     RecoveryStep,
     Request,
+    Resources,
     RuntimeFiles,
     TrainingRequest,
 )
@@ -37,7 +39,8 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
         ("trainings/NAME/training/log.jsonl", (Epoch,)),
         ("trainings/NAME/evaluation.json", (NetworkMetrics,)),
         ("trainings/NAME/recovery.json", (Recovery, RecoveryStep)),
-        ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles)),
+        ("trainings/NAME/export.json", (OnnxRecord, BeforeAfter, Latency, RuntimeFiles, Resources)),
+        ("trainings/NAME/device.json", (DeviceCheck,)),
         ("manifest.json", (Manifest, Entry)),
     ],
 )

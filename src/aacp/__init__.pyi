@@ -92,6 +92,7 @@ from aacp.latency.timing import Quartiles as Quartiles
 from aacp.latency.timing import Timing as Timing
 from aacp.latency.timing import speedup as speedup
 from aacp.latency.timing import time_interleaved as time_interleaved
+from aacp.pipeline.device_check import check_from_results as check_from_results
 from aacp.pipeline.finding import Found as Found
 from aacp.pipeline.finding import find as find
 from aacp.pipeline.hub import from_pretrained as from_pretrained

@@ -154,6 +154,7 @@ CHECKS = {
         {"recipe": None, "training": "mimicked", "mimic": 7, "reconstruction": "repair"},
     ),
     "no_export": Check(("--no-export",), {"export": False}),
+    "resources": Check(("--resources",), {"resources": True}),
 }
 
 
@@ -424,8 +425,8 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 FINISHING = (
-    "recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "data", "cache", "metric", "loss",
-    "seed", "training", "init", "teacher", "teacher_weights",
+    "recipe", "epochs", "lr", "batch_size", "train_on_holdout", "no_export", "resources", "data", "cache", "metric",
+    "loss", "seed", "training", "init", "teacher", "teacher_weights",
 )  # fmt: skip
 NAMED = ("model", "weights", "device", "folder", "as_json", "again", "processes", "trust")  # seen elsewhere
 # The options that mean something else than in a command that searches too.

@@ -38,7 +38,15 @@ class Table:
 
     scale: float = 1.0
     reference: float = FULL
-    judged: list[bool] = field(default_factory=list, compare=False)
+    judged: list[object] = field(default_factory=list, compare=False)
+    elsewhere: bool = False
+
+    @property
+    def conditions(self) -> Table:
+        return self
+
+    def require(self, requested: aacp.MeasurementConditions) -> None:
+        self.judged.append(requested)
 
     def cost(self, graph: aacp.ChannelGraph) -> Cost:
         macs = aacp.macs(graph)
@@ -194,14 +202,15 @@ def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth
 
 def test_a_table_that_was_measured_before_is_taken_or_rejected(model, data, tmp_path: Path, monkeypatch) -> None:
     loaded = []
-    monkeypatch.setattr(LatencyTable, "load", lambda path, conditions: loaded.append((path, conditions)) or Table())
+    monkeypatch.setattr(LatencyTable, "load", lambda path: loaded.append(path) or Table())
     plan = replace(PLAN, latency_table="table.json", deployment=aacp.Deployment("torch", threads=1))
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
     stage = LatencyStage(subject, None, plan, aacp.RunFolder(tmp_path))
     table = stage.table_for(Budget.of({"latency": 0.3}))
     assert table == Table()
-    assert table.judged  # a table that cannot decide anything is rejected
-    assert loaded == [("table.json", aacp.conditions_here(model, plan.deployment))]
+    # A table of other conditions, and one that cannot decide anything, are rejected.
+    assert table.judged == [aacp.conditions_here(model, plan.deployment), True]
+    assert loaded == ["table.json"]
     assert stage.table_for(Budget.of({"macs": 0.3})) is None
 
 

@@ -12,6 +12,7 @@ from aacp.commands.options import (
     HOLDOUT,
     JSON,
     NO_EXPORT,
+    RESOURCES,
     TRUST,
     gathered,
     loss_option,
@@ -62,6 +63,7 @@ SEED = click.option("--seed", type=SEED_NUMBER, show_default="the search's", hel
 @finetuning_options
 @SEED
 @NO_EXPORT
+@RESOURCES
 @override_options
 @JSON
 def finetune(
@@ -70,13 +72,15 @@ def finetune(
     overrides: dict[str, Any],
     seed: int | None,
     no_export: bool,
+    resources: bool,
     as_json: bool,
 ) -> None:
     """Fine-tune the structure that the search in RUN found, from inherited weights; evaluate, export, report.
 
     RUN may hold any number of trainings, each with a name (--as). The same command resumes an interrupted one.
     """
-    _finish(folder, {**training, **FINETUNING}, overrides, seed, not no_export, as_json)
+    given = {**training, **FINETUNING, "resources": resources}
+    _finish(folder, given, overrides, seed, not no_export, as_json)
 
 
 @click.command()
@@ -84,6 +88,7 @@ def finetune(
 @scratch_options
 @SEED
 @NO_EXPORT
+@RESOURCES
 @override_options
 @JSON
 def scratch(
@@ -92,13 +97,15 @@ def scratch(
     overrides: dict[str, Any],
     seed: int | None,
     no_export: bool,
+    resources: bool,
     as_json: bool,
 ) -> None:
     """Train the structure that the search in RUN found from new weights; evaluate, export, report.
 
     RUN may hold any number of trainings, each with a name (--as). The same command resumes an interrupted one.
     """
-    _finish(folder, {**training, **FROM_SCRATCH}, overrides, seed, not no_export, as_json)
+    given = {**training, **FROM_SCRATCH, "resources": resources}
+    _finish(folder, given, overrides, seed, not no_export, as_json)
 
 
 def _finish(
@@ -108,7 +115,7 @@ def _finish(
 
     Args:
         folder: the run folder.
-        training: the values of `training_options`.
+        training: the values of `training_options`, and whether to measure memory and energy.
         overrides: the values of `override_options`.
         seed: the seed of the training; None is that of the search.
         export: whether to write ONNX files.
@@ -124,6 +131,7 @@ def _finish(
             init=training["init"],
             train_on_holdout=training["train_on_holdout"],
             export=export,
+            resources=training["resources"],
             training=training["training"],
         )
         pruned = job.finish(plan, training_names(training))

@@ -13,6 +13,7 @@ from aacp.commands.options import (
     FROM,
     JSON,
     NO_EXPORT,
+    RESOURCES,
     before_training,
     plan_from,
     reject_options,
@@ -72,6 +73,7 @@ PROBE_EPOCHS = click.option(
     "labels, to reproduce the outputs of the unpruned one.",
 )
 @NO_EXPORT
+@RESOURCES
 @MAX_DROP
 @SHRINK
 @PROBE_EPOCHS
@@ -86,6 +88,7 @@ def prune(
     no_training: bool,
     mimic: int | None,
     no_export: bool,
+    resources: bool,
     max_drop: float | None,
     shrink: str,
     probe_epochs: int,
@@ -114,6 +117,7 @@ def prune(
         train_on_holdout=training["train_on_holdout"],
         mimic=mimic or 0,
         export=not no_export,
+        resources=resources,
         training=training["training"],
     )
     if max_drop is not None:
@@ -165,6 +169,7 @@ def search(
 @training_options
 @click.option("--train", is_flag=True, help="Train, with the options above, and export every network found.")
 @NO_EXPORT
+@RESOURCES
 @FROM
 @run_option("runs/MODEL-sweep")
 @JSON
@@ -175,6 +180,7 @@ def sweep(
     training: dict[str, Any],
     train: bool,
     no_export: bool,
+    resources: bool,
     known_from: tuple[str, ...],
     folder: str | None,
     as_json: bool,
@@ -184,7 +190,8 @@ def sweep(
     All searches share their evaluations; --run holds a folder for each and one report on all of them.
     """
     if not train:
-        reject_options((*TRAINING_OPTIONS, "scratch"), "without --train a sweep only searches", "Give --train")
+        unused = (*TRAINING_OPTIONS, "scratch", "resources")
+        reject_options(unused, "without --train a sweep only searches", "Give --train")
     budgets = budgets_of(limits)
     from aacp.pipeline.job import SweepJob
 
@@ -196,6 +203,7 @@ def sweep(
         init=training["init"],
         train_on_holdout=training["train_on_holdout"],
         export=not no_export,
+        resources=resources,
         training=training["training"],
     )
     job = SweepJob(task_names(task), budgets, plan, place, train, known_from, training_names(training))

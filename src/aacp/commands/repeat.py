@@ -35,6 +35,7 @@ CIRCUMSTANCES = (
     "as_json",
     "device",
     "no_export",
+    "resources",
     "tensorboard",
     "cache",
     "again",

@@ -48,6 +48,12 @@ class LatencyCheck:
     ratio: MedianInterval
     original: MedianInterval
 
+    @classmethod
+    def of(cls, structure: Structure, original: Timing, timing: Timing) -> LatencyCheck:
+        """Compare the seconds of a structure with those of the original in the same turns."""
+        ratios = np.asarray(timing.seconds) / np.asarray(original.seconds)
+        return cls(structure, timing.interval, MedianInterval.of(ratios), original.interval)
+
     @property
     def is_faster(self) -> bool:
         """Whether the structure is faster than the original beyond the uncertainty of the measurement."""
@@ -102,7 +108,7 @@ def check_latency(
     networks = {str(i): shrink(model, graph, structure, example=example) for i, structure in enumerate(chosen)}
 
     def compared(timed: Mapping[str, Timing]) -> list[LatencyCheck]:
-        return [_compared(structure, timed[ORIGINAL], timed[str(i)]) for i, structure in enumerate(chosen)]
+        return [LatencyCheck.of(structure, timed[ORIGINAL], timed[str(i)]) for i, structure in enumerate(chosen)]
 
     def is_decided(timed: Mapping[str, Timing]) -> bool:
         return limit is None or all(each.verdict(limit) is not Verdict.UNDECIDED for each in compared(timed))
@@ -143,8 +149,3 @@ def time_networks(
     # torch is limited in every runtime: its own threads would take the processor from the one that is timed.
     with torch_threads(where.threads):
         return time_interleaved(calls, turns=turns, clock=runtime.clock, is_decided=is_decided, max_seconds=max_seconds)
-
-
-def _compared(structure: Structure, original: Timing, timing: Timing) -> LatencyCheck:
-    ratios = np.asarray(timing.seconds) / np.asarray(original.seconds)
-    return LatencyCheck(structure, timing.interval, MedianInterval.of(ratios), original.interval)

@@ -26,6 +26,10 @@ QUIETER = (
     "Measure on a quiet machine, with fewer threads, or with more seconds for each structure; the same call continues "
     "with what was measured."
 )
+QUIETER_DEVICE = (
+    "Remove results.json on the device and run runner.py there again, with nothing else running and with more seconds "
+    "(--seconds 5), or export networks for fewer threads."
+)
 STEADY = "Other work on the machine is not the cause: measure more structures, a larger batch, or in another runtime."
 
 
@@ -48,13 +52,15 @@ def shortcomings(error: PredictionError, depends_on_widths: bool = True) -> list
     return found
 
 
-def inconclusive(problem: str, is_noisy: bool) -> InconclusiveMeasurement:
+def inconclusive(problem: str, is_noisy: bool, is_elsewhere: bool = False) -> InconclusiveMeasurement:
     """Return the error for a table that cannot decide anything.
 
     Args:
         problem: the shortcomings of the table.
         is_noisy: whether some of its measurements are uncertain.
+        is_elsewhere: whether it was measured on a device that is not here.
     """
+    quieter = QUIETER_DEVICE if is_elsewhere else QUIETER
     return InconclusiveMeasurement(
-        f"The latency table cannot decide anything: {problem}. {QUIETER if is_noisy else STEADY}"
+        f"The latency table cannot decide anything: {problem}. {quieter if is_noisy else STEADY}"
     )

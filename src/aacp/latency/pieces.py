@@ -35,6 +35,20 @@ class MeasurementConditions:
                     "requested. Measure again there, with the same options."
                 )
 
+    def require_deployment(self, deployment: Mapping[str, Any]) -> None:
+        """Raise DeviceMismatch if another deployment is requested; version and machine are those of the device.
+
+        Args:
+            deployment: runtime, device, precision, batch and threads.
+        """
+        for name, other in deployment.items():
+            mine = getattr(self, name)
+            if mine != other:
+                raise DeviceMismatch(
+                    f"The latency table was measured on another device with {name} {mine!r}, but {name} {other!r} is "
+                    "requested. Prune with the options that the networks were exported with."
+                )
+
     def __str__(self) -> str:
         threads = f", {self.threads} threads" if self.device == "cpu" else ""
         what = f"{self.precision}, batch {self.batch}{threads}"

@@ -61,6 +61,19 @@ def measure_resources(
         where: runtime, device, batch and threads; a runtime of your own must be given as package.module:NAME.
         seconds: how long to run batches for.
     """
+    require_separate_process(where)
+    request = {
+        "file": os.fspath(Path(file).resolve()),
+        "example": to_plain(with_batch(example, where.batch)),
+        "where": where.to_json(),
+        "seconds": seconds,
+        "parent": os.getpid(),
+    }
+    return ResourceUse(**_answer_to(request))
+
+
+def require_separate_process(where: Deployment) -> None:
+    """Reject a deployment that another process cannot repeat, and systems without Linux's files about processes."""
     runtime = where.resolved_runtime
     runtime.require_installed()
     if runtime.suffix is None or not isinstance(where.runtime, str):
@@ -70,14 +83,6 @@ def measure_resources(
         )
     if not STATUS.exists():
         raise InvalidOption("The memory of a process is only measured in Linux. Measure on such a machine.")
-    request = {
-        "file": os.fspath(Path(file).resolve()),
-        "example": to_plain(with_batch(example, where.batch)),
-        "where": where.to_json(),
-        "seconds": seconds,
-        "parent": os.getpid(),
-    }
-    return ResourceUse(**_answer_to(request))
 
 
 def _answer_to(request: dict[str, Any]) -> dict[str, Any]:

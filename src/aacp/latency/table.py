@@ -150,7 +150,8 @@ class LatencyTable:
         """Reject a table that cannot decide anything, unless the user accepted it when it was measured."""
         if self.problem and not self.accepts_noise:
             noisiest = max(run.noise for run in (*self.measured, *self.held_out))
-            raise inconclusive(self.problem, is_noisy=self.noise > QUIET_NOISE or noisiest > MAX_NOISE)
+            is_noisy = self.noise > QUIET_NOISE or noisiest > MAX_NOISE
+            raise inconclusive(self.problem, is_noisy, self.elsewhere)
         if self.problem:
             _logger.warning("The latency table cannot decide anything, but was accepted: %s.", self.problem)
 

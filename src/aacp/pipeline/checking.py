@@ -15,10 +15,12 @@ from aacp.cost.budget import Budget
 from aacp.disk.folders import folders_in, names_in
 from aacp.disk.reading import read_bytes, read_json
 from aacp.errors import RunMismatch, UnreadableFile
+from aacp.latency.devices.check_folder import is_whole_check
 from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
 from aacp.pipeline.exported_files import missing_export
 from aacp.runs.files import (
     ARTEFACT,
+    CHECK_FOLDER,
     EVALUATION,
     EXPORT,
     GRAPH,
@@ -81,7 +83,7 @@ class FolderCheck(Record):
 def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
     """The state of all files in a run folder, the folder of a sweep, a repetition or a training."""
     top = Path(folder)
-    places = folders_in(top)
+    places = [place for place in folders_in(top) if place.name != CHECK_FOLDER]
     found = {each.file: each for place in places for each in _listed(place, top)}
     for place in places:
         if (place / RUN).is_file() and (place / GRAPH).is_file():
@@ -180,6 +182,12 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
         missing = _missing_export(training)
         if missing:
             report(training / EXPORT, "damaged")
+        check = training / CHECK_FOLDER
+        if check.is_dir():
+            state = "whole" if is_whole_check(check) else "damaged"
+            remedy = "" if state == "whole" else "the folder is written again from the exported networks"
+            name = str(check.relative_to(top))
+            found[name] = CheckedFile(name, state, "latency", remedy)
 
 
 def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) -> Iterator[str]:

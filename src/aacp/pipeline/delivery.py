@@ -20,6 +20,7 @@ from aacp.estimate.inheritance import KeptChannels
 from aacp.graph.examples import with_batch
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
+from aacp.latency.resources import measure_resources
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
@@ -27,7 +28,16 @@ from aacp.latency.timing import Timing, speedup
 from aacp.modules import named_tensors
 from aacp.pipeline.exported_files import missing_export
 from aacp.pipeline.quantization import Quantization
-from aacp.runs.files import ARTEFACT, EXPORT, BeforeAfter, ChosenStructure, Latency, OnnxRecord, RuntimeFiles
+from aacp.runs.files import (
+    ARTEFACT,
+    EXPORT,
+    BeforeAfter,
+    ChosenStructure,
+    Latency,
+    OnnxRecord,
+    Resources,
+    RuntimeFiles,
+)
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import EXPORTED, stage_of
 from aacp.runs.mending import set_aside
@@ -92,6 +102,7 @@ def export_both(
     example: Any,
     where: Deployment,
     quantization: Quantization | None = None,
+    is_timed: bool = True,
 ) -> OnnxRecord | None:
     """Deliver both networks as files, compared with torch, and time them in alternation in every runtime.
 
@@ -104,6 +115,7 @@ def export_both(
         example: an input.
         where: the deployment.
         quantization: how networks are calibrated and scored, for a deployment in int8.
+        is_timed: whether times on this machine say something; not if the networks will run on another device.
     """
     known = believed_export(folder)
     if known is not None:
@@ -118,7 +130,8 @@ def export_both(
         # A network that fixes its batch size is exported for that of the deployment.
         exported = _export(runtime, networks, folder.path, with_batch(example, place.batch))
         paths = {name: file.path for name, file in exported.items()}
-        timings.append(_timed(paths or networks, example, place))
+        if is_timed:
+            timings.append(_timed(paths or networks, example, place))
         if exported:
             made = _files_of(runtime, exported)
             if place.is_quantized and quantization is not None:
@@ -130,6 +143,34 @@ def export_both(
         OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(others)
     )
     folder.listing.add(*(name for name in names_in(folder) if stage_of(name) == EXPORTED))
+    folder.write_json(EXPORT, record.to_json())
+    return record
+
+
+def add_resources(folder: RunFolder, record: OnnxRecord, example: Any, where: Deployment) -> OnnxRecord:
+    """Measure the memory and energy of both exported networks, unless the record of the export holds them already.
+
+    Args:
+        folder: the folder of the training, with the exported networks.
+        record: the record of their export.
+        example: an input.
+        where: the deployment.
+    """
+    if record.resources is not None:
+        return record
+    runtime = where.resolved_runtime
+    before, after = (
+        measure_resources(folder.path / f"{name}{runtime.suffix}", example, where) for name in ("original", "pruned")
+    )
+    found = Resources(
+        runtime=f"{runtime.name} {runtime.version}",
+        before_bytes=before.memory_bytes,
+        after_bytes=after.memory_bytes,
+        before_joules=before.joules,
+        after_joules=after.joules,
+        energy_source=before.energy_source,
+    )
+    record = replace(record, resources=found)
     folder.write_json(EXPORT, record.to_json())
     return record
 

@@ -33,9 +33,14 @@ def missing_export(folder: Path, record: OnnxRecord) -> str:
     return lost[0] if lost else ""
 
 
-def _bytes_of(path: Path) -> int:
-    """The size of an exported network, with that of the second file that holds its weights."""
+def files_of(path: Path) -> list[Path]:
+    """The files of an exported network that are there: the one that the runtime opens, and one of weights."""
     files = [path]
     if path.suffix in WEIGHTS_BESIDE:
         files.append(path.with_suffix(WEIGHTS_BESIDE[path.suffix]))
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return [file for file in files if file.is_file()]
+
+
+def _bytes_of(path: Path) -> int:
+    """The size of an exported network, with that of the second file that holds its weights."""
+    return sum(file.stat().st_size for file in files_of(path))

@@ -213,4 +213,5 @@ def _without_training(plan: Plan) -> Plan:
         init=None,
         train_on_holdout=False,
         export=False,
+        resources=False,
     )

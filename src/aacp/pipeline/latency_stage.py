@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
-from aacp.errors import InfeasibleBudget
+from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.latency.check import LatencyCheck, Verdict, check_latency
 from aacp.latency.deployment import conditions_here
 from aacp.latency.measure import measure_latency
@@ -54,6 +55,11 @@ class LatencyStage:
         """The pruning step of the plan; for "auto" it is found by timing."""
         if self.plan.pruning_step != "auto":
             return self.plan.pruning_step
+        if self.is_elsewhere:
+            raise InvalidOption(
+                "The step auto is found by timing here, but the latency table is of another device. Give a number as "
+                "step, such as 8."
+            )
         known = self.folder.read_json(STEPS)
         if known is None:
             known = discover_steps(
@@ -68,10 +74,7 @@ class LatencyStage:
         if LATENCY not in (*self.plan.shrunk, *budget.costs):
             return None
         if self.plan.latency_table is not None:
-            here = conditions_here(self.task.model, self.plan.deployment)
-            table = LatencyTable.load(self.plan.latency_table, here)
-            table.require_decisive()
-            return table
+            return self._given_table
         # A table holds for every structure of the groups, so it is measured without the ties of the search.
         space = SearchSpace(replace(self.graph, ties=()), self.find_steps())
         if not (self.folder.path / TABLE).exists():
@@ -82,6 +85,27 @@ class LatencyStage:
             self.task.model, self.graph, space, self.plan.deployment,
             example=self.task.example(), file=self.folder.path / TABLE, seed=self.plan.seed, verbose=self.verbose,
         )  # fmt: skip
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the latency table of the plan was measured on a device that is not here."""
+        return self._given_table is not None and self._given_table.elsewhere
+
+    @cached_property
+    def _given_table(self) -> LatencyTable | None:
+        """The latency table that the plan names; DeviceMismatch if it is not of the deployment of the plan."""
+        if self.plan.latency_table is None:
+            return None
+        where = self.plan.deployment
+        table = LatencyTable.load(self.plan.latency_table)
+        if table.elsewhere:
+            runtime = where.resolved_runtime
+            given = {**where.to_json(), "runtime": runtime.name, "precision": runtime.precision(self.task.model)}
+            table.conditions.require_deployment(given)
+        else:
+            table.conditions.require(conditions_here(self.task.model, where))
+        table.require_decisive()
+        return table
 
     def _require_within_reach(self, budget: Budget, space: SearchSpace) -> None:
         """Reject limits that the smallest structure clearly misses, before minutes of measuring."""

@@ -73,6 +73,7 @@ class Plan:
         parts: the submodules that are pruned, by name; () is the whole network or, if torch.export cannot follow it,
             the largest parts that it can follow.
         export: write both networks as ONNX files and time them.
+        resources: measure the memory and energy of both exported networks, each in a process of the runtime.
         training: the name of the training in the run folder, which may hold several; None is "finetuned", "scratch" or,
             without a recipe, "untrained" or "mimicked".
         seed: the seed of everything random.
@@ -102,6 +103,7 @@ class Plan:
     tie: tuple[tuple[str, ...], ...] = ()
     parts: tuple[str, ...] = ()
     export: bool = True
+    resources: bool = False
     training: str | None = None
     seed: int = defaults.SEED
     max_drop: float | None = None
@@ -147,7 +149,7 @@ class Plan:
             WorkerRequest.of(self.workers)  # rejects what is not a request
         for name, low in (("calibration_images", 1), ("mimic", 0), ("probe_epochs", 0)):
             changed[name] = whole_number(name, getattr(self, name), low)
-        for name in ("from_scratch", "train_on_holdout", "export"):
+        for name in ("from_scratch", "train_on_holdout", "export", "resources"):
             changed[name] = truth_value(name, getattr(self, name))
         for name, value in changed.items():
             object.__setattr__(self, name, value)
@@ -162,6 +164,11 @@ class Plan:
         if self.recipe is None and (self.from_scratch or self.train_on_holdout):
             name = "from_scratch" if self.from_scratch else "train_on_holdout"
             raise InvalidOption(f"{name} says how to train, but there is no recipe. Give one, or leave {name} out.")
+        if self.resources and not self.export:
+            raise InvalidOption(
+                "The memory and energy of a network are measured with its exported file, but there is no export. Leave "
+                "resources out, or export (without --no-export, or export=True)."
+            )
         if self.mimic and self.recipe is not None:
             raise InvalidOption(
                 f"mimic={self.mimic} says how a network that is not trained learns from the original. Leave the "

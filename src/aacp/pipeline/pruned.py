@@ -14,7 +14,19 @@ from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
-from aacp.runs.files import ARTEFACT, RECOVERY, ChosenStructure, Evaluation, OnnxRecord, Recovery, cost_change
+from aacp.runs.files import (
+    ARTEFACT,
+    CHECK_FOLDER,
+    DEVICE_CHECK,
+    RECOVERY,
+    TO_BE_CHECKED,
+    ChosenStructure,
+    DeviceCheck,
+    Evaluation,
+    OnnxRecord,
+    Recovery,
+    cost_change,
+)
 from aacp.runs.folder import RunFolder
 
 
@@ -69,6 +81,7 @@ class Pruned:
         lines += self._scores_in_int8(score)
         lines += self._recovery(score)
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
+        lines += [str(self.exported.resources)] if self.exported and self.exported.resources else []
         lines += [remark.text for remark in cautions(run)] if run is not None else []
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
 
@@ -87,7 +100,16 @@ class Pruned:
         after = self.evaluation.after.costs
         lines = {name: cost_change(name, before[name], after[name]) for name in before if name in after}
         lines |= {limit.cost: str(limit) for limit in self.choice.limits}
+        found = self.device_check
+        lines |= {found.limit.cost: str(found)} if found is not None else {}
         return list(lines.values())
+
+    @property
+    def device_check(self) -> DeviceCheck | None:
+        """What the device found that the latency table is of, if its results were read."""
+        record = self.training.read_json(DEVICE_CHECK) if self.training.path.is_dir() else None
+        found = None if record is None else DeviceCheck.from_json(record)
+        return found if found is not None and found.counts == self.choice.counts else None
 
     def _scores_in_int8(self, score: str) -> list[str]:
         """The score of the quantised networks on test data, or why there is none."""
@@ -115,5 +137,16 @@ class Pruned:
             sizes = f"{files.after_bytes:,} bytes, in float {self.exported.after_bytes:,} bytes"
             onnx.append(f"in int8: {self.training.path / files.file}, {sizes}")
         onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
+        onnx += self._check_to_run()
         report = [f"no report: {self.unreported}"] if self.unreported else [f"report: {self.report}"]
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]
+
+    def _check_to_run(self) -> list[str]:
+        """How to check the latency on the device, if that was not done yet."""
+        if self.device_check is not None or all(limit.outcome != TO_BE_CHECKED for limit in self.choice.limits):
+            return []
+        folder = self.training.path / CHECK_FOLDER
+        if not folder.is_dir():
+            return ["check on the device: not possible without the files of an export"]
+        reading = f"aacp check {self.folder.path} --from results.json"
+        return [f"check on the device: copy {folder} there, run its runner.py, then {reading}"]

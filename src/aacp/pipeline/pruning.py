@@ -24,6 +24,7 @@ from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.events import Event, emit
 from aacp.graph.tracing import trace
+from aacp.latency.resources import require_separate_process
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
@@ -46,7 +47,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
 from aacp.report.page import FILE
-from aacp.runs.files import GRAPH, RUN, STRUCTURE, ChosenStructure, Request
+from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import training_folder
 from aacp.space import SearchSpace
@@ -170,6 +171,8 @@ class PruningRun:
         check_data(task, plan)
         if plan.export:
             plan.deployment.require_device()
+        if plan.resources:
+            require_separate_process(plan.deployment)
         if plan.deployment.is_quantized:
             plan.deployment.resolved_runtime.require_installed()
         if plan.recipe is not None:
@@ -318,6 +321,8 @@ class PruningRun:
         self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
+        if table is not None and table.elsewhere:
+            table.save(self.folder.path / TABLE)  # for the check on the device
         search = Search(
             self.task, graph, self.budget, self.plan, self.folder, known, latency, table,
             map=self.shared.map_for(graph), verbose=self.verbose,

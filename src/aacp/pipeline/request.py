@@ -42,7 +42,7 @@ AnyRequest = Request | TrainingRequest
 REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS, MANIFEST)
 MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
 # Fields of a plan that belong to the request of a training, not to that of the search.
-TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "training")
+TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "resources", "training")
 UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request of a search does not hold
 # Fields that do not change the result of a search.
 CIRCUMSTANCES = (

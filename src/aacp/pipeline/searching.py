@@ -24,7 +24,7 @@ from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_o
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ESTIMATE_FIELDS, TABLE, ChosenStructure, LimitResult, Request
+from aacp.runs.files import ESTIMATE_FIELDS, TABLE, TO_BE_CHECKED, ChosenStructure, LimitResult, Request
 from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
@@ -92,6 +92,8 @@ class Search:
         limit = self.budget.limit_on(LATENCY)
         found = self._search(estimate)
         self._warn_about_direction(found.history)
+        if limit is not None and self.table is not None and self.table.elsewhere:
+            return self._predicted_choice(found.recommended), found.history
         if limit is not None:  # candidates of earlier runs are left out, since their latencies were not measured
             return self._meet_latency(limit, found, estimate)
         better = better_known(self.known, self.bound_budget, self.space, found.best)
@@ -191,6 +193,14 @@ class Search:
         """The candidate that the search recommends, then the best others."""
         others = [candidate for candidate in found.history.top(MEASURED_CANDIDATES) if candidate != found.recommended]
         return [found.recommended, *others][:MEASURED_CANDIDATES]
+
+    def _predicted_choice(self, candidate: Candidate) -> ChosenStructure:
+        """A candidate to deliver whose latency cannot be measured here."""
+        if self.verbose:
+            sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: latency {TO_BE_CHECKED}\n")
+        choice = choice_of(candidate, self.bound_budget)
+        results = [replace(result, measured=False) if result.cost == LATENCY else result for result in choice.limits]
+        return replace(choice, limits=tuple(results))
 
     def _measured_choice(self, candidate: Candidate, checked: LatencyCheck) -> ChosenStructure:
         """A candidate to deliver, with its measured latency."""

@@ -25,7 +25,8 @@ from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, Wo
 from aacp.events import Event, emit
 from aacp.modules import copy_module
 from aacp.pipeline.believing import believed_evaluation
-from aacp.pipeline.delivery import export_both, file_bytes, is_complete, require_network_of, save_network
+from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, require_network_of, save_network
+from aacp.pipeline.device_check import deliver_check, unchecked_limit
 from aacp.pipeline.new_weights import network_with_new_weights
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
@@ -37,6 +38,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training_request import is_finished, record_failure
 from aacp.runs.files import (
     ARTEFACT,
+    DEVICE_CHECK,
     EVALUATION,
     EXPORT,
     RECOVERY,
@@ -166,7 +168,7 @@ class TrainingRun:
         network = self._train_or_record(graph, choice)
         self.save(graph, choice, network)
         evaluation = self.evaluate(graph, choice, network)
-        exported, unexported = self.export(network)
+        exported, unexported = self.export(network, choice)
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place, unexported)
 
     def follow(self, graph: ChannelGraph, choice: ChosenStructure, ranks: Ranks) -> Pruned:
@@ -198,7 +200,7 @@ class TrainingRun:
         self.place.listing.bind(choice.counts)
         mend(RunFolder(self.place.path / TRAINING))
         if not is_begun(self.place.path):
-            discard(self.place, EVALUATION, RECOVERY, EXPORT)
+            discard(self.place, EVALUATION, RECOVERY, EXPORT, DEVICE_CHECK)
 
     def _train_or_record(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The trained network. A failure is recorded and leaves the search as it is."""
@@ -287,8 +289,11 @@ class TrainingRun:
         self.place.write_json(EVALUATION, evaluation.to_json())
         return evaluation
 
-    def export(self, network: nn.Module) -> tuple[OnnxRecord | None, str]:
-        """Both networks as ONNX files, or None and the reason why there are none."""
+    def export(self, network: nn.Module, choice: ChosenStructure) -> tuple[OnnxRecord | None, str]:
+        """Both networks as ONNX files, or None and the reason why there are none.
+
+        If the latency has to be checked on another device, nothing is timed here, and a folder for the check is added.
+        """
         if not self.plan.export:
             return None, ""
         self._begin_stage("export", "exporting")
@@ -296,12 +301,25 @@ class TrainingRun:
         where = self.plan.deployment
         try:
             quantization = Quantization(task, self.plan) if where.is_quantized else None
-            found = export_both(self.place, task.model, network, task.example(), where, quantization)
+            is_timed = unchecked_limit(choice) is None
+            found = export_both(self.place, task.model, network, task.example(), where, quantization, is_timed)
+            if found is not None:
+                deliver_check(self.folder, self.place, choice, task, self.plan)
         except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
             return None, str(error)
         if found is None:
             self._report_progress("no ONNX files: install the packages with pip install 'aacp[onnx]'")
-        return found, ""
+        return self._with_resources(found), ""
+
+    def _with_resources(self, record: OnnxRecord | None) -> OnnxRecord | None:
+        """The record of the export with memory and energy, if they were requested and can be measured."""
+        if record is None or not self.plan.resources:
+            return record
+        try:
+            return add_resources(self.place, record, self.task.example(), self.plan.deployment)
+        except WorkerFailed as error:  # the other results are complete without it
+            self._report_progress(f"no memory and energy: {error}")
+            return record
 
     def _begin_stage(self, name: str, message: str) -> None:
         emit(Event("stage", name, folder=str(self.place.path)))

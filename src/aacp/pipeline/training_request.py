@@ -72,7 +72,9 @@ def register_training(
     folder = RunFolder(place)
     if place != run.path:  # a training of an older version is resumed where it is, with the request in run.json
         threads = known.threads if known is not None and is_begun(place) else request.threads
-        kept = request if known is None else replace(known, export=request.export, failure="", threads=threads)
+        kept = request
+        if known is not None:
+            kept = replace(known, export=request.export, resources=request.resources, failure="", threads=threads)
         folder.write_json(TRAINING_REQUEST, kept.to_json())
     return folder
 
@@ -87,6 +89,7 @@ def training_request_of(task: PruningTask, plan: Plan, teacher: nn.Module | None
         mimic=plan.mimic,
         teacher="" if teacher is None else digest(teacher.state_dict().values()),
         export=plan.export,
+        resources=plan.resources,
         **recorded_loss(task),
         **circumstances(),
     )

@@ -9,7 +9,7 @@ from aacp.cost.kinds import cost_words
 from aacp.report.cautions import Remark, cautions
 from aacp.report.numbers import MINUS, difference, duration, percent, quantity, score
 from aacp.report.run import Run
-from aacp.runs.files import BeforeAfter, LimitResult, NetworkMetrics
+from aacp.runs.files import TO_BE_CHECKED, TOO_NOISY, BeforeAfter, LimitResult, NetworkMetrics
 from aacp.zoo.catalogue import data_title
 
 
@@ -82,7 +82,8 @@ def unpruned_score(run: Run) -> float | None:
 def remarks(run: Run) -> list[Remark]:
     """Remarks below the headline: score lost, limits missed, costs that grew, cautions, and measured speed."""
     found = _about_score(run)
-    found += [Remark(_missed(limit), False) for limit in (run.choice.limits if run.choice else ()) if not limit.holds]
+    found += [Remark(_missed(limit), False) for limit in run.limits if limit.outcome == "missed"]
+    found += _about_device(run)
     if run.before is not None and run.after is not None:
         found += _about_growth(run.before, run.after)
     found += cautions(run)
@@ -102,6 +103,20 @@ def _about_score(run: Run) -> list[Remark]:
 def _missed(limit: LimitResult) -> str:
     reached, bound = quantity(limit.reached, limit.unit), quantity(limit.bound, limit.unit)
     return f"Limit missed: {cost_words(limit.cost)} is {reached}, but the limit is {bound}."
+
+
+def _about_device(run: Run) -> list[Remark]:
+    """Whether the limit on latency holds on a device that is not here, which is not known before a check there."""
+    found = run.device_check
+    if any(limit.outcome == TO_BE_CHECKED for limit in run.limits):
+        return [Remark(f"The latency is predicted for another device, and is {TO_BE_CHECKED}.", None)]
+    if found is None:
+        return []
+    numbers = f"{duration(found.limit.reached)} instead of {duration(found.limit.full)}"
+    where = f"on {found.machine} in {found.runtime} {found.version}"
+    if found.limit.outcome == TOO_NOISY:
+        return [Remark(f"Too noisy to tell whether the latency is within its limit {where}: {numbers}.", None)]
+    return [Remark(f"The latency is within its limit {where}: {numbers}.", True)] if found.is_met else []
 
 
 def _about_growth(before: NetworkMetrics, after: NetworkMetrics) -> list[Remark]:

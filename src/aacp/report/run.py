@@ -18,6 +18,7 @@ from aacp.errors import NothingToReport, RunMismatch
 from aacp.report.cloud import Cloud
 from aacp.report.thinning import POINTS_PER_PAGE
 from aacp.runs.files import (
+    DEVICE_CHECK,
     EVALUATION,
     EXPORT,
     GRAPH,
@@ -30,8 +31,10 @@ from aacp.runs.files import (
     TRAINING_REQUEST,
     TRAININGS,
     ChosenStructure,
+    DeviceCheck,
     Epoch,
     Evaluation,
+    LimitResult,
     NetworkMetrics,
     OnnxRecord,
     Recovery,
@@ -57,6 +60,7 @@ class RecordedTraining:
     evaluation: Evaluation | None = None
     exported: OnnxRecord | None = None
     recovery: Recovery | None = None
+    device_check: DeviceCheck | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +72,7 @@ class RecordedTraining:
 class Run:
     """The content of one run folder. Missing files give None or an empty value; `troubles` names unreadable files.
 
-    The fields `training` to `recovery` are those of one training: the first that was evaluated, or else the first.
+    The fields `training` to `device_check` are those of one training: the first that was evaluated, or else the first.
     `trainings` has all of them.
     """
 
@@ -82,6 +86,7 @@ class Run:
     evaluation: Evaluation | None = None
     exported: OnnxRecord | None = None
     recovery: Recovery | None = None
+    device_check: DeviceCheck | None = None
     troubles: tuple[str, ...] = ()
     trainings: tuple[RecordedTraining, ...] = ()
     most_points: int = POINTS_PER_PAGE  # of a figure, unless they are the best
@@ -98,6 +103,7 @@ class Run:
             evaluation=found.evaluation,
             exported=found.exported,
             recovery=found.recovery,
+            device_check=found.device_check,
         )
 
     @property
@@ -131,6 +137,16 @@ class Run:
 
     def _priced(self, structure: Structure) -> NetworkMetrics:
         return NetworkMetrics(None, None, {cost.name: int(cost(np.asarray(structure))) for cost in self.costs})
+
+    @property
+    def limits(self) -> tuple[LimitResult, ...]:
+        """The limits and the costs of the chosen structure; a latency as the device measured it, if it did."""
+        if self.choice is None:
+            return ()
+        found = self.device_check
+        if found is None or found.counts != self.choice.counts:
+            return self.choice.limits
+        return tuple(found.limit if limit.cost == found.limit.cost else limit for limit in self.choice.limits)
 
     @property
     def metric(self) -> str:
@@ -193,6 +209,7 @@ class _Reader:
             read(EVALUATION, Evaluation.from_json),
             read(EXPORT, OnnxRecord.from_json),
             read(RECOVERY, Recovery.from_json),
+            read(DEVICE_CHECK, DeviceCheck.from_json),
         )
 
     def _attempt(self, name: str, read: Callable[[], Anything]) -> Anything | None:

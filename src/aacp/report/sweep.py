@@ -15,6 +15,7 @@ from aacp.report.html import Figure, Markup, joined, section, table, tag
 from aacp.report.numbers import DASH, change, gain, score
 from aacp.report.rates import outcome, rate_figures
 from aacp.report.run import Run
+from aacp.runs.files import TO_BE_CHECKED, TOO_NOISY
 from aacp.search.history import History
 
 
@@ -34,8 +35,10 @@ def _table(runs: Sequence[Run]) -> Markup:
 def _row(run: Run, place: int) -> tuple[object, ...]:
     before, after, found, unpruned = run.before, run.after, outcome(run), unpruned_score(run)
     is_cut = before is not None and after is not None
-    missed = [limit for limit in (run.choice.limits if run.choice else ()) if not limit.holds]
-    verdict = tag("span", "missed" if missed else "met", attributes={"class": "bad" if missed else "good"})
+    outcomes = {limit.outcome for limit in run.limits}
+    worst = next((each for each in ("missed", TOO_NOISY, TO_BE_CHECKED) if each in outcomes), "met")
+    kinds = {"met": {"class": "good"}, "missed": {"class": "bad"}}
+    verdict = tag("span", worst, attributes=kinds.get(worst, {}))
     return (
         tag("a", run.name, attributes={"href": f"#run{place}"}),
         limits_text(run.request.limits) if run.request else DASH,
@@ -44,7 +47,7 @@ def _row(run: Run, place: int) -> tuple[object, ...]:
         DASH if unpruned is None else score(unpruned, run.metric),
         DASH if found is None else f"{score(found[0], run.metric)} {found[1]}",
         DASH if unpruned is None or found is None else gain(unpruned, found[0], run.metric),
-        verdict if run.choice and run.choice.limits else DASH,
+        verdict if run.limits else DASH,
     )
 
 

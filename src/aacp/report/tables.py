@@ -24,7 +24,7 @@ from aacp.report.numbers import (
     size,
 )
 from aacp.report.run import RecordedTraining, Run
-from aacp.runs.files import Latency, LimitResult, QuantizedScores, Request
+from aacp.runs.files import Latency, LimitResult, QuantizedScores, Request, Resources
 
 Row = tuple[object, object, object, object]
 
@@ -103,6 +103,19 @@ def _exports(run: Run) -> Iterator[Row]:
         name = f"{timing.runtime} on {timing.device}, batch {timing.batch_size}"
         before, after = timing.before, timing.after
         yield name, _latency(before), _latency(after), change(before.seconds, after.seconds)
+    yield from _resources(run.exported.resources)
+
+
+def _resources(found: Resources | None) -> Iterator[Row]:
+    """The memory of both networks in the process of the runtime, and their energy where it is counted."""
+    if found is None:
+        return
+    old, new = found.before_bytes, found.after_bytes
+    yield f"Memory in {found.runtime}", size(old), size(new), change(old, new) if old else DASH
+    if found.before_joules is not None and found.after_joules is not None:
+        before, after = (f"{1e3 * value:.3g}{NBSP}mJ" for value in (found.before_joules, found.after_joules))
+        name = f"Energy of a batch, {found.energy_source}"
+        yield name, before, after, change(found.before_joules, found.after_joules)
 
 
 def _latency(time: Latency) -> Markup:
@@ -125,15 +138,14 @@ def _bare(seconds: float, beside: Latency) -> str:
 
 
 def limits_table(run: Run) -> Markup:
-    limits = run.choice.limits if run.choice else ()
-    if not limits:
+    if not run.limits:
         return Markup()
     heads = ("limit", "unpruned", "at most", "reached", "to spare", "")
     caption = (
         "The requested limits and the costs of the chosen structure. To spare: points of the unpruned cost; for an "
         "absolute limit, of the limit."
     )
-    return table(caption, heads, [_limit(limit) for limit in limits])
+    return table(caption, heads, [_limit(limit) for limit in run.limits])
 
 
 def _limit(limit: LimitResult) -> tuple[object, ...]:
@@ -142,7 +154,8 @@ def _limit(limit: LimitResult) -> tuple[object, ...]:
     name = name[:1].upper() + name[1:]
     requested = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} less"
     shown = _under(reached, signed(percent(limit.reached / limit.full - 1, 2))) if limit.full else reached
-    verdict = tag("span", "met" if limit.holds else "missed", attributes={"class": "good" if limit.holds else "bad"})
+    kinds = {"met": {"class": "good"}, "missed": {"class": "bad"}}
+    verdict = tag("span", limit.outcome, attributes=kinds.get(limit.outcome, {}))
     return f"{name}: {requested}", full, bound, shown, percent(limit.slack, 2), verdict
 
 

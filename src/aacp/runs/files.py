@@ -36,6 +36,11 @@ CHECKPOINT = "search.json"  # the state of a search
 TABLE = "latency.json"  # the latency table that a search uses
 STEPS = "steps.json"  # the pruning steps that were found by timing
 CHECKS = "checks.jsonl"  # the candidates that were measured end to end
+CHECK_FOLDER = "check"  # both networks and the program that times them on another device, inside a training's folder
+DEVICE_CHECK = "device.json"  # what that program found
+# What a limit on a latency is called that was predicted with the table of another device.
+TO_BE_CHECKED = "to be checked on the device"
+TOO_NOISY = "too noisy to tell"
 # Two networks are called equally fast if the ratio of their times is certain to lie between 1 / 1.1 and 1.1: a smaller
 # difference matters to few users, and takes many turns to measure.
 SAME_SPEED = 1.1
@@ -115,6 +120,7 @@ class TrainingRequest(Record):
     teacher: str = ""  # fingerprint of the teacher's weights; empty if it is the unpruned network or there is none
     mimic: int = 0  # the steps of learning from the original without labels, if there is no recipe
     export: bool = True  # whether the latest call requested ONNX files
+    resources: bool = False  # whether the latest call requested memory and energy
     failure: str = ""  # the error that ended the training, if one did
     threads: int = 0  # how many threads torch used; 0 in files of older versions
 
@@ -149,6 +155,7 @@ class LimitResult(Record):
     reached: float  # the cost of the chosen structure
     # Of a latency: whether both networks were measured end to end, or predicted by a table. None for other costs.
     measured: bool | None = None
+    is_undecided: bool = False  # whether the measurement on another device was too noisy to tell
 
     @classmethod
     def of(cls, limit: Limit, structure: Structure) -> LimitResult:
@@ -162,6 +169,15 @@ class LimitResult(Record):
         return bool(is_within(self.reached, self.bound))
 
     @property
+    def outcome(self) -> str:
+        """What is known about the limit: it is met, missed, to be checked on the device, or too noisy to tell."""
+        if self.measured is False:
+            return TO_BE_CHECKED
+        if self.is_undecided:
+            return TOO_NOISY
+        return "met" if self.holds else "missed"
+
+    @property
     def slack(self) -> float:
         """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
         whole = self.full if self.pruning_rate is not None else self.bound
@@ -169,7 +185,7 @@ class LimitResult(Record):
 
     def __str__(self) -> str:
         most = f"at most {amount(self.bound, self.unit)}"
-        how = {True: ", measured end to end", False: ", predicted and not measured yet", None: ""}[self.measured]
+        how = {True: ", measured end to end", False: f", predicted, {TO_BE_CHECKED}", None: ""}[self.measured]
         return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}{how}"
 
 
@@ -400,6 +416,27 @@ class RuntimeFiles(Record):
 
 
 @dataclass(frozen=True)
+class Resources(Record):
+    """The memory and energy of both exported networks, each measured in a process of the runtime."""
+
+    runtime: str  # the name with version: "onnxruntime 1.20"
+    before_bytes: int  # how far the memory of the process grew at most with the unpruned network
+    after_bytes: int
+    before_joules: float | None = None  # the energy of one batch; None if nothing counts it
+    after_joules: float | None = None
+    energy_source: str = ""  # what counted the energy: "RAPL package-0"
+
+    def __str__(self) -> str:
+        before, after = (f"{value / 1e6:.1f} MB" for value in (self.before_bytes, self.after_bytes))
+        change = f" ({self.after_bytes / self.before_bytes - 1:+.1%})" if self.before_bytes else ""
+        memory = f"memory in {self.runtime}: {before} -> {after}{change}"
+        if self.before_joules is None or self.after_joules is None:
+            return f"{memory}; energy is not counted here"
+        before, after = (f"{1e3 * value:.3g}" for value in (self.before_joules, self.after_joules))
+        return f"{memory}; energy of a batch: {before} -> {after} mJ ({self.energy_source})"
+
+
+@dataclass(frozen=True)
 class OnnxRecord(Record):
     """export.json: the sizes of the ONNX files, their largest difference from torch, and timings."""
 
@@ -409,8 +446,36 @@ class OnnxRecord(Record):
     after_bytes: int  # the size of pruned.onnx
     timings: tuple[BeforeAfter, ...] = ()
     others: tuple[RuntimeFiles, ...] = ()  # the files of the deployment's runtime, if it needs its own
+    resources: Resources | None = None  # memory and energy in the deployment's runtime, if they were requested
 
     @property
     def in_int8(self) -> RuntimeFiles | None:
         """The files of the quantised networks, if there are any."""
         return next((files for files in self.others if files.quantized is not None), None)
+
+
+# -- trainings/NAME/device.json ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DeviceCheck(Record):
+    """device.json: whether the network meets its limit on latency on the device that the table is of."""
+
+    manifest: str  # the SHA-256 of check/manifest.json
+    counts: tuple[int, ...]  # the structure that was timed
+    runtime: str
+    version: str
+    machine: str
+    turns: int
+    limit: LimitResult  # with the measured latencies
+    low: float  # the interval of the measured latency as a share of the limit
+    high: float
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the network meets the limit beyond the uncertainty of the measurement."""
+        return self.limit.outcome == "met"
+
+    def __str__(self) -> str:
+        verdict = {"met": "within the limit", "missed": "over the limit"}.get(self.limit.outcome, self.limit.outcome)
+        return f"{self.limit} on {self.machine} ({self.runtime} {self.version}, {self.turns} turns): {verdict}"

@@ -23,6 +23,7 @@ from aacp.runs.files import (
     ARTEFACT,
     CHECKPOINT,
     CHECKS,
+    DEVICE_CHECK,
     ESTIMATE_FIELDS,
     EVALUATION,
     EXPORT,
@@ -63,12 +64,13 @@ STAGES = {
     EVALUATION: "evaluation",
     RECOVERY: "evaluation",
     EXPORT: EXPORTED,
+    DEVICE_CHECK: "latency",
 }
 LOGS = (HISTORY, LOG, CHECKS)  # files that grow line by line
 # A folder has a manifest from the first of these files on.
 FIRST_FILES = (RUN, TRAINING_REQUEST, GRAPH, CHECKPOINT)
 # Small files that no stage can make again with certainty: the manifest holds a copy of each.
-COPIED = (RUN, TRAINING_REQUEST, STRUCTURE, STEPS, LOG)
+COPIED = (RUN, TRAINING_REQUEST, STRUCTURE, STEPS, LOG, DEVICE_CHECK)
 MAX_COPY = 1 << 20  # bytes of a copy; a larger file has none
 
 FileState = Literal["whole", "damaged", "missing", "not listed"]

@@ -19,6 +19,7 @@ from aacp.runs.files import (
     ARTEFACT,
     CHECKPOINT,
     CHECKS,
+    DEVICE_CHECK,
     EVALUATION,
     EXPORT,
     GRAPH,
@@ -67,6 +68,7 @@ REMEDIES = {
     EVALUATION: "the network is evaluated again",
     RECOVERY: "the network is recovered and evaluated again",
     EXPORT: "both networks are exported again",
+    DEVICE_CHECK: "the results of the device have to be read again",
 }
 # Files that are made again together with one that is lost.
 DEPENDENTS = {RECOVERY: (ARTEFACT, EVALUATION)}

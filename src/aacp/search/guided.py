@@ -97,8 +97,9 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
     def _diverse(self, genes: Genes) -> Genes:
         """A batch: the first rows that differ enough from those chosen before them."""
         chosen: list[Genes] = []
+        distance = min(MIN_GENE_DISTANCE, len(self.space))
         for row in genes:
-            if all((row != other).sum() >= MIN_GENE_DISTANCE for other in chosen):
+            if all((row != other).sum() >= distance for other in chosen):
                 chosen.append(row)
             if len(chosen) == self.settings.batch:
                 break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from aacp.channels import ChannelGraph
+from aacp.disk.folders import create_folder
 from aacp.disk.reading import read_bytes, sha256_of
 from aacp.disk.writing import replace_file
 from aacp.errors import InvalidOption
@@ -20,7 +21,7 @@ from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment
 from aacp.latency.devices import runner
-from aacp.latency.devices.plain_results import FORMAT
+from aacp.latency.devices.plain_results import FORMAT, TABLE
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
 from aacp.latency.runtimes.runtime import Runtime
@@ -35,6 +36,7 @@ MANIFEST = "manifest.json"
 RESULTS = "results.json"
 RUNNER = "runner.py"
 SHELL_RUNNER = "runner.sh"
+CHECKSUMS = "SHA256SUMS"  # of all files of networks, for `sha256sum -c`, which runner.sh calls
 
 
 def export_networks(
@@ -72,17 +74,18 @@ def export_networks(
     runtime = where.resolved_runtime
     place = Path(folder)
     _require_exportable(runtime, place)
+    create_folder(place)
     batch = with_batch(on_device(example, "cpu"), where.batch)
     layers, descriptions = describe_pieces(model, on_device(batch, str(device_of_model(model))), graph)
     fitted = spread_structures(space, structures, seed)
     chosen = [*fitted, *spread_structures(space, held_out, seed + 1, ends=False)]
     progress = MeasurementProgress("networks", len(chosen) + 1, verbose=verbose)
 
-    def export(name: str, network: nn.Module) -> dict[str, str]:
+    def export(name: str, network: nn.Module) -> dict[str, Any]:
         path = place / f"{name}{runtime.suffix}"
         runtime.export(timed_copy(network), path, batch)
         progress.step()
-        return {"file": path.name, "sha256": sha256_of(path)}
+        return listed_file(path, [file for file in place.glob(f"{name}.*") if file != path])
 
     def described(number: int, structure: Structure) -> dict[str, Any]:
         macs = np.array([layer.macs for layer in timed_layers(graph, layers, structure)], dtype=float)
@@ -91,34 +94,53 @@ def export_networks(
         place_in_plan = {"structure": list(structure), "held_out": number >= len(fitted), "shares": shares}
         return {**export(f"structure-{number:03}", network), **place_in_plan}
 
-    _write_programs(place)
     manifest = {
         "format": FORMAT,
+        "kind": TABLE,
         "model": graph.model,
         "runtime": runtime.name,
         "device": where.device,
         "precision": runtime.precision(model),
         "batch": where.batch,
         "threads": where.threads,
-        "inputs": _inputs(batch),
+        "inputs": described_inputs(batch),
         "names": list(space.names),
         "choices": [list(choice) for choice in space.choices],
         "pieces": [asdict(piece) for piece in pieces_of_graph(graph, layers, descriptions)],
         "original": export("original", model),
         "networks": [described(number, structure) for number, structure in enumerate(chosen)],
     }
-    replace_file(place / MANIFEST, json.dumps(manifest, indent=1).encode())
-    return place / MANIFEST
+    return write_manifest(place, manifest)
 
 
-def _write_programs(folder: Path) -> None:
-    """Write the programs that time the networks of a folder; the folder is made if it is not there."""
+def listed_file(path: Path, beside: Iterable[Path]) -> dict[str, Any]:
+    """Return what a manifest says about a network: the name of its file, and the SHA-256 of all its parts.
+
+    Args:
+        path: the file that the runtime opens.
+        beside: further files that belong to it, such as one of weights.
+    """
+    return {
+        "file": path.name,
+        "sha256": sha256_of(path),
+        "beside": {file.name: sha256_of(file) for file in sorted(beside)},
+    }
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Write the programs that time the networks of a folder, the checksums, and last of all the manifest."""
     programs = Path(runner.__file__).parent
     for name in (RUNNER, SHELL_RUNNER):
         replace_file(folder / name, read_bytes(programs / name))
+    sums: dict[str, str] = {}
+    for network in (manifest["original"], *manifest["networks"]):
+        sums |= {network["file"]: network["sha256"], **network["beside"]}
+    replace_file(folder / CHECKSUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode())
+    replace_file(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    return folder / MANIFEST
 
 
-def _inputs(batch: Any) -> list[dict[str, Any]]:
+def described_inputs(batch: Any) -> list[dict[str, Any]]:
     """Return the shapes and types of the tensors of a batch, in their order."""
     tensors: Sequence[Tensor] = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
     return [{"shape": list(each.shape), "dtype": str(each.dtype).removeprefix("torch.")} for each in tensors]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aacp.disk.reading import read_json, sha256_of
 from aacp.errors import DamagedFile, InconclusiveMeasurement, RunMismatch
 from aacp.latency.devices.exporting import MANIFEST
-from aacp.latency.devices.plain_results import require_manifest, require_results
+from aacp.latency.devices.plain_results import CHECK, TABLE, require_manifest, require_results
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import LEVEL_QUANTILE, noise_of
@@ -24,6 +24,8 @@ MAX_BYTES = 1 << 26  # 64 MiB: of results.json and manifest.json
 # measurements on quiet machines reach anyway.
 MIN_TICKS = 50
 RUN_AGAIN = "Run runner.py on the device again, with the whole folder."
+# The command that reads the results of each kind of folder.
+READERS = {TABLE: "aacp measure --from FILE", CHECK: "aacp check RUN --from FILE"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class DeviceResults:
     """The times of a folder's networks on a device.
 
     Args:
-        manifest: what the folder holds, as `export_networks` describes it.
+        manifest: what the folder holds, as `export_networks` or `write_check` describes it.
         results: what the device found, which was compared with the manifest.
     """
 
@@ -39,15 +41,20 @@ class DeviceResults:
     results: Mapping[str, Any]
 
     @classmethod
-    def read(cls, file: str | os.PathLike[str]) -> DeviceResults:
-        """Read results.json and the manifest beside it; reject results that are incomplete or of other files."""
+    def read(cls, file: str | os.PathLike[str], manifest_file: Path | None = None) -> DeviceResults:
+        """Read results.json and its manifest; reject results that are incomplete or of other files.
+
+        Args:
+            file: results.json.
+            manifest_file: the manifest of the folder that was timed; by default the one beside the results.
+        """
         path = Path(file)
-        manifest_file = path.parent / MANIFEST
+        results = read_results(path, TABLE if manifest_file is None else CHECK)
+        manifest_file = manifest_file or path.parent / MANIFEST
         manifest = _read(manifest_file, require_manifest)
-        results = _read(path, require_results)
         found = cls(manifest, results)
         if results["manifest"] != sha256_of(manifest_file):
-            raise RunMismatch(f"{path} belongs to another {MANIFEST} than the one beside it. {RUN_AGAIN}")
+            raise RunMismatch(f"{path} belongs to another {MANIFEST} than {manifest_file}. {RUN_AGAIN}")
         found._require_complete(path)
         for network in manifest["networks"]:
             found._require_fine_clock(network["file"])
@@ -86,9 +93,10 @@ class DeviceResults:
                 raise RunMismatch(f"{path} holds times of another {network['file']}. {RUN_AGAIN}")
 
     def _require_fine_clock(self, file: str) -> None:
-        samples = np.median(self.turns(file), axis=0) * np.array(self.results["networks"][file]["repeats"])
+        turns = self.turns(file)
+        samples = np.median(turns, axis=0) * np.array(self.results["networks"][file]["repeats"])
         resolution = self.results["clock_resolution"]
-        if samples.min() < MIN_TICKS * resolution:
+        if samples.min() < MIN_TICKS * resolution or not turns.all():  # a time of 0 cannot be compared with another
             raise InconclusiveMeasurement(
                 f"The clock of the device steps by {resolution:.3g} s, but a sample of {file} took {samples.min():.3g} "
                 f"s, less than {MIN_TICKS} steps. Use a clock with a finer resolution, or a larger batch."
@@ -121,6 +129,17 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
         raise DamagedFile(f"{file} makes no latency table: {error}. {RUN_AGAIN}") from None
     table.require_decisive()
     return table
+
+
+def read_results(path: Path, kind: str) -> Mapping[str, Any]:
+    """Read results.json without its manifest; reject the results of a folder of the other kind."""
+    results = _read(path, require_results)
+    if results["kind"] != kind:
+        other = "checks one network" if kind == TABLE else "times the networks of a latency table"
+        raise RunMismatch(
+            f"{path} holds the results of a folder that {other}. Read them with {READERS[results['kind']]}."
+        )
+    return results
 
 
 def _read(path: Path, require: Callable[[Any], None]) -> Mapping[str, Any]:

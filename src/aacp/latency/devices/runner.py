@@ -2,14 +2,17 @@
 
 Usage: python runner.py [--seconds S] [FOLDER]
 
-Each network is timed in turns with the unpruned network. results.json is replaced as a whole after each network: if
-the program is stopped, the same command continues. Take results.json back to the machine that made the folder.
+Each network is timed in turns with the unpruned network; in the folder of a check, until the limit is decided.
+results.json is replaced as a whole after each network: if the program is stopped, the same command continues. Take
+results.json back to the machine that made the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import math
 import os
 import platform
 import sys
@@ -26,36 +29,82 @@ QUIET_NOISE = 0.015  # relative uncertainty above which turns are added
 SAMPLE_SECONDS = 0.005  # a shorter run is repeated, so that a sample takes about this long
 SAMPLE_TICKS = 100  # and at least this many ticks of the clock
 MAX_REPEATS = 100000
+CHECK_TURNS = 20  # of a check at first; they are doubled until the limit is decided
+MAX_CHECK_TURNS = 320
+CHECK_SECONDS = 60.0  # a check takes about this long at most
+CONFIDENCE = 0.98  # the probability with which the median lies in its interval, as in a check by aacp itself
 MAX_READINGS = 2000000  # of the clock, to see it step: about a second
+
+
+# -- runtimes ---------------------------------------------------------------------------------------------------------
 
 
 def load_onnxruntime(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
     """Return a call that runs one batch of an ONNX file on the CPU."""
-    import numpy
-    import onnxruntime  # type: ignore[import-untyped]
-
+    onnxruntime = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    generator = numpy.random.default_rng(0)
-    arrays = {}
-    for given, taken in zip(inputs, session.get_inputs()):  # noqa: B905 - Python 3.8 has no strict
-        is_number = given["dtype"].startswith("float")
-        values = generator.standard_normal(given["shape"]) if is_number else numpy.zeros(given["shape"])
-        arrays[taken.name] = values.astype(given["dtype"])
+    names = [taken.name for taken in session.get_inputs()]
+    arrays = dict(zip(names, random_arrays(inputs)))  # noqa: B905 - Python 3.8 has no strict
     return lambda: session.run(None, arrays)
 
 
-def version_of_onnxruntime() -> str:
-    import onnxruntime
+def load_openvino(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
+    """Return a call that runs one batch of an OpenVINO file on the CPU; its weights lie in the .bin file beside it."""
+    options = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "ENABLE_CPU_PINNING": False,
+    }
+    core = importlib.import_module("openvino").Core()
+    request = core.compile_model(core.read_model(path), "CPU", options).create_infer_request()
+    arrays = random_arrays(inputs)
+    return lambda: request.infer(arrays, share_inputs=True)
 
-    return str(onnxruntime.__version__)
+
+def load_executorch(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
+    """Return a call that runs one batch of an ExecuTorch program; its Python runtime takes tensors of torch."""
+    pool = importlib.import_module("executorch.extension.pybindings.portable_lib")
+    if pool._threadpool_get_thread_count() != threads:  # programs that were loaded before must not run again
+        pool._unsafe_reset_threadpool(threads)
+    program = importlib.import_module("executorch.runtime").Runtime.get().load_program(path)
+    method = program.load_method("forward")
+    from_numpy = importlib.import_module("torch").from_numpy
+    tensors = [from_numpy(array) for array in random_arrays(inputs)]
+
+    def run(_: Any = program) -> object:  # a method does not keep its program
+        return method.execute(tensors)
+
+    return run
 
 
-RUNTIMES: dict[str, Any] = {"onnxruntime": (load_onnxruntime, version_of_onnxruntime)}
+def random_arrays(inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return inputs of the given shapes and types: random numbers, or zeros where they are whole numbers."""
+    numpy = importlib.import_module("numpy")
+    generator = numpy.random.default_rng(0)
+    found = []
+    for given in inputs:
+        is_number = given["dtype"].startswith("float")
+        values = generator.standard_normal(given["shape"]) if is_number else numpy.zeros(given["shape"])
+        found.append(values.astype(given["dtype"]))
+    return found
+
+
+# Of each runtime: what loads its files, and the module that states its version.
+RUNTIMES: dict[str, Any] = {
+    "onnxruntime": (load_onnxruntime, "onnxruntime"),
+    "openvino": (load_openvino, "openvino"),
+    "executorch": (load_executorch, "executorch.version"),
+}
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
 
 
 def measure(
@@ -83,10 +132,16 @@ def measure(
             "or use runner.sh."
         )
     if load is None:
-        load, find_version = RUNTIMES[manifest["runtime"]]
-        version = find_version()
+        load, module = RUNTIMES[manifest["runtime"]]
+        version = str(importlib.import_module(module).__version__).partition("-")[0]
+    if manifest.get("version", version) != version:
+        sys.exit(
+            f"The latency table is of {manifest['runtime']} {manifest['version']}, but this is {version}. Install that "
+            "version, or measure a new table with this one."
+        )
     header = {
         "format": FORMAT,
+        "kind": manifest["kind"],
         "manifest": sha256_of(os.path.join(folder, "manifest.json")),
         "runtime": manifest["runtime"],
         "version": version,
@@ -96,15 +151,17 @@ def measure(
     file = os.path.join(folder, "results.json")
     timed = known_results(file, header)
     original = None
+    limit = manifest.get("limit")
     for number, network in enumerate(manifest["networks"], 1):
-        if network["file"] in timed:
+        known = timed.get(network["file"])
+        if known is not None and (limit is None or is_decided(known["turns"], limit)):
             continue
         if original is None:
             require_same(folder, manifest["original"])
             original = load(path_in(folder, manifest["original"]), manifest["inputs"], manifest["threads"])
         require_same(folder, network)
         subject = load(path_in(folder, network), manifest["inputs"], manifest["threads"])
-        found = time_in_turns(original, subject, clock, seconds, header["clock_resolution"])
+        found = time_in_turns(original, subject, clock, seconds, header["clock_resolution"], limit)
         timed[network["file"]] = dict(found, sha256=network["sha256"])
         write_json(file, dict(header, networks=timed))
         print(f"{number}/{len(manifest['networks'])} networks", file=sys.stderr)
@@ -117,8 +174,9 @@ def time_in_turns(
     clock: Callable[[], float],
     seconds: float,
     resolution: float,
+    limit: Any = None,
 ) -> dict[str, Any]:
-    """Time two calls in turns; turns are added while the ratio is uncertain.
+    """Time two calls in turns; turns are added while the ratio is uncertain or the limit is not decided.
 
     Args:
         original: runs the unpruned network.
@@ -126,6 +184,7 @@ def time_in_turns(
         clock: the current time in seconds.
         seconds: how long to measure, about.
         resolution: the smallest step of the clock.
+        limit: the limit of a check; None for the networks of a table.
     """
     calls = (original, subject)
     for _ in range(WARMUP):
@@ -133,13 +192,85 @@ def time_in_turns(
             call()
     sample = max(SAMPLE_SECONDS, SAMPLE_TICKS * resolution)
     repeats = [repeats_of(call, clock, sample) for call in calls]
-    pair = sum(sample_of(call, count, clock) * count for call, count in zip(calls, repeats))  # noqa: B905
-    turns = min(MAX_TURNS, max(MIN_TURNS, int(seconds / max(pair, 1e-9)) + 1))
+
+    def add(found: list[list[float]], turns: int) -> None:
+        add_turns(found, turns, calls, repeats, clock)
+
+    if limit is not None:
+        return {"repeats": repeats, "turns": turns_of_check(add, clock, max(seconds, CHECK_SECONDS), limit)}
+    first: list[list[float]] = []
+    start = clock()
+    add(first, 1)
+    turns = min(MAX_TURNS, max(MIN_TURNS, int(seconds / max(clock() - start, 1e-9)) + 1))
     found: list[list[float]] = []
     while not found or (noise_of(found) > QUIET_NOISE and len(found) < MAX_EXTENSION * turns):
-        for _ in range(turns):
-            found.append([sample_of(call, count, clock) for call, count in zip(calls, repeats)])  # noqa: B905
+        add(found, turns)
     return {"repeats": repeats, "turns": found}
+
+
+def turns_of_check(
+    add: Callable[[list[list[float]], int], None],
+    clock: Callable[[], float],
+    seconds: float,
+    limit: Mapping[str, Any],
+) -> list[list[float]]:
+    """Measure turns, and double them until a limit is decided or the time is up.
+
+    Args:
+        add: adds a number of turns to a list.
+        clock: the current time in seconds.
+        seconds: how long to measure at most, about.
+        limit: the limit of the check.
+    """
+    found: list[list[float]] = []
+    start = clock()
+    add(found, CHECK_TURNS)
+    while not is_decided(found, limit) and len(found) < MAX_CHECK_TURNS and clock() - start < seconds:
+        add(found, len(found))
+    return found
+
+
+def add_turns(
+    found: list[list[float]],
+    turns: int,
+    calls: Sequence[Callable[[], object]],
+    repeats: Sequence[int],
+    clock: Callable[[], float],
+) -> None:
+    """Measure further turns, in which each of two calls goes first in every second one.
+
+    Args:
+        found: the turns so far, to which the new ones are added.
+        turns: how many turns to add.
+        calls: run the unpruned network, and the network.
+        repeats: how often each call is repeated in a sample.
+        clock: the current time in seconds.
+    """
+    for _ in range(turns):
+        pair = [0.0, 0.0]
+        for place in (0, 1) if len(found) % 2 == 0 else (1, 0):
+            pair[place] = sample_of(calls[place], repeats[place], clock)
+        found.append(pair)
+
+
+def is_decided(turns: Sequence[Sequence[float]], limit: Mapping[str, Any]) -> bool:
+    """Whether the interval that holds the median lies on one side of a limit on seconds or on the ratio."""
+    if limit["at_most"] is not None:
+        values = sorted(turn[1] / limit["at_most"] for turn in turns)
+    else:
+        values = sorted(turn[1] / turn[0] / (1 - limit["pruning_rate"]) if turn[0] else 0.0 for turn in turns)
+    rank = interval_rank(len(values))
+    return bool(values[-rank] <= 1 or values[rank - 1] > 1)
+
+
+def interval_rank(count: int) -> int:
+    """Return k such that the median lies between the k-th smallest and the k-th largest of values."""
+    rank = 0
+    ways = 1
+    while ways / 2**count <= (1 - CONFIDENCE) / 2:
+        rank += 1
+        ways += math.comb(count, rank)
+    return max(1, rank)
 
 
 def repeats_of(call: Callable[[], object], clock: Callable[[], float], sample: float) -> int:
@@ -194,8 +325,12 @@ def path_in(folder: str, network: Mapping[str, Any]) -> str:
 
 def require_same(folder: str, network: Mapping[str, Any]) -> None:
     """Stop if a file is not the one that the manifest lists."""
-    if sha256_of(path_in(folder, network)) != network["sha256"]:
-        sys.exit(f"{network['file']} is not the file of the manifest. Copy the whole folder again.")
+    listed = dict(network["beside"])
+    listed[network["file"]] = network["sha256"]
+    for name, digest in listed.items():
+        path = os.path.join(folder, os.path.basename(name))
+        if not os.path.exists(path) or sha256_of(path) != digest:
+            sys.exit(f"{name} is not the file of the manifest. Copy the whole folder again.")
 
 
 def known_results(file: str, header: Mapping[str, Any]) -> dict[str, Any]:

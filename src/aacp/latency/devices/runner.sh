@@ -1,31 +1,73 @@
 #!/bin/sh
-# Times the networks of this folder with a benchmark tool of the device, where there is no Python, and writes
+# Times the networks of this folder with the benchmark tool of the runtime, where there is no Python, and writes
 # results.json. Each network is timed in turns with the unpruned network.
 #
-# Usage: BENCH='./bench' VERSION=1.2 [TURNS=15] [RESOLUTION=1e-6] sh runner.sh
+# Usage: VERSION=1.2 [TOOL=./benchmark_app] [TURNS=20] [BATCHES=50] [RESOLUTION=1e-6] sh runner.sh
+#        BENCH='./bench' VERSION=1.2 [TURNS=20] [RESOLUTION=1e-6] sh runner.sh
 #
-# BENCH is a command that is given a file and prints the seconds of one batch, and nothing else. VERSION is that of the
-# runtime, RESOLUTION the smallest difference in what BENCH prints. If the program is stopped, the same command continues.
+# VERSION is that of the runtime. TOOL is onnxruntime_perf_test, benchmark_app (OpenVINO) or executor_runner (ExecuTorch),
+# which is found by its name if it is not given. For another runtime, BENCH is a command that is given a file and prints
+# the seconds of one batch, and nothing else. BATCHES are run in each call of a tool, RESOLUTION is the smallest difference
+# in what it prints, in seconds. If the program is stopped, the same command continues; with more TURNS it adds turns.
 set -eu
-: "${BENCH:?is a command that prints the seconds of one batch of a file}" "${VERSION:?is that of the runtime}"
-TURNS=${TURNS:-15}
-RESOLUTION=${RESOLUTION:-1e-6}
+: "${VERSION:?is needed: the version of the runtime}"
+TURNS=${TURNS:-20}
+BATCHES=${BATCHES:-50}
 cd "$(dirname "$0")"
 field() { sed -n "s/^ *\"$1\": \"\([^\"]*\)\".*/\1/p" manifest.json; }
+number() { sed -n "s/^ *\"$1\": \([0-9]*\),.*/\1/p" manifest.json | head -n 1; }
+stop() { echo "$1" >&2; exit 1; }
+runtime=$(field runtime)
+threads=$(number threads)
+known=$(field version)
+[ -z "$known" ] || [ "$known" = "$VERSION" ] ||
+  stop "The latency table is of $runtime $known, but this is $VERSION. Install that version, or measure a new table."
+
+# Prints the seconds of one batch of a file.
+bench() {
+  if [ -n "${BENCH:-}" ]; then
+    $BENCH "$1"
+    return
+  fi
+  case "$runtime" in
+    onnxruntime) # P50 Latency: 0.0603562 s
+      "${TOOL:-onnxruntime_perf_test}" -I -m times -r "$BATCHES" -x "$threads" -y 1 "$1" |
+        awk '/^P50 Latency:/ { print $3 }' ;;
+    openvino) # [ INFO ]    Median:        1.23 ms
+      "${TOOL:-benchmark_app}" -m "$1" -d CPU -api sync -hint none -nstreams 1 -nthreads "$threads" -pin NO \
+        -infer_precision f32 -niter "$BATCHES" |
+        awk '/ Median: / { print $(NF - 1) * ($NF == "us" ? 1e-6 : 1e-3) }' ;;
+    executorch) # Model executed successfully 50 time(s) in 61.500000 ms.
+      "${TOOL:-executor_runner}" --model_path="$1" --num_executions="$BATCHES" --cpu_threads="$threads" 2>&1 |
+        awk '/Model executed successfully/ { sub(/.* in /, ""); print $1 * 1e-3 / n }' n="$BATCHES" ;;
+  esac
+}
+
+case "${BENCH:+own}$runtime" in
+  own*) RESOLUTION=${RESOLUTION:-1e-6} ;;
+  onnxruntime)
+    [ "$(number batch)" = 1 ] || stop "onnxruntime_perf_test runs batches of 1 here. Use runner.py, or give BENCH."
+    RESOLUTION=${RESOLUTION:-1e-8} ;;
+  openvino) RESOLUTION=${RESOLUTION:-1e-5} ;;
+  executorch) RESOLUTION=${RESOLUTION:-1e-8} ;;
+  *) stop "runner.sh knows no benchmark tool of $runtime. Give a command that prints the seconds of one batch as BENCH." ;;
+esac
+sha256sum -c SHA256SUMS > checked.txt || stop "$(grep -v ': OK$' checked.txt) Copy the whole folder again."
 original=$(field file | head -n 1)
-machine="$(uname -nrm | tr -d '"\\')"
+machine="$(uname -nm | tr -d '"\\')"
 touch turns.txt
 for file in $(field file | tail -n +2); do
-  [ "$(grep -c "^$file " turns.txt || true)" -ge "$TURNS" ] && continue
-  for turn in $(seq "$TURNS"); do
-    first=$($BENCH "$original")
-    second=$($BENCH "$file")
+  for turn in $(seq "$(($(grep -c "^$file " turns.txt || true) + 1))" "$TURNS"); do
+    first=$(bench "$original")
+    second=$(bench "$file")
+    [ -n "$first" ] && [ -n "$second" ] || stop "The tool printed no time for $original or $file. Try it by hand, or give BENCH."
     echo "$file $first $second" >> turns.txt
   done
 done
 {
-  printf '{"format": 1, "manifest": "%s", ' "$(sha256sum manifest.json | cut -d' ' -f1)"
-  printf '"runtime": "%s", "version": "%s", ' "$(field runtime)" "$VERSION"
+  printf '{"format": 1, "kind": "%s", ' "$(field kind | head -n 1)"
+  printf '"manifest": "%s", ' "$(sha256sum manifest.json | cut -d' ' -f1)"
+  printf '"runtime": "%s", "version": "%s", ' "$runtime" "$VERSION"
   printf '"machine": "%s", "clock_resolution": %s, "networks": {' "$machine" "$RESOLUTION"
   separator=''
   for file in $(field file | tail -n +2); do
