@@ -140,6 +140,7 @@ ALLOWED_FILE_CALLS = {
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
     "commands/repeat.py": {"TemporaryFile"},
     "latency/runtimes/converted.py": {"TemporaryDirectory"},
+    "latency/runtimes/ncnn.py": {"TemporaryDirectory"},
     "latency/runtimes/onnx_pieces.py": {"mkdtemp"},
     "latency/runtimes/onnxruntime.py": {"TemporaryDirectory"},
     "latency/runtimes/openvino.py": {"TemporaryDirectory"},
