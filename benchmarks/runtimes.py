@@ -6,6 +6,9 @@ interruption: the same command continues. A row that fails is recorded with its 
 noisy machine can run them one at a time. Weights are untrained, since training does not change the latency.
 
     python benchmarks/runtimes.py --out FOLDER [--networks resnet20] [--runtimes openvino] [--precisions float32]
+        [--step auto]
+
+With --step auto the widths are in the steps that are found by timing, and the names of the files end with _steps.
 """
 
 from __future__ import annotations
@@ -52,8 +55,14 @@ class Row:
         self.model = aacp.build_model(name).eval()
         self.example = torch.randn(NETWORKS[name])
         self.graph = aacp.trace(self.model, self.example)
-        self.space = aacp.SearchSpace(self.graph)
-        self.table_file = options.out / f"{row_name(name, where)}.table.json"
+        self.steps = self._discovered_steps() if options.step == "auto" else 1 / 8
+        self.space = aacp.SearchSpace(self.graph, self.steps)
+        self.table_file = options.out / f"{row_name(name, where.runtime, where.precision, options)}.table.json"
+
+    def _discovered_steps(self) -> dict[str, int]:
+        return aacp.discover_steps(
+            self.model, self.graph, self.where, example=self.example, seconds_per_structure=self.options.seconds
+        )
 
     def converted(self) -> dict[str, Any]:
         """The largest difference of the converted network from torch; None for a runtime without files."""
@@ -93,7 +102,7 @@ class Row:
             parts = [TensorDataset(part, self.model(part)) for part in images]
         plan = aacp.Plan(
             evaluations=self.options.evaluations, recipe=None, reconstruction=None, calibration_images=IMAGES,
-            seed=seed, deployment=self.where, latency_table=str(self.table_file),
+            seed=seed, deployment=self.where, latency_table=str(self.table_file), pruning_step=self.steps,
         )  # fmt: skip
         data = aacp.Data(*parts, name="random images")
         with tempfile.TemporaryDirectory() as folder:
@@ -106,13 +115,14 @@ class Row:
         return {"seed": seed, "ratio": asdict(checked.ratio), "met": checked.ratio.median <= 1 - RATE}
 
 
-def row_name(name: str, where: aacp.Deployment) -> str:
-    return f"{name.rpartition(':')[2]}_{where.runtime}_{where.precision}"
+def row_name(name: str, runtime: str, precision: str, options: argparse.Namespace) -> str:
+    suffix = "_steps" if options.step == "auto" else ""
+    return f"{name.rpartition(':')[2]}_{runtime}_{precision}{suffix}"
 
 
 def written_row(name: str, runtime: str, precision: str, options: argparse.Namespace) -> dict[str, Any]:
     """The row of a file or, if there is none, of new measurements."""
-    path = options.out / f"{name.rpartition(':')[2]}_{runtime}_{precision}.json"
+    path = options.out / f"{row_name(name, runtime, precision, options)}.json"
     if path.exists():
         known: dict[str, Any] = json.loads(path.read_text())
         return known
@@ -121,6 +131,7 @@ def written_row(name: str, runtime: str, precision: str, options: argparse.Names
         where = aacp.Deployment(runtime, threads=options.threads, precision=precision)
         where.resolved_runtime.require_installed()
         measured = Row(name, where, options)
+        row["steps"] = measured.steps
         row |= measured.converted()
         row |= measured.predicted()
         row["seeds"] = [measured.limited(seed) for seed in range(options.seeds)]
@@ -152,6 +163,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--runtimes", nargs="+", choices=BUILT_IN, default=list(BUILT_IN))
     parser.add_argument("--precisions", nargs="+", default=["float32", "int8"])
+    parser.add_argument("--step", choices=["default", "auto"], default="default")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--learn", type=int, default=48, help="structures that the table is fitted to")
     parser.add_argument("--unseen", type=int, default=20, help="structures that the table is tested with")

@@ -201,3 +201,15 @@ def with_closure(function: types.FunctionType, values: Mapping[str, Any]) -> typ
     twin.__kwdefaults__ = function.__kwdefaults__
     twin.__dict__.update(function.__dict__)
     return twin
+
+
+def cuda_devices(model: nn.Module) -> list[int]:
+    """The GPUs whose random state a run of the model could change."""
+    return sorted({value.device.index or 0 for value in model.parameters() if value.device.type == "cuda"})
+
+
+def seed_generators(model: nn.Module, seed: int) -> None:
+    """Seed the generators that a run of the model could draw from; `torch.manual_seed` would seed every GPU."""
+    torch.default_generator.manual_seed(seed)
+    for index in cuda_devices(model):
+        torch.cuda.default_generators[index].manual_seed(seed)

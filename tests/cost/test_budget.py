@@ -87,6 +87,12 @@ def test_an_infeasible_budget_names_the_tightest_reachable_value_of_each_limit()
     assert message.endswith("Loosen the limit, or use a finer pruning step.")
 
 
+def test_an_infeasible_latency_advises_to_find_fast_widths() -> None:
+    latency = Cost("latency", "s", 24.0, lambda counts: counts.sum(axis=1))
+    with pytest.raises(InfeasibleBudget, match="--step auto"):
+        Budget(Limit(latency, pruning_rate=0.98)).check(SPACE)
+
+
 def test_a_feasible_budget_passes_in_silence() -> None:
     Budget(Limit(total(), at_most=3)).check(SPACE)
 

@@ -44,6 +44,13 @@ def test_text_that_is_not_a_quantity_is_rejected_with_the_suffixes(text: str) ->
         cost_kind("macs").parse(text)
 
 
+def test_usual_mistakes_are_answered_with_what_is_meant() -> None:
+    with pytest.raises(aacp.InvalidOption, match=r'0\.5, not "50%"'):
+        cost_kind("macs").parse("50%")
+    with pytest.raises(aacp.InvalidOption, match="FLOPs are counted as MACs"):
+        cost_kind("FLOPs")
+
+
 def test_numbers_are_shares_to_remove_and_text_is_the_most_to_keep() -> None:
     budget = Budget.of({"macs": 0.5, "weight_bytes": "2MB"})
     assert budget == Budget(Limit("macs", pruning_rate=0.5), Limit("weight_bytes", at_most=2e6))

@@ -101,6 +101,7 @@ def test_batches_of_several_shapes_stay_as_they_are() -> None:
         ((INPUTS[:0], LABELS[:0]), "empty"),
         (None, "NoneType is not data"),
         (["a", "b"], "without a tensor of inputs"),
+        ([INPUTS.numpy()], "torch.from_numpy"),
     ],
 )
 def test_what_is_no_data_is_rejected(source, words) -> None:

@@ -162,6 +162,23 @@ def test_outputs_that_are_no_floats_are_compared_too() -> None:
     assert free(Decision(), torch.randn(2, 3, 8, 8)) == ["a"]
 
 
+def test_channels_beside_random_numbers_are_free_and_those_that_get_them_are_not() -> None:
+    class Sampler(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.mean, self.b = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1), nn.Conv2d(4, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            mean = self.mean(self.a(x))
+            return self.b(mean + torch.randn_like(mean))
+
+    network = Sampler()
+    example = torch.randn(2, 3, 8, 8)
+    state = torch.get_rng_state()
+    assert free(network, example) == ["a"]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_class_numbers_keep_their_classes() -> None:
     class Segmenter(nn.Module):
         def __init__(self) -> None:

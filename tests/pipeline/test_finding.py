@@ -294,6 +294,12 @@ class InPieces(nn.Module):
         return self.second(features if float(features.mean()) > 0 else -features)
 
 
+def test_what_was_found_names_the_channels_of_every_group(found: aacp.Found) -> None:
+    last = str(found).splitlines()[-1]
+    for group, kept in zip(found.graph.free, found.structure, strict=True):
+        assert f"{group.name} {kept}/{group.width}" in last
+
+
 def test_what_was_found_in_parts_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     found = found_for(InPieces().eval(), score=lambda network: 1.0, budget={"macs": 0.2}, verbose=True)

@@ -78,6 +78,9 @@ class Artefact:
     metadata: Mapping[str, Any] | None = None  # what the caller of `save` passed
     version: str = __version__  # the version of aacp that wrote the file
 
+    def __repr__(self) -> str:
+        return f"<Artefact of {self.graph.model}, kept {list(self.structure)}, aacp {self.version}>"
+
     @property
     def graph(self) -> ChannelGraph:
         return self.cuts[-1].graph

@@ -36,6 +36,8 @@ from aacp.structure import Structure
 from aacp.values import as_float, cost_number, shown
 
 TOLERANCE = 1e-9  # relative: a cost that equals its bound up to rounding meets it
+# The advice for a latency that cannot be met: a runtime may be slow at widths that it has no kernels for.
+SLOW_WIDTHS = 'find the widths at which the runtime is fast with --step auto (pruning_step="auto")'
 
 
 def cost_of(
@@ -332,7 +334,8 @@ class Budget:
         found = sorted(zip(self.limits, smallest, strict=True), key=lambda pair: bool(pair[0].holds(pair[1])))
         if found and not found[0][0].holds(found[0][1]):
             reach = "; ".join(limit._reach(value) for limit, value in found)
-            raise InfeasibleBudget(f"{reach}. Loosen the limit, or use a finer pruning step.")
+            advice = SLOW_WIDTHS if found[0][0].cost.name == LATENCY else "use a finer pruning step"
+            raise InfeasibleBudget(f"{reach}. Loosen the limit, or {advice}.")
 
     def slack(self, structure: Structure) -> dict[str, float]:
         """The unused part of each limit, by the limit as text."""

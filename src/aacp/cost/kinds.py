@@ -131,8 +131,9 @@ class CostKind:
         found = QUANTITY.fullmatch(text.strip())
         if found is None or found[2] not in self.suffixes or not float(found[1]):
             known = ", ".join(suffix or "no unit" for suffix in sorted(self.suffixes, key=len, reverse=True))
+            share = ' A share to remove is a number without a sign: 0.5, not "50%".' if "%" in text else ""
             raise InvalidOption(
-                f"{self.name}: {shown(text)} is not a quantity. Write a positive number and one of {known}."
+                f"{self.name}: {shown(text)} is not a quantity. Write a positive number and one of {known}.{share}"
             )
         return float(found[1]) * self.suffixes[found[2]]
 
@@ -171,8 +172,12 @@ COSTS: dict[str, CostKind] = {
 def cost_kind(name: str) -> CostKind:
     """A kind of the table by name."""
     if name not in COSTS:
+        counted = (
+            " FLOPs are counted as MACs, of which a convolution has half as many." if "flop" in name.lower() else ""
+        )
         raise InvalidOption(
             f"There is no cost {name!r}. Choose from {', '.join(COSTS)}, or give a limit on a CostKind of your own."
+            f"{counted}"
         )
     return COSTS[name]
 

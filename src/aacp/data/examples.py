@@ -45,7 +45,7 @@ def batch_size_of(batch: Any) -> int:
     if not tensors or not tensors[0].dim():
         raise InvalidData(
             f"A batch is a {type(batch).__name__} without a tensor of inputs. "
-            "Give batches of (inputs, targets), or of inputs alone."
+            "Give batches of (inputs, targets), or of inputs alone, as torch tensors (torch.from_numpy makes them)."
         )
     return len(tensors[0])
 

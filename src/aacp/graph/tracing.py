@@ -20,7 +20,7 @@ from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
 from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
-from aacp.modules import require_network
+from aacp.modules import cuda_devices, require_network
 from aacp.user_code import without_exit
 from aacp.values import names
 
@@ -63,7 +63,7 @@ def trace(
     def trace_part(part: nn.Module, arguments: tuple[Any, ...]) -> ChannelGraph:
         return _trace_verified(part, arguments, (), scope, "module", seed)
 
-    with torch.random.fork_rng(devices=_cuda_devices(model)):  # networks may draw random numbers
+    with torch.random.fork_rng(devices=cuda_devices(model)):  # networks may draw random numbers
         if parts is not None:
             chosen = (parts,) if isinstance(parts, str) else names("parts", parts)
             graph = freeze_by_name(trace_named(model, example, chosen, trace_part), patterns)
@@ -104,7 +104,7 @@ def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0
     differ, the responsible group is found by bisection and frozen, with the difference as the reason.
     """
     _require_traceable(model)
-    with torch.random.fork_rng(devices=_cuda_devices(model)):
+    with torch.random.fork_rng(devices=cuda_devices(model)):
         for part, network, arguments in _programs(model, graph, example):
             verifier = prepare(network, arguments, graph.form, seed)
             ours = verifier.assembled.graph
@@ -165,11 +165,6 @@ def _require_traceable(model: nn.Module) -> None:
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise UntraceableModel(f"{name} holds values that are not finite. Load finite weights, then trace again.")
-
-
-def _cuda_devices(model: nn.Module) -> list[int]:
-    """The devices whose random state a run of the model could change."""
-    return sorted({value.device.index or 0 for value in model.parameters() if value.device.type == "cuda"})
 
 
 def _streams(verifier: Verifier) -> set[str]:

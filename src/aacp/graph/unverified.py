@@ -164,7 +164,8 @@ def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         raise InvalidExample(
             f"{type(model).__name__} does not run on the example of shape {shapes}: {first_line(error)}. "
-            "Give an example that the network accepts; several inputs go in a tuple."
+            "Give an example that the network accepts, with the batch as its first dimension; several inputs go in a "
+            "tuple."
         ) from error
     if not tensors_in(run.output):
         raise InvalidExample(

@@ -25,7 +25,7 @@ from aacp.graph.propagation import Propagation
 from aacp.graph.slicing import cut
 from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import converted, evaluation_copy
-from aacp.modules import copy_module, named_tensors, submodules
+from aacp.modules import copy_module, named_tensors, seed_generators, submodules
 from aacp.torch_internals import BatchNorm, own_buffers, own_parameters
 
 # Largest allowed difference, as a share of how much the output varies. Rounding errors stay below; a wrong channel is
@@ -86,7 +86,7 @@ class Verifier:
         )
         try:
             with torch.no_grad():
-                expected = tensors_in(copy_module(double.model)(*copy.deepcopy(arguments)))
+                expected = double._run(copy_module(double.model))
         except Exception:  # whatever code that needs single precision raises
             return self.exported_in_double()
         return double if double._program_computes(expected) else self.exported_in_double()
@@ -103,7 +103,7 @@ class Verifier:
         for arguments in other_examples(self.arguments):
             try:
                 with torch.no_grad():
-                    expected = tensors_in(network(*copy.deepcopy(arguments)))
+                    expected = replace(self, arguments=arguments)._run(network)
                 return self._moved(arguments, expected)
             except Exception:  # whatever the network's code or the exporter raises on sizes that it does not expect
                 continue
@@ -134,11 +134,21 @@ class Verifier:
         everything = np.ones(len(self.assembled.unit_of_id), dtype=bool)
         try:
             with torch.no_grad():
-                found = MaskedRun(self.propagation, everything)(self.model, list(tensors_in(self.arguments)))
+                found = self._run_masked(everything)
         except Exception:  # whatever an operator raises on sizes that it does not expect
             return False
         difference = compare(expected, found)
         return not isinstance(difference, str) and difference <= TOLERANCE[self.dtype]
+
+    def _run(self, network: nn.Module) -> list[torch.Tensor]:
+        """The outputs of a network for the arguments, with the same random numbers in every run."""
+        seed_generators(network, 0)
+        return list(tensors_in(network(*copy.deepcopy(self.arguments))))
+
+    def _run_masked(self, stays: NDArray[np.bool_]) -> list[torch.Tensor]:
+        """The outputs of the program with only these channels, with the same random numbers as `_run`."""
+        seed_generators(self.model, 0)
+        return MaskedRun(self.propagation, stays)(self.model, copy.deepcopy(list(tensors_in(self.arguments))))
 
     def _cut(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:
         if graph.form == "exported":
@@ -147,12 +157,10 @@ class Verifier:
 
     def _difference(self, graph: ChannelGraph, units: NDArray[np.bool_]) -> float | str:
         stays = np.append(units, True)[self.assembled.unit_of_id]
-        inputs = list(tensors_in(self.arguments))
         with torch.no_grad():
             try:
-                smaller = self._cut(graph, units)
-                found = tensors_in(smaller(*copy.deepcopy(self.arguments)))
-                expected = MaskedRun(self.propagation, stays)(self.model, copy.deepcopy(inputs))
+                found = self._run(self._cut(graph, units))
+                expected = self._run_masked(stays)
             except Exception as error:  # whatever the model's own code raises on sizes it does not expect
                 return first_line(error)
         return compare(expected, found)

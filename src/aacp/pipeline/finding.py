@@ -93,10 +93,15 @@ class Found:
         return save(network, self.graph, path, kept=kept, model=self.name, example=self.example, metadata=metadata)
 
     def __str__(self) -> str:
-        if not self.graph.parts:
-            return str(self.choice)
-        parts = f"{', '.join(self.graph.parts)}; {self.graph.free_share:.0%} of the channels of convolutions are free"
-        return f"{self.choice}\nparts: {parts}"
+        free = zip(self.graph.free, self.structure, strict=True)
+        lines = [
+            str(self.choice),
+            f"channels: {', '.join(f'{group.name} {kept}/{group.width}' for group, kept in free)}",
+        ]
+        if self.graph.parts:
+            share = f"{self.graph.free_share:.0%} of the channels of convolutions are free"
+            lines.append(f"parts: {', '.join(self.graph.parts)}; {share}")
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         cost = macs(self.graph)

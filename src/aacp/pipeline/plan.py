@@ -17,7 +17,7 @@ from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
 from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
-from aacp.search.methods import Method, named_method, require_method
+from aacp.search.methods import Method, named_method, proposes_one, require_method
 from aacp.space import PruningStep, checked_steps
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.values import (
@@ -189,10 +189,16 @@ class Plan:
         return named_method(self.method).evaluations if self.evaluations is None else self.evaluations
 
     @property
+    def expected_evaluations(self) -> int:
+        """The number of structures that a search will evaluate at most: one if its method proposes a single one."""
+        return 1 if proposes_one(self.method) else self.search_length
+
+    @property
     def summary(self) -> str:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
-        return f"{self.search_length:,} evaluations{times}, then {self._steps_after_search}"
+        plural = "" if self.expected_evaluations == 1 else "s"
+        return f"{self.expected_evaluations:,} evaluation{plural}{times}, then {self._steps_after_search}"
 
     @property
     def _steps_after_search(self) -> str:

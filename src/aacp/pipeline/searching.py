@@ -28,7 +28,7 @@ from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, run_search
-from aacp.search.methods import needs_curves, proposes_one, searcher
+from aacp.search.methods import needs_curves, searcher
 from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 
@@ -100,7 +100,7 @@ class Search:
             self.plan.method, self.space, self.bound_budget, self.plan.seed, known=self.known, curves=curves
         )
         found = run_search(
-            method, estimate, evaluations=self.plan.search_length, folder=self.folder, verbose=self.verbose
+            method, estimate, evaluations=self.plan.expected_evaluations, folder=self.folder, verbose=self.verbose
         )
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
@@ -124,8 +124,8 @@ class Search:
             )
 
     def _report_exhausted(self, evaluated: int) -> None:
-        """Say why a search evaluated fewer structures than requested, unless its method proposes one alone."""
-        if evaluated < self.plan.search_length and not proposes_one(self.plan.method):
+        """Say why a search evaluated fewer structures than requested."""
+        if evaluated < self.plan.expected_evaluations:
             sys.stderr.write(
                 f"The search ended after {evaluated} of {self.plan.search_length} evaluations, because it found no "
                 "other structure within the limits. A finer step (--step, Plan.pruning_step) gives it more to choose "
