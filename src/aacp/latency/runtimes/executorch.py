@@ -74,6 +74,10 @@ class ExecuTorchInt8(ExecuTorch):
     def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
         return export_quantized(self, network, path, example, self._calibration)
 
+    def require_installed(self) -> None:
+        with silent():  # torchao logs which of its kernels for GPUs cannot be loaded
+            super().require_installed()
+
     def translated(self, program: Any, network: FlatNetwork, tensors: tuple[Tensor, ...]) -> Any:
         require_single_precision(network.network)
         inputs = self._calibration.tensors(network.network, tensors)
