@@ -59,35 +59,5 @@ def test_a_lost_or_damaged_file_is_noticed_and_written_again(name: str, tmp_path
     torch.testing.assert_close(torch.as_tensor(output), again.network.cpu()(example).detach(), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.extensive
-@pytest.mark.parametrize("name", ["openvino", "executorch"])
-def test_networks_in_int8_are_delivered_beside_those_in_float_and_scored(name: str, tmp_path: Path) -> None:
-    runtime = registry.find_runtime(name).quantized(None)
-    for needed in (runtime, registry.find_runtime("onnxruntime")):
-        if not needed.is_installed:
-            pytest.skip(f"{needed.name} or its quantiser is not installed")
-    plan = aacp.Plan(
-        evaluations=4,
-        calibration_images=64,
-        recipe=None,
-        reconstruction=None,
-        deployment=aacp.Deployment(name, threads=1, precision="int8"),
-    )
-    model = aacp.build_model("digits_resnet").eval()
-    found = aacp.prune(model, aacp.load_data("digits"), {"macs": 0.3}, tmp_path, plan=plan, name="digits_resnet")
-    assert found.exported is not None
-    in_float, in_int8 = found.exported.others
-    assert in_int8.file == f"pruned{runtime.suffix}"
-    assert (in_float.precision, in_int8.precision) == ("float32", "int8")
-    assert in_int8.quantized is not None
-    assert in_int8.quantized.calibration_images == 64
-    assert in_int8.quantized.before_likeness is not None
-    assert 0.9 < in_int8.quantized.before_likeness < 1
-    assert found.evaluation.before.test is not None
-    assert in_int8.quantized.before_test == pytest.approx(found.evaluation.before.test, abs=0.05)
-    assert found.exported.timings[-1].runtime.startswith(f"{runtime.title} {runtime.version} in int8")
-    assert _checked(tmp_path) == 0
-
-
 def _checked(folder: Path) -> int:
     return CliRunner().invoke(main, ["check", str(folder)]).exit_code
