@@ -140,8 +140,11 @@ ALLOWED_FILE_CALLS = {
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
     "commands/repeat.py": {"TemporaryFile"},
     "latency/runtimes/converted.py": {"TemporaryDirectory"},
+    "latency/runtimes/ncnn.py": {"TemporaryDirectory"},
+    "latency/runtimes/onnx_pieces.py": {"mkdtemp"},
+    "latency/runtimes/onnxruntime.py": {"TemporaryDirectory"},
     "latency/runtimes/openvino.py": {"TemporaryDirectory"},
-    "latency/runtimes/onnxruntime.py": {"TemporaryDirectory", "mkdtemp"},
+    "latency/runtimes/openvino_pieces.py": {"TemporaryDirectory"},
     "pipeline/finding.py": {"TemporaryDirectory"},
     "latency/resources.py": {"write_text"},  # a command to the kernel, in a file that Linux shows for this process
     # A program that is copied to devices without aacp, and never called here.

@@ -12,8 +12,8 @@ from torch import nn
 
 import aacp
 from aacp.artefact import onnx_int8
-from aacp.artefact.onnx_int8 import are_products_exact, in_batches, quantize_file
-from aacp.latency.runtimes.onnxruntime import export_quickly
+from aacp.artefact.onnx_int8 import are_products_exact, quantize_file
+from aacp.latency.runtimes.quick_onnx import export_quickly
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -74,14 +74,6 @@ def test_the_ranges_are_those_of_the_given_inputs(tmp_path: Path) -> None:
     known = {entry.name: onnx.numpy_helper.to_array(entry) for entry in graph.initializer}
     assert float(known[first.input[1]]) == pytest.approx(1.0)
     assert int(known[first.input[2]]) == 50
-
-
-def test_inputs_are_divided_into_batches_of_one_size_and_the_last_is_filled() -> None:
-    rows = torch.arange(5)[:, None]
-    assert [part.flatten().tolist() for part in in_batches(rows, 2)] == [[0, 1], [2, 3], [4, 4]]
-    assert [part.flatten().tolist() for part in in_batches(rows, None)] == [[0, 1, 2, 3, 4]]
-    (only,) = in_batches(rows[:1], 3)
-    assert only.flatten().tolist() == [0, 0, 0]
 
 
 def test_a_network_without_layers_to_quantise_is_rejected(tmp_path: Path) -> None:

@@ -304,8 +304,8 @@ def quantised(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Ite
     calibrated: dict[str, set[tuple[str, int]]] = defaultdict(set)
     genuine = onnxruntime.quantize_file
 
-    def watched(source: Path, target: Path, images: Sequence[torch.Tensor]) -> int:
-        for inputs in images:
+    def watched(source: Path, target: Path, images: Sequence[tuple[torch.Tensor]]) -> int:
+        for (inputs,) in images:
             calibrated[recorder.stage()] |= watermarks(inputs)
         return genuine(source, target, images)
 

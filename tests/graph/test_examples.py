@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import aacp
-from aacp.graph.examples import batch_of, from_plain, to_plain, with_batch
+from aacp.graph.examples import batch_of, from_plain, in_batches, to_plain, with_batch
 
 EXAMPLE = (
     {"views": [torch.randn(2, 3, 4), torch.randn(2, 1)], "mask": torch.ones(2, 5, dtype=torch.bool)},
@@ -39,6 +39,14 @@ def test_another_batch_size_repeats_the_rows_of_what_has_a_batch() -> None:
     assert torch.equal(found[1], torch.tensor([1, 2, 1, 2, 1]))
     assert found[2].shape == (7,)
     assert torch.equal(with_batch(EXAMPLE, 1)[0]["views"][0], EXAMPLE[0]["views"][0][:1])
+
+
+def test_inputs_are_divided_into_batches_of_one_size_and_the_last_is_filled() -> None:
+    rows = torch.arange(5)[:, None]
+    assert [part.flatten().tolist() for part in in_batches(rows, 2)] == [[0, 1], [2, 3], [4, 4]]
+    assert [part.flatten().tolist() for part in in_batches(rows, None)] == [[0, 1, 2, 3, 4]]
+    (only,) = in_batches(rows[:1], 3)
+    assert only.flatten().tolist() == [0, 0, 0]
 
 
 def test_what_a_file_cannot_describe_is_rejected() -> None:

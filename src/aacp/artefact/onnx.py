@@ -16,7 +16,7 @@ from aacp.artefact.onnx_program import Converted, convert, named_sizes
 from aacp.artefact.onnx_session import INSTALL
 from aacp.artefact.storage import load
 from aacp.disk.failures import writing_errors
-from aacp.disk.writing import move_file, temporary_folder
+from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import ExportFailed, InvalidOption
 from aacp.graph.examples import FlatNetwork, batch_of, from_plain, with_batch
 from aacp.modules import copy_module, positional, require_network
@@ -101,7 +101,7 @@ def export_onnx(
         draft = _Draft(flat, arguments, folder / path.name, opset, dynamic_batch, check)
         with writing_errors(path):
             converted, found = draft.write_for_any_size() if dynamic_size else draft.write(dynamic_size=False)
-        size = _move_all(folder, path.parent)
+        size = move_files(folder, path)
     return OnnxFile(
         path=path,
         opset=opset,
@@ -198,15 +198,6 @@ def export_artefact(
 
 def _bytes(model: nn.Module) -> int:
     return sum(tensor.nbytes for tensor in model.state_dict().values() if isinstance(tensor, Tensor))
-
-
-def _move_all(source: Path, target: Path) -> int:
-    """Move finished files to a folder, the `.onnx` file last since it refers to the other; return their bytes."""
-    files = sorted(source.iterdir(), key=lambda file: file.suffix == ".onnx")
-    size = sum(file.stat().st_size for file in files)
-    for file in files:
-        move_file(file, target / file.name)
-    return size
 
 
 def _require_opset(opset: int) -> None:

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
-from aacp.data.examples import narrowed
 from aacp.disk.writing import remove_file
 from aacp.errors import ExportFailed, InvalidOption, first_line
-from aacp.graph.examples import batch_of, with_batch
+from aacp.graph.examples import in_batches
 from aacp.zoo.imports import require_package
 
 # The operators whose weights are quantised; the others only compute on what these return.
@@ -101,17 +100,6 @@ def fixed_batch(session: Any) -> int | None:
     """Return the only batch size that an open file accepts, or None if it accepts any."""
     size = session.get_inputs()[0].shape[0]
     return size if isinstance(size, int) else None
-
-
-def in_batches(inputs: Any, size: int | None) -> Iterator[Any]:
-    """Yield inputs in batches of one size; inputs are repeated to fill the last one. None yields them unchanged."""
-    count = batch_of(inputs)
-    if size is None or size == count:
-        yield inputs
-        return
-    for start in range(0, count, size):
-        length = min(size, count - start)
-        yield with_batch(narrowed(inputs, start, length, count), size)
 
 
 @cache

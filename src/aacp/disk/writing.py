@@ -206,6 +206,18 @@ def move_file(source: AnyPath, path: AnyPath) -> None:
         sync_folder(folder)
 
 
+def move_files(folder: Path, path: Path) -> int:
+    """Move all files of a folder beside a path, and return their bytes; the one with the name of the path is last.
+
+    It may refer to the others, which have to be there before it appears.
+    """
+    files = sorted(folder.iterdir(), key=lambda file: file.name == path.name)
+    size = sum(file.stat().st_size for file in files)
+    for file in files:
+        move_file(file, path.with_name(file.name))
+    return size
+
+
 def rename(path: AnyPath, name: str) -> None:
     """Give whatever has this path another name in the same folder; nothing is opened, and no link is followed."""
     target = absolute(path)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from aacp.data.examples import narrowed
 from aacp.errors import InvalidExample, InvalidOption, first_line
 from aacp.torch_internals import pytree
 
@@ -83,6 +84,17 @@ def with_batch(example: Any, batch: int) -> Any:
         return leaf.detach()[torch.arange(batch, device=leaf.device) % size]
 
     return pytree.tree_map(resized, example)
+
+
+def in_batches(inputs: Any, size: int | None) -> Iterator[Any]:
+    """Yield inputs in batches of one size; inputs are repeated to fill the last one. None yields them unchanged."""
+    count = batch_of(inputs)
+    if size is None or size == count:
+        yield inputs
+        return
+    for start in range(0, count, size):
+        length = min(size, count - start)
+        yield with_batch(narrowed(inputs, start, length, count), size)
 
 
 def with_more(example: Any, growth: Mapping[int, int]) -> Any:

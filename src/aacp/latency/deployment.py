@@ -44,6 +44,7 @@ class Deployment:
         object.__setattr__(self, "batch", whole_number("batch", self.batch, 1))
         object.__setattr__(self, "threads", whole_number("threads", self.threads, 1, MAX_THREADS))
         self.resolved_runtime.require_kind(self.device)
+        self.resolved_runtime.require_batch(self.batch)
 
     @property
     def resolved_runtime(self) -> Runtime:

@@ -11,8 +11,9 @@ from torch import nn
 
 import aacp
 from aacp.latency.layers import timed_layers
-from aacp.latency.runtimes import onnxruntime
-from aacp.latency.runtimes.onnxruntime import OnnxPieces, export_quickly, piece_seconds, runs_in
+from aacp.latency.runtimes import onnxruntime, quick_onnx
+from aacp.latency.runtimes.onnx_pieces import OnnxPieces, piece_seconds, runs_in
+from aacp.latency.runtimes.quick_onnx import export_quickly
 from aacp.latency.runtimes.runtime import TimedLayer
 
 
@@ -86,7 +87,7 @@ EXAMPLE = torch.randn(1, 3, 16, 16)
 
 def test_a_real_profile_gives_a_time_for_every_layer_each_time_it_is_read(network: nn.Module) -> None:
     graph = aacp.trace(network, EXAMPLE)
-    pieces = OnnxPieces(network, EXAMPLE, timed_layers(graph, graph.layers, graph.full))
+    pieces = OnnxPieces(network, EXAMPLE, timed_layers(graph, graph.layers, graph.full), 1, export_quickly)
     folder = pieces._folder
     for count in (4, 2):
         for _ in range(count):
@@ -115,7 +116,7 @@ def test_a_slow_export_is_logged_once(
 
     exported = []
     monkeypatch.setattr(torch.onnx, "export", broken)
-    monkeypatch.setattr(onnxruntime, "export_onnx", lambda network, path, example, **_: exported.append(path))
+    monkeypatch.setattr(quick_onnx, "export_onnx", lambda network, path, example, **_: exported.append(path))
     for name in ("one", "two"):
         export_quickly(network, tmp_path / name, EXAMPLE)
     assert exported == [tmp_path / "one", tmp_path / "two"]
@@ -126,8 +127,8 @@ def test_a_slow_export_is_logged_once(
 # -- int8 -------------------------------------------------------------------------------------------------------------
 
 
-def int8(images: list[Any] | None = None) -> onnxruntime.OnnxInt8:
-    return onnxruntime.OnnxRuntime().quantized(images)
+def int8() -> onnxruntime.OnnxInt8:
+    return onnxruntime.OnnxRuntime().quantized(None)
 
 
 def test_every_layer_runs_in_int8_and_takes_a_time(network: nn.Module) -> None:
@@ -154,36 +155,3 @@ def test_time_is_divided_by_macs_with_a_warning_if_layers_are_not_found(
     (message,) = [record.getMessage() for record in caplog.records]
     assert "Sequential in int8: ONNX Runtime runs 2 layers, but the graph has 3" in message
     assert "in proportion to their MACs" in message
-
-
-@pytest.mark.slow
-def test_a_file_in_int8_is_close_to_torch_small_and_the_same_in_every_session(
-    network: nn.Module, tmp_path: Path
-) -> None:
-    images = [torch.randn(4, 3, 16, 16), torch.randn(3, 3, 16, 16)]
-    file = int8(images).export(network, tmp_path / "network.int8.onnx", EXAMPLE)
-    assert file.path.stat().st_size == file.file_bytes
-    assert file.likeness is not None
-    assert 0.99 < file.likeness < 1
-    with torch.no_grad():
-        expected = torch.cat([network(inputs) for inputs in images])
-    sessions = [onnxruntime.open_session(file.path) for _ in range(2)]
-    found = [
-        [session.run(None, {"input": inputs.numpy()})[0] for inputs in images] for session in [*sessions, sessions[0]]
-    ]
-    outputs = [torch.cat([torch.from_numpy(part) for part in parts]) for parts in found]
-    assert torch.equal(outputs[0], outputs[1])
-    assert torch.equal(outputs[0], outputs[2])
-    assert float((outputs[0] - expected).abs().max()) == pytest.approx(file.largest_difference, rel=1e-3)
-    assert 0 < file.largest_difference < 0.1 * float(expected.abs().max())
-    assert [path.name for path in tmp_path.iterdir()] == ["network.int8.onnx"]
-
-
-def test_calibration_without_inputs_is_rejected() -> None:
-    with pytest.raises(aacp.InvalidOption, match=r"no inputs to find the ranges .* or use the precision float32"):
-        int8([])
-
-
-def test_a_network_in_double_precision_is_rejected(network: nn.Module) -> None:
-    with pytest.raises(aacp.InvalidOption, match=r"Sequential are float64, but only float32 .* with .float\(\)"):
-        int8().prepare(network.double(), EXAMPLE.double(), device="cpu", threads=1)

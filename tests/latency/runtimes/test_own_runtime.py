@@ -131,6 +131,35 @@ def test_what_is_not_a_runtime_is_rejected(name: str, words: str) -> None:
         aacp.Deployment(name, "npu")
 
 
+def test_a_runtime_that_cannot_be_supported_is_rejected_with_the_reason_and_what_to_do() -> None:
+    with pytest.raises(
+        aacp.InvalidOption, match=r"^The runtime litert is not supported: .*depends on torch<2.13.0\). Use the runtime"
+    ):
+        aacp.Deployment("litert")
+
+    class Own(Simulator):
+        name = "litert"
+
+    aacp.register_runtime(Own())
+    assert isinstance(aacp.Deployment("litert", "npu").resolved_runtime, Own)
+
+
+def test_a_table_of_another_version_of_the_runtime_is_rejected(model: nn.Module, tmp_path: Path) -> None:
+    class Newer(Simulator):
+        version = "2.0"
+
+    graph = aacp.trace(model, EXAMPLE)
+    file = tmp_path / "table.json"
+    aacp.measure_latency(
+        model, graph, aacp.SearchSpace(graph, 1 / 4), aacp.Deployment(Simulator(), "npu"), example=EXAMPLE, file=file
+    )
+    now = aacp.conditions_here(model, aacp.Deployment(Newer(), "npu"))
+    with pytest.raises(
+        aacp.DeviceMismatch, match=r"measured with version '1.0', but version '2.0' is requested. Measure again"
+    ):
+        aacp.LatencyTable.load(file, now)
+
+
 def test_what_cannot_be_registered_is_rejected() -> None:
     class Torch(Simulator):
         name = "torch"

@@ -11,20 +11,32 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from aacp.artefact.onnx_check import TOLERANCE, difference, similar_inputs
 from aacp.disk.failures import writing_errors
-from aacp.disk.writing import move_file, temporary_folder
+from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import AACPError, ExportFailed, InvalidOption, first_line
 from aacp.graph.examples import FlatNetwork, tensors_in
-from aacp.latency.runtimes.runtime import Runtime
+from aacp.latency.runtimes.file_network import FileNetwork
+from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
 from aacp.modules import positional
 
 RunFile = Callable[[], Sequence[Any]]  # runs one batch, and returns its outputs as arrays or tensors
+
+
+class OpenedFile(Protocol):
+    """A file that a runtime has read."""
+
+    @property
+    def shapes(self) -> Sequence[Sequence[int]]:
+        """The shapes of the inputs that the file takes."""
+
+    def bound_to(self, tensors: tuple[Tensor, ...]) -> RunFile:
+        """Return a call that runs the file on these inputs."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +63,18 @@ class ConvertedRuntime(Runtime):
         """Write a network as a file, for inputs of the shapes of `tensors`; any exception may be raised."""
 
     @abstractmethod
-    def load(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
-        """Return a call that runs a file on these inputs; any exception may be raised."""
+    def open_file(self, path: Path, threads: int) -> OpenedFile:
+        """Read a file that `convert` wrote; any exception may be raised."""
 
     def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> RunFile:
         if isinstance(network, Path):
             return self.run_of_file(network, tensors_in(example), threads)
         with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
             file = Path(folder) / f"network{self.suffix}"
-            tensors = self.convert_network(network, file, example).tensors
+            tensors = self.write(network, file, example).tensors
             return self.run_of_file(file, tensors, threads)
 
-    def export(self, network: nn.Module, path: Path, example: Any) -> ConvertedFile:
+    def export(self, network: nn.Module, path: Path, example: Any) -> RuntimeFile:
         """Write a network for the batch size of the example.
 
         A file whose outputs differ from torch's by more than `tolerance` of their largest value is an error, and is
@@ -70,15 +82,12 @@ class ConvertedRuntime(Runtime):
         """
         with temporary_folder(path) as folder, writing_errors(path):
             draft = folder / path.name
-            converted = self.convert_network(network, draft, example)
+            converted = self.write(network, draft, example)
             far, size = self._compare(converted, draft)
-            files = sorted(folder.iterdir(), key=lambda file: file == draft)  # the file that refers to others is last
-            written = sum(file.stat().st_size for file in files)
-            for file in files:
-                move_file(file, path.with_name(file.name))
+            written = move_files(folder, path)
         return ConvertedFile(path, written, far, size)
 
-    def convert_network(self, network: nn.Module, path: Path, example: Any) -> Converted:
+    def write(self, network: nn.Module, path: Path, example: Any) -> Converted:
         """Write a network as a file; ExportFailed if the converter rejects it."""
         self.require_installed()
         arguments = positional(network, example)
@@ -98,16 +107,26 @@ class ConvertedRuntime(Runtime):
         return Converted(flat, tensors)
 
     def run_of_file(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
-        """Return a call that runs a file on these inputs; ExportFailed if the runtime rejects it."""
+        """Return a call that runs a file on these inputs; ExportFailed if the runtime rejects the file."""
+        opened = self.opened(path, threads)
+        require_inputs(opened.shapes, tensors)
+        return opened.bound_to(tensors)
+
+    def opened(self, path: Path, threads: int) -> OpenedFile:
+        """Return a file that the runtime has read; ExportFailed if the runtime rejects it."""
         self.require_installed()
         try:
-            return self.load(path, tensors, threads)
+            return self.open_file(path, threads)
         except AACPError:
             raise
         except Exception as error:  # every runtime has exception classes of its own
             raise ExportFailed(
                 f"{self.title} cannot open {path.name}: {first_line(error)}. Export the network again."
             ) from error
+
+    def module_of(self, path: Path, original: nn.Module, example: Any) -> FileNetwork:
+        opened = self.opened(path, torch.get_num_threads())
+        return FileNetwork(lambda tensors: opened.bound_to(tensors)(), opened.shapes[0][0], original, example)
 
     def _compare(self, converted: Converted, path: Path) -> tuple[float, float]:
         """Return the largest difference from torch and the largest output; ExportFailed above the tolerance."""

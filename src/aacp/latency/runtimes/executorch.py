@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aacp.disk.reading import MAX_BYTES, read_bytes
 from aacp.disk.writing import replace_file
 from aacp.graph.examples import FlatNetwork
-from aacp.latency.runtimes.converted import ConvertedRuntime, RunFile, require_inputs
+from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile, RunFile
+from aacp.latency.runtimes.int8 import Calibration, export_quantized, require_single_precision
+from aacp.latency.runtimes.runtime import INT8, QuantizedFile
+from aacp.latency.runtimes.xnnpack_int8 import INSTALL, quantize_program, silent
 from aacp.torch_internals import quiet_export
 from aacp.zoo.imports import require_package
 
-INSTALL = "pip install 'aacp[executorch]'"
 METHOD = "forward"  # the only method of a program
 
 
@@ -28,7 +27,7 @@ class ExecuTorch(ConvertedRuntime):
 
     name = "executorch"
     title = "ExecuTorch"
-    packages = ("executorch",)
+    packages: tuple[str, ...] = ("executorch",)
     install = INSTALL
     suffix = ".pte"
     file_format = "ExecuTorch program for XNNPACK"
@@ -38,20 +37,62 @@ class ExecuTorch(ConvertedRuntime):
         return str(require_package("executorch.version", INSTALL).__version__)
 
     def convert(self, network: FlatNetwork, tensors: tuple[Tensor, ...], path: Path) -> None:
-        with quiet_export(), _silent():
-            lower = require_package("executorch.exir", INSTALL).to_edge_transform_and_lower
-            xnnpack = require_package("executorch.backends.xnnpack.partition.xnnpack_partitioner", INSTALL)
+        with quiet_export(), silent():
             exported = torch.export.export(network, tensors, strict=False)
-            program = lower(exported, partitioner=[xnnpack.XnnpackPartitioner()]).to_executorch()
-        replace_file(path, bytes(program.buffer))
+            replace_file(path, _lowered(self.translated(exported, network, tensors)))
 
-    def load(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
-        program = _Program(read_bytes(path, limit=MAX_BYTES), tensors, threads)
-        return program.run
+    def translated(self, program: Any, network: FlatNetwork, tensors: tuple[Tensor, ...]) -> Any:
+        """Return an exported program in the precision of this runtime.
+
+        Args:
+            program: what `torch.export` returned.
+            network: the network that was exported.
+            tensors: the inputs that it was exported with.
+        """
+        return program
+
+    def open_file(self, path: Path, threads: int) -> OpenedFile:
+        return ExecuTorchFile(read_bytes(path, limit=MAX_BYTES), threads)
+
+    def quantized(self, images: Sequence[Any] | None) -> ExecuTorchInt8:
+        return ExecuTorchInt8(images)
 
 
-class _Program:
-    """A program with its inputs.
+class ExecuTorchInt8(ExecuTorch):
+    """ExecuTorch with networks that torchao quantises statically for XNNPACK."""
+
+    packages = (*ExecuTorch.packages, "torchao")
+    suffix = ".int8.pte"
+    file_format = "ExecuTorch program for XNNPACK in int8"
+
+    def __init__(self, images: Sequence[Any] | None) -> None:
+        self._calibration = Calibration(images)
+
+    def precision(self, network: nn.Module) -> str:
+        return INT8
+
+    def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
+        return export_quantized(self, network, path, example, self._calibration)
+
+    def require_installed(self) -> None:
+        with silent():  # torchao logs which of its kernels for GPUs cannot be loaded
+            super().require_installed()
+
+    def translated(self, program: Any, network: FlatNetwork, tensors: tuple[Tensor, ...]) -> Any:
+        require_single_precision(network.network)
+        inputs = self._calibration.tensors(network.network, tensors)
+        return torch.export.export(quantize_program(program, inputs), tensors, strict=False)
+
+
+def _lowered(program: Any) -> bytes:
+    """Return an exported program as the content of a file, with everything that XNNPACK runs given to it."""
+    lower = require_package("executorch.exir", INSTALL).to_edge_transform_and_lower
+    xnnpack = require_package("executorch.backends.xnnpack.partition.xnnpack_partitioner", INSTALL)
+    return bytes(lower(program, partitioner=[xnnpack.XnnpackPartitioner()]).to_executorch().buffer)
+
+
+class ExecuTorchFile:
+    """A program in memory.
 
     All programs of a process share one pool of threads. A program that was loaded before the pool was replaced must
     not run again, and is loaded once more.
@@ -59,42 +100,34 @@ class _Program:
 
     pools = 0  # how often the pool of this process was replaced
 
-    def __init__(self, content: bytes, tensors: Sequence[Tensor], threads: int) -> None:
+    def __init__(self, content: bytes, threads: int) -> None:
         self._content = content
-        self._inputs = [tensor.detach().contiguous() for tensor in tensors]
         self._threads = threads
         self._load()
-        taken = self._method.metadata
-        sizes = [taken.input_tensor_meta(place).sizes() for place in range(taken.num_inputs())]
-        require_inputs(sizes, tensors)
 
-    def run(self) -> Sequence[Any]:
-        """Run one batch, and return the outputs as tensors."""
-        if self._pool != _Program.pools:
+    @property
+    def shapes(self) -> Sequence[Sequence[int]]:
+        taken = self._method.metadata
+        return [taken.input_tensor_meta(place).sizes() for place in range(taken.num_inputs())]
+
+    def bound_to(self, tensors: Sequence[Tensor]) -> RunFile:
+        """Return a call that runs the program, and returns the outputs as tensors."""
+        inputs = [tensor.detach().contiguous() for tensor in tensors]
+        return lambda: self._run(inputs)
+
+    def _run(self, inputs: list[Tensor]) -> Sequence[Any]:
+        if self._pool != ExecuTorchFile.pools:
             self._load()
-        outputs: Sequence[Any] = self._method.execute(self._inputs)
+        outputs: Sequence[Any] = self._method.execute(inputs)
         return outputs
 
     def _load(self) -> None:
-        with _silent():
+        with silent():
             runtime = require_package("executorch.runtime", INSTALL)
             pool = require_package("executorch.extension.pybindings.portable_lib", INSTALL)
         if pool._threadpool_get_thread_count() != self._threads:
             pool._unsafe_reset_threadpool(self._threads)
-            _Program.pools += 1
-        self._pool = _Program.pools
+            ExecuTorchFile.pools += 1
+        self._pool = ExecuTorchFile.pools
         self._program = runtime.Runtime.get().load_program(self._content)
         self._method = self._program.load_method(METHOD)
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Hide the messages about optional parts of packages that are not there."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

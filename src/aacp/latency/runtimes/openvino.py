@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from aacp.artefact.onnx import export_onnx
-from aacp.disk.writing import remove_file
 from aacp.graph.examples import FlatNetwork, tensors_in
-from aacp.latency.runtimes.converted import ConvertedRuntime, RunFile, require_inputs
-from aacp.latency.runtimes.onnxruntime import export_quickly
-from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
+from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile
+from aacp.latency.runtimes.int8 import Calibration, export_quantized, require_single_precision
+from aacp.latency.runtimes.nncf_int8 import INSTALL as INSTALL_INT8
+from aacp.latency.runtimes.nncf_int8 import import_nncf, quantize_model
+from aacp.latency.runtimes.openvino_files import INSTALL, OpenVinoFile, read_model, save_model
+from aacp.latency.runtimes.openvino_pieces import OpenVinoPieces
+from aacp.latency.runtimes.quick_onnx import export_quickly
+from aacp.latency.runtimes.runtime import INT8, PiecesByMacs, PieceTimer, QuantizedFile, TimedLayer
 from aacp.modules import positional
 from aacp.zoo.imports import require_package
-
-INSTALL = "pip install 'aacp[openvino]'"
-# The operators that begin a piece, by their types in the graph that OpenVINO executes.
-CONVOLUTIONS = {"Convolution", "Deconvolution"}
-PRODUCTS = {"FullyConnected", "MatMul"}
-# OpenVINO counts whole microseconds, rounded down: an operator takes half a microsecond more on average.
-ROUNDED_OFF = 0.5e-6
-# A profiled run that takes longer than this many times the median was interrupted by other work.
-INTERRUPTED = 1.5
 
 _logger = logging.getLogger("aacp")
 
@@ -44,7 +36,7 @@ class OpenVino(ConvertedRuntime):
 
     name = "openvino"
     title = "OpenVINO"
-    packages = ("onnx", "onnxscript", "openvino")
+    packages: tuple[str, ...] = ("onnx", "onnxscript", "openvino")
     install = INSTALL
     suffix = ".xml"
     file_format = "OpenVINO IR, weights in the .bin file beside it"
@@ -57,193 +49,70 @@ class OpenVino(ConvertedRuntime):
         return "float32"  # what the plugin for CPUs is set to compute in, whatever the types of the weights
 
     def convert(self, network: FlatNetwork, tensors: tuple[Tensor, ...], path: Path) -> None:
-        source = path.with_suffix(".onnx")
-        export_onnx(network, source, tensors, dynamic_batch=False, check=False)
-        _save_as_ir(source, path)
-        remove_file(source)
+        with tempfile.TemporaryDirectory(prefix="aacp-openvino-") as folder:
+            source = Path(folder) / "network.onnx"
+            export_onnx(network, source, tensors, dynamic_batch=False, check=False)
+            save_model(self.model_of(source, network.network, tensors), path)
 
-    def load(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
-        return _run_of(_compiled(path, threads), tensors)
+    def model_of(self, source: Path, network: nn.Module, tensors: tuple[Tensor, ...]) -> Any:
+        """Return an ONNX file as a model of OpenVINO, in the precision of this runtime.
+
+        Args:
+            source: the file.
+            network: the network that the file was exported from.
+            tensors: the inputs that it was exported with.
+        """
+        return read_model(source)
+
+    def write_quickly(self, network: nn.Module, path: Path, example: Any) -> None:
+        """Write a network as an .xml file for timing only."""
+        arguments = positional(network, example)
+        with tempfile.TemporaryDirectory(prefix="aacp-openvino-") as folder:
+            source = Path(folder) / "network.onnx"
+            export_quickly(network, source, example)
+            save_model(self.model_of(source, network, tensors_in(arguments)), path)
+
+    def open_file(self, path: Path, threads: int) -> OpenedFile:
+        return OpenVinoFile(path, threads)
+
+    def quantized(self, images: Sequence[Any] | None) -> OpenVinoInt8:
+        return OpenVinoInt8(images)
 
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
         self.require_installed()
-        timer = OpenVinoPieces(network, example, layers, threads)
+        timer = OpenVinoPieces(network, example, layers, threads, self.write_quickly)
         if timer.places is not None:
             return timer
         _log_fused(type(network).__name__)
         return PiecesByMacs(timer.run, [layer.macs for layer in layers], self.clock)
 
 
-def _save_as_ir(source: Path, path: Path) -> None:
-    openvino = require_package("openvino", INSTALL)
-    openvino.save_model(_core().read_model(source), path, compress_to_fp16=False)
+class OpenVinoInt8(OpenVino):
+    """OpenVINO with networks that NNCF quantises statically."""
 
+    packages = (*OpenVino.packages, "onnxruntime")
+    install = INSTALL_INT8
+    suffix = ".int8.xml"
+    file_format = "OpenVINO IR in int8, weights in the .bin file beside it"
 
-@cache
-def _core() -> Any:
-    return require_package("openvino", INSTALL).Core()
+    def __init__(self, images: Sequence[Any] | None) -> None:
+        self._calibration = Calibration(images)
 
+    def precision(self, network: nn.Module) -> str:
+        return INT8
 
-def _compiled(path: Path, threads: int, *, profile: bool = False) -> Any:
-    """Compile a file for the CPU; a profiled network counts the time of its operators."""
-    options = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",  # the default is bfloat16 on CPUs that have it
-        # Networks that are timed in turns would all be pinned to the same cores, whatever else runs there.
-        "ENABLE_CPU_PINNING": False,
-        "PERF_COUNT": profile,
-    }
-    return _core().compile_model(_core().read_model(path), "CPU", options)
+    def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
+        return export_quantized(self, network, path, example, self._calibration)
 
+    def require_installed(self) -> None:
+        super().require_installed()
+        import_nncf()
 
-def _run_of(compiled: Any, tensors: Sequence[Tensor]) -> RunFile:
-    """Return a call that runs a compiled network, with the inputs as they are in memory."""
-    require_inputs([tuple(entry.shape) for entry in compiled.inputs], tensors)
-    request = compiled.create_infer_request()
-    inputs = [tensor.detach().contiguous().numpy() for tensor in tensors]
-    return lambda: list(request.infer(inputs, share_inputs=True).values())
-
-
-# -- pieces -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator of the graph that OpenVINO executes."""
-
-    name: str
-    kind: str
-    order: int  # its place in the order of execution
-    output: tuple[int, ...]  # the shape of its first output
-
-
-class OpenVinoPieces:
-    """Times the pieces of a network by the counters of its operators.
-
-    A counter is the mean of an operator's time in all runs so far, in whole microseconds. Its single runs cannot be
-    recovered, but sums of many runs can. So the seconds of the pieces are means over the runs that were not
-    interrupted, and each run's are proportional to the time that the whole run took.
-
-    Attributes:
-        places: for each operator the position of its piece among the layers; None if OpenVINO has fused layers, so
-            that pieces cannot be identified.
-    """
-
-    def __init__(self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], threads: int) -> None:
-        tensors = tensors_in(positional(network, example))
-        with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
-            file = Path(folder) / "network.onnx"
-            export_quickly(network, file, example)
-            self.run = _run_of(_compiled(file, threads), tensors)
-            profiled = _compiled(file, threads, profile=True)
-        self._request = profiled.create_infer_request()
-        self._inputs = [tensor.detach().contiguous().numpy() for tensor in tensors]
-        self._operators = executed_operators(profiled)
-        self._layers = layers
-        self.places = pieces_of_operators(self._operators, layers)
-        self._runs = 0
-        self._seconds: list[float] = []
-        self._totals: list[list[float]] = []
-        self._run_profiled()  # allocates memory, which takes longer than anything that follows
-        self._totals = [self._counted()]
-
-    def run_timed(self) -> None:
-        """Run one batch in a network that counts the time of its operators."""
-        start = time.perf_counter()
-        self._run_profiled()
-        self._seconds.append(time.perf_counter() - start)
-        self._totals.append(self._counted())
-
-    def take_recorded(self) -> list[list[float]]:
-        """Return the seconds of each piece in each timed run since the last call of this method."""
-        if not self._seconds or self.places is None:
-            return []
-        seconds = np.array(self._seconds)
-        operators = mean_of_runs(seconds, np.diff(self._totals, axis=0)) + ROUNDED_OFF
-        pieces = np.bincount(self.places, weights=operators, minlength=len(self._layers))
-        self._seconds = []
-        self._totals = self._totals[-1:]
-        recorded: list[list[float]] = np.outer(seconds / np.median(seconds), pieces).tolist()
-        return recorded
-
-    def _run_profiled(self) -> None:
-        self._request.infer(self._inputs, share_inputs=True)
-        self._runs += 1
-
-    def _counted(self) -> list[float]:
-        """Return the seconds of each operator in all runs so far."""
-        means = {entry.node_name: entry.real_time.total_seconds() for entry in self._request.get_profiling_info()}
-        return [self._runs * means.get(operator.name, 0.0) for operator in self._operators]
-
-
-def mean_of_runs(seconds: Any, operators: Any) -> Any:
-    """Return the mean seconds of each operator over the runs that were not interrupted.
-
-    Args:
-        seconds: the time of each run.
-        operators: the time of each operator, one row for each run.
-    """
-    undisturbed = seconds <= INTERRUPTED * np.median(seconds)
-    return operators[undisturbed].mean(axis=0).clip(min=0.0)
-
-
-def executed_operators(compiled: Any) -> list[Operator]:
-    """Return the operators of a compiled network that take time, in the order of execution."""
-    found = []
-    for node in compiled.get_runtime_model().get_ordered_ops():
-        kind = _information(node, "layerType")
-        if kind in ("Const", "Input", "Output") or not node.get_output_size():
-            continue
-        shape = tuple(int(size) for size in node.get_output_shape(0))
-        order = int(_information(node, "execOrder"))
-        found.append(Operator(node.get_friendly_name(), kind, order, shape))
-    return sorted(found, key=lambda operator: operator.order)
-
-
-def _information(node: Any, key: str) -> str:
-    return str(node.get_rt_info()[key].astype(str))
-
-
-def pieces_of_operators(operators: Sequence[Operator], layers: Sequence[TimedLayer]) -> list[int] | None:
-    """Return for each operator the position of its piece among the layers; None if the layers are not all found.
-
-    A convolution or product begins a piece, and what runs after it up to the next one belongs to it. OpenVINO may run
-    parallel branches in another order than torch, so that a layer is identified by the shape of its output.
-    """
-    only_convolutions = all(layer.is_convolution for layer in layers)
-    beginnings = CONVOLUTIONS if only_convolutions else CONVOLUTIONS | PRODUCTS
-    first = [operator for operator in operators if operator.kind in beginnings]
-    if len(first) != len(layers):
-        return None
-    layer_of = _layers_of(first, layers)
-    places = []
-    began = -1
-    for operator in operators:
-        began += operator.kind in beginnings
-        places.append(layer_of[max(0, began)])  # what runs before the first layer belongs to it
-    return places
-
-
-def _layers_of(first: Sequence[Operator], layers: Sequence[TimedLayer]) -> list[int]:
-    """Return for each first operator of a piece its layer: the first with an output of that shape not yet taken."""
-    left = dict(enumerate(layers))
-    found = []
-    for operator in first:
-        place = next((place for place, layer in left.items() if _is_output(operator, layer)), next(iter(left)))
-        found.append(place)
-        del left[place]
-    return found
-
-
-def _is_output(operator: Operator, layer: TimedLayer) -> bool:
-    """Whether the output of an operator has the channels, height and width of a layer's."""
-    if not layer.is_convolution:
-        return len(operator.output) < 4 and operator.output[-1] == layer.output_channels
-    return operator.output[1:] == (layer.output_channels, *layer.output_size)
+    def model_of(self, source: Path, network: nn.Module, tensors: tuple[Tensor, ...]) -> Any:
+        require_single_precision(network)
+        return quantize_model(read_model(source), list(self._calibration.tensors(network, tensors)))
 
 
 @cache

@@ -11,10 +11,19 @@ from aacp.zoo.imports import named_object
 # The runtimes of the library, imported when they are first used.
 BUILT_IN = {
     "executorch": ("aacp.latency.runtimes.executorch", "ExecuTorch"),
+    "ncnn": ("aacp.latency.runtimes.ncnn", "Ncnn"),
     "onnxruntime": ("aacp.latency.runtimes.onnxruntime", "OnnxRuntime"),
     "openvino": ("aacp.latency.runtimes.openvino", "OpenVino"),
     "torch-compile": ("aacp.latency.runtimes.torch_compile", "TorchCompile"),
     "torch": ("aacp.latency.runtimes.torch", "TorchRuntime"),
+}
+
+# Runtimes that cannot be supported: why, and what to do.
+UNSUPPORTED = {
+    "litert": (
+        "its converter excludes the supported version of torch (litert-torch 0.9.3 depends on torch<2.13.0). Use the "
+        "runtime executorch on the same devices, or convert the delivered ONNX file with your own tools"
+    ),
 }
 
 _found: dict[str, Runtime] = {}
@@ -51,6 +60,8 @@ def _import_runtime(name: str) -> Runtime:
         module, entry = BUILT_IN[name]
         built_in: Runtime = getattr(importlib.import_module(module), entry)()
         return built_in
+    if name in UNSUPPORTED:
+        raise InvalidOption(f"The runtime {name} is not supported: {UNSUPPORTED[name]}.")
     if ":" not in name:
         raise InvalidOption(
             f"There is no runtime {name!r}. Choose from {', '.join(runtime_names())}, or name your own as "

@@ -84,6 +84,7 @@ class Runtime(ABC):
         devices: the kinds of devices it runs on: "cpu", "cuda", or names that only this runtime knows.
         suffix: the ending of the files it runs, such as ".onnx"; None if it runs the torch module itself.
         file_format: a few words about these files for the report, such as "ONNX, opset 18".
+        largest_batch: the largest number of inputs that it processes at once; None if there is no limit.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Runtime(ABC):
     devices: tuple[str, ...] = ("cpu",)
     suffix: str | None = None
     file_format: str = ""
+    largest_batch: int | None = None
 
     @property
     @abstractmethod
@@ -189,6 +191,14 @@ class Runtime(ABC):
     def require_device(self, device: str) -> None:
         """Raise InvalidOption if the runtime cannot use the device on this machine."""
         self.require_kind(device)
+
+    def require_batch(self, batch: int) -> None:
+        """Raise InvalidOption if the runtime cannot process this number of inputs at once."""
+        if self.largest_batch is not None and batch > self.largest_batch:
+            raise InvalidOption(
+                f"The runtime {self.name} runs batches of at most {self.largest_batch}, but the batch has {batch} "
+                f"inputs. Use a batch of {self.largest_batch}, or another runtime."
+            )
 
     def require_installed(self) -> None:
         """Raise MissingPackage if one of the packages cannot be imported."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aacp.latency.runtimes.openvino import Operator, mean_of_runs, pieces_of_operators
+from aacp.latency.runtimes.openvino_pieces import Operator, mean_of_runs, pieces_of_operators
 from aacp.latency.runtimes.runtime import TimedLayer
 
 

@@ -1,0 +1,142 @@
+"""What runtimes share that quantise networks to int8.
+
+That is: which inputs the ranges of activations are found on, and how a quantised file is compared with torch in float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from aacp.data.batches import Batches
+from aacp.data.examples import call
+from aacp.data.likeness import Likeness
+from aacp.disk.failures import writing_errors
+from aacp.disk.writing import move_files, temporary_folder
+from aacp.errors import ExportFailed, InvalidData, InvalidOption
+from aacp.graph.examples import batch_of, in_batches, tensors_in
+from aacp.latency.runtimes.runtime import QuantizedFile
+from aacp.modules import positional
+
+COMPARED_BATCHES = 4  # batches of calibration inputs on which a quantised file is compared with torch
+
+
+class WritesFiles(Protocol):
+    """A runtime that writes networks as files, and runs files as modules."""
+
+    def write(self, network: nn.Module, path: Path, example: Any) -> object:
+        """Write a network as a file, which may have a second file beside it."""
+
+    def module_of(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
+        """Return a module that runs a file and is called like the original."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The inputs that ranges of activations are found on.
+
+    Args:
+        images: batches of inputs on the CPU; None uses the example of each call.
+    """
+
+    images: Sequence[Any] | None
+
+    def __post_init__(self) -> None:
+        if self.images is not None and not len(self.images):
+            raise InvalidOption(
+                "There are no inputs to find the ranges of activations on, which int8 needs. Give at least one batch, "
+                "or use the precision float32."
+            )
+
+    def inputs(self, example: Any) -> Sequence[Any]:
+        """Return the batches of inputs, in the form of the example."""
+        return [example] if self.images is None else self.images
+
+    def arguments(self, network: nn.Module, example: Any) -> list[tuple[Any, ...]]:
+        """Return the same batches in the order of the network's arguments, which is that of the inputs of a file."""
+        return [positional(network, inputs) for inputs in self.inputs(example)]
+
+    def tensors(self, network: nn.Module, example: Any) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the tensors of these arguments, in batches of the example's size.
+
+        Args:
+            network: the network that the inputs are for.
+            example: the inputs that a file of one batch size is written for.
+        """
+        for arguments in self.arguments(network, example):
+            for part in in_batches(arguments, batch_of(example)):
+                yield tensors_in(part)
+
+
+def export_quantized(
+    runtime: WritesFiles, network: nn.Module, path: Path, example: Any, calibration: Calibration
+) -> QuantizedFile:
+    """Write a network in int8, and compare it with torch in float.
+
+    Args:
+        runtime: writes networks in int8.
+        network: the network in float, on the CPU in evaluation mode.
+        path: the file to write.
+        example: one batch of inputs.
+        calibration: the inputs on which the file is compared.
+    """
+    with temporary_folder(path) as folder, writing_errors(path):
+        draft = folder / path.name
+        runtime.write(network, draft, example)
+        likeness, difference = _compared(runtime, network, draft, example, calibration)
+        size = move_files(folder, path)
+    return QuantizedFile(path, size, difference, likeness)
+
+
+def _compared(
+    runtime: WritesFiles, network: nn.Module, path: Path, example: Any, calibration: Calibration
+) -> tuple[float | None, float]:
+    """Return the likeness of a file's outputs to torch's, and their largest difference.
+
+    No tolerance is applied: rounding to 8 bits changes outputs. What is required is that the outputs depend on
+    nothing but the inputs.
+    """
+    images = calibration.inputs(example)[:COMPARED_BATCHES]
+    first = runtime.module_of(path, network, example)
+    _require_repeatable(first, runtime.module_of(path, network, example), images[0], path)
+    largest = max(_largest_difference(network, first, inputs) for inputs in images)
+    try:
+        likeness = Likeness(network)(first, Batches([(inputs, None) for inputs in images]))
+    except InvalidData:  # constant outputs, which no likeness can be computed for
+        return None, largest
+    return likeness, largest
+
+
+def require_single_precision(network: nn.Module) -> None:
+    """Reject a network whose weights are not float32."""
+    kinds = {value.dtype for value in network.parameters() if value.is_floating_point()} - {torch.float32}
+    if kinds:
+        names = " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        raise InvalidOption(
+            f"Weights of {type(network).__name__} are {names}, but only float32 can be quantised to int8. Convert the "
+            "network with .float(), or use the precision float32, which runs it as it is."
+        )
+
+
+@torch.no_grad()
+def _require_repeatable(one: nn.Module, other: nn.Module, inputs: Any, path: Path) -> None:
+    """Reject a file whose outputs differ between two calls, or between two sessions."""
+    first = tensors_in(call(one, inputs))
+    for network in (one, other):
+        for before, now in zip(first, tensors_in(call(network, inputs)), strict=True):
+            if not torch.equal(before.nan_to_num(), now.nan_to_num()):
+                raise ExportFailed(
+                    f"{path.name} returns other outputs for the same inputs in another call. Use the precision "
+                    "float32, and report this network to us."
+                )
+
+
+@torch.no_grad()
+def _largest_difference(network: nn.Module, quantized: nn.Module, inputs: Any) -> float:
+    pairs = zip(tensors_in(call(network, inputs)), tensors_in(call(quantized, inputs)), strict=True)
+    return max(float((one.double() - other.double()).abs().max()) for one, other in pairs if one.numel())

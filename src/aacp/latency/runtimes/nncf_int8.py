@@ -1,0 +1,81 @@
+"""Models of OpenVINO in int8: static quantisation by NNCF, Intel's package for it.
+
+Weights are signed and symmetric with a scale for each output channel; activations are asymmetric. Biases are corrected
+for the mean error of each layer, as is NNCF's default.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from torch import Tensor
+
+from aacp.artefact.onnx_int8 import are_products_exact
+from aacp.errors import ExportFailed, InvalidOption, first_line
+from aacp.zoo.imports import require_package
+
+INSTALL = "pip install 'aacp[openvino-int8]'"
+NO_REPORTS = "NNCF_CI"  # the environment variable with which NNCF is imported without its reports to Intel
+
+
+def quantize_model(model: Any, inputs: Sequence[tuple[Tensor, ...]]) -> Any:
+    """Return a model of OpenVINO in int8.
+
+    Args:
+        model: the model in float.
+        inputs: batches of inputs, on which the ranges of activations are found.
+    """
+    nncf = import_nncf()
+    arrays = [[tensor.detach().contiguous().numpy() for tensor in tensors] for tensors in inputs]
+    # Half of the range of weights keeps sums of products from overflowing, see `are_products_exact`.
+    overflow = nncf.OverflowFix.DISABLE if are_products_exact() else nncf.OverflowFix.ENABLE
+    try:
+        with _silent():
+            quantized = nncf.quantize(
+                model,
+                nncf.Dataset(arrays),
+                subset_size=len(arrays),
+                preset=nncf.QuantizationPreset.MIXED,
+                advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=overflow),
+            )
+    except Exception as error:  # whatever the quantiser raises
+        raise ExportFailed(
+            f"NNCF cannot quantise the network: {first_line(error)}. Use the precision float32, or freeze and replace "
+            "the part of the network that it names."
+        ) from error
+    if not any(operator.get_type_name() == "FakeQuantize" for operator in quantized.get_ops()):
+        raise InvalidOption("NNCF quantises no layer of the network. Use the precision float32.")
+    return quantized
+
+
+def import_nncf() -> Any:
+    """Import NNCF, which is to report nothing to Intel and to leave the loggers of this process as they are."""
+    loggers = logging.getLoggerClass()
+    before = os.environ.get(NO_REPORTS)
+    os.environ[NO_REPORTS] = "1"
+    try:
+        with _silent():
+            return require_package("nncf", INSTALL)
+    finally:
+        logging.setLoggerClass(loggers)
+        if before is None:
+            del os.environ[NO_REPORTS]
+        else:
+            os.environ[NO_REPORTS] = before
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Hide the bars and messages that NNCF writes to standard output."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(disabled)

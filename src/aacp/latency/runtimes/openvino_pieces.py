@@ -1,0 +1,175 @@
+"""The pieces of a network in OpenVINO, timed by the counters of its operators."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from aacp.graph.examples import tensors_in
+from aacp.latency.runtimes.openvino_files import OpenVinoFile, compiled
+from aacp.latency.runtimes.runtime import TimedLayer
+from aacp.modules import positional
+
+# The operators that begin a piece, by their types in the graph that OpenVINO executes.
+CONVOLUTIONS = {"Convolution", "Deconvolution"}
+PRODUCTS = {"FullyConnected", "MatMul"}
+# OpenVINO counts whole microseconds, rounded down: an operator takes half a microsecond more on average.
+ROUNDED_OFF = 0.5e-6
+# A profiled run that takes longer than this many times the median was interrupted by other work.
+INTERRUPTED = 1.5
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of the graph that OpenVINO executes."""
+
+    name: str
+    kind: str
+    order: int  # its place in the order of execution
+    output: tuple[int, ...]  # the shape of its first output
+
+
+class OpenVinoPieces:
+    """Times the pieces of a network by the counters of its operators.
+
+    A counter is the mean of an operator's time in all runs so far, in whole microseconds. Its single runs cannot be
+    recovered, but sums of many runs can. So the seconds of the pieces are means over the runs that were not
+    interrupted, and each run's are proportional to the time that the whole run took.
+
+    Args:
+        network: a module in evaluation mode on the CPU.
+        example: one batch of inputs.
+        layers: the layers that begin a piece.
+        threads: how many CPU threads the network may use.
+        write: writes the module as an .xml file.
+
+    Attributes:
+        places: for each operator the position of its piece among the layers; None if OpenVINO has fused layers, so
+            that pieces cannot be identified.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        example: Any,
+        layers: Sequence[TimedLayer],
+        threads: int,
+        write: Callable[[nn.Module, Path, Any], None],
+    ) -> None:
+        tensors = tensors_in(positional(network, example))
+        with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
+            file = Path(folder) / "network.xml"
+            write(network, file, example)
+            self.run = OpenVinoFile(file, threads).bound_to(tensors)
+            profiled = compiled(file, threads, profile=True)
+        self._request = profiled.create_infer_request()
+        self._inputs = [tensor.detach().contiguous().numpy() for tensor in tensors]
+        self._operators = executed_operators(profiled)
+        self._layers = layers
+        self.places = pieces_of_operators(self._operators, layers)
+        self._runs = 0
+        self._seconds: list[float] = []
+        self._totals: list[list[float]] = []
+        self._run_profiled()  # allocates memory, which takes longer than anything that follows
+        self._totals = [self._counted()]
+
+    def run_timed(self) -> None:
+        """Run one batch in a network that counts the time of its operators."""
+        start = time.perf_counter()
+        self._run_profiled()
+        self._seconds.append(time.perf_counter() - start)
+        self._totals.append(self._counted())
+
+    def take_recorded(self) -> list[list[float]]:
+        """Return the seconds of each piece in each timed run since the last call of this method."""
+        if not self._seconds or self.places is None:
+            return []
+        seconds = np.array(self._seconds)
+        operators = mean_of_runs(seconds, np.diff(self._totals, axis=0)) + ROUNDED_OFF
+        pieces = np.bincount(self.places, weights=operators, minlength=len(self._layers))
+        self._seconds = []
+        self._totals = self._totals[-1:]
+        recorded: list[list[float]] = np.outer(seconds / np.median(seconds), pieces).tolist()
+        return recorded
+
+    def _run_profiled(self) -> None:
+        self._request.infer(self._inputs, share_inputs=True)
+        self._runs += 1
+
+    def _counted(self) -> list[float]:
+        """Return the seconds of each operator in all runs so far."""
+        means = {entry.node_name: entry.real_time.total_seconds() for entry in self._request.get_profiling_info()}
+        return [self._runs * means.get(operator.name, 0.0) for operator in self._operators]
+
+
+def mean_of_runs(seconds: Any, operators: Any) -> Any:
+    """Return the mean seconds of each operator over the runs that were not interrupted.
+
+    Args:
+        seconds: the time of each run.
+        operators: the time of each operator, one row for each run.
+    """
+    undisturbed = seconds <= INTERRUPTED * np.median(seconds)
+    return operators[undisturbed].mean(axis=0).clip(min=0.0)
+
+
+def executed_operators(compiled: Any) -> list[Operator]:
+    """Return the operators of a compiled network that take time, in the order of execution."""
+    found = []
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        kind = _information(node, "layerType")
+        if kind in ("Const", "Input", "Output") or not node.get_output_size():
+            continue
+        shape = tuple(int(size) for size in node.get_output_shape(0))
+        order = int(_information(node, "execOrder"))
+        found.append(Operator(node.get_friendly_name(), kind, order, shape))
+    return sorted(found, key=lambda operator: operator.order)
+
+
+def _information(node: Any, key: str) -> str:
+    return str(node.get_rt_info()[key].astype(str))
+
+
+def pieces_of_operators(operators: Sequence[Operator], layers: Sequence[TimedLayer]) -> list[int] | None:
+    """Return for each operator the position of its piece among the layers; None if the layers are not all found.
+
+    A convolution or product begins a piece, and what runs after it up to the next one belongs to it. OpenVINO may run
+    parallel branches in another order than torch, so that a layer is identified by the shape of its output.
+    """
+    only_convolutions = all(layer.is_convolution for layer in layers)
+    beginnings = CONVOLUTIONS if only_convolutions else CONVOLUTIONS | PRODUCTS
+    first = [operator for operator in operators if operator.kind in beginnings]
+    if len(first) != len(layers):
+        return None
+    layer_of = _layers_of(first, layers)
+    places = []
+    began = -1
+    for operator in operators:
+        began += operator.kind in beginnings
+        places.append(layer_of[max(0, began)])  # what runs before the first layer belongs to it
+    return places
+
+
+def _layers_of(first: Sequence[Operator], layers: Sequence[TimedLayer]) -> list[int]:
+    """Return for each first operator of a piece its layer: the first with an output of that shape not yet taken."""
+    left = dict(enumerate(layers))
+    found = []
+    for operator in first:
+        place = next((place for place, layer in left.items() if _is_output(operator, layer)), next(iter(left)))
+        found.append(place)
+        del left[place]
+    return found
+
+
+def _is_output(operator: Operator, layer: TimedLayer) -> bool:
+    """Whether the output of an operator has the channels, height and width of a layer's."""
+    if not layer.is_convolution:
+        return len(operator.output) < 4 and operator.output[-1] == layer.output_channels
+    return operator.output[1:] == (layer.output_channels, *layer.output_size)
