@@ -492,20 +492,50 @@ def test_the_accuracy_in_int8_is_what_its_benchmark_measured() -> None:
 
 def test_the_table_of_runtimes_is_what_its_benchmark_measured() -> None:
     expected = []
-    for title, name in (("ONNX Runtime", "onnxruntime"), ("OpenVINO", "openvino")):
-        row = raw(f"runtimes/resnet20_{name}_float32.json")
+    measured = [
+        ("ONNX Runtime", "ResNet20", "resnet20_onnxruntime"),
+        ("OpenVINO", "ResNet20", "resnet20_openvino"),
+        ("ExecuTorch", "ResNet20", "resnet20_executorch"),
+        ("ONNX Runtime", "MobileNetV2", "mobilenet_v2_onnxruntime"),
+    ]
+    intervals = []
+    for title, network, file in measured:
+        row = raw(f"runtimes/{file}_float32.json")
         error = row["error"]
+        intervals += [seed["ratio"] for seed in row["seeds"]]
         ratios = ", ".join(f"{seed['ratio']['median']:.2f}" for seed in row["seeds"])
         expected.append(
             (
                 title,
+                network,
                 f"{row['largest_difference']:.1e}",
                 f"{pct(error['median'], 1)} %",
                 f"{error['rank_correlation']:.2f}",
                 ratios,
             )
         )
-    assert tables((ROOT / "docs" / "runtimes.md").read_text())["runtime", "from torch"] == expected
+    page = (ROOT / "docs" / "runtimes.md").read_text()
+    assert tables(page)["runtime", "network"] == expected
+    missed = [interval for interval in intervals if interval["median"] > 0.7]
+    assert "by its medians, three of the twelve results missed 0.70" in page
+    assert (len(missed), len(intervals)) == (3, 12)
+    assert all(interval["lower"] < 0.7 < interval["upper"] for interval in missed)
+
+
+def test_the_page_on_int8_states_the_steps_as_they_were_measured() -> None:
+    page = (ROOT / "docs" / "int8.md").read_text()
+    text = (RESULTS / "int8_steps_resnet20.txt").read_text()
+    (ratio,) = re.findall(r"median of with / without over 10 pairs: (\S+)", text)
+    assert f"takes {ratio} of the time" in page
+    times = [float(line.split(" | ")[2].split(" (")[0]) for line in text.splitlines() if line.startswith("0.")]
+    assert f"between {min(times):.2f} and {max(times):.2f} of the time" in page
+    shares = [float(line.split(" | ")[0]) for line in text.splitlines() if line.startswith("0.")]
+    assert f"between {pct(min(shares), 0)} and {pct(max(shares), 0)} %" in page
+    for file, reached in (("int8", "5.3"), ("int8_steps", "0.4")):
+        failure = raw(f"runtimes/resnet20_onnxruntime_{file}.json")["failure"]
+        share = float(re.findall(r"reaches (\S+?)\. Loosen", failure)[0])
+        assert f"{pct(share, 1)} %" == f"{reached} %"
+        assert f"{reached} %" in page
 
 
 def test_every_table_is_computed_here() -> None:

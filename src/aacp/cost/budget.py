@@ -37,7 +37,7 @@ from aacp.values import as_float, cost_number, shown
 
 TOLERANCE = 1e-9  # relative: a cost that equals its bound up to rounding meets it
 # The advice for a latency that cannot be met: a runtime may be slow at widths that it has no kernels for.
-SLOW_WIDTHS = 'find the widths at which the runtime is fast with --step auto (pruning_step="auto")'
+SLOW_WIDTHS = 'use widths at which the runtime is fast, which --step auto (pruning_step="auto") finds on this machine'
 
 
 def cost_of(
