@@ -172,9 +172,8 @@ COSTS: dict[str, CostKind] = {
 def cost_kind(name: str) -> CostKind:
     """A kind of the table by name."""
     if name not in COSTS:
-        counted = (
-            " FLOPs are counted as MACs, of which a convolution has half as many." if "flop" in name.lower() else ""
-        )
+        is_flops = "flop" in str(name).lower()
+        counted = " FLOPs are counted as MACs, of which a convolution has half as many." if is_flops else ""
         raise InvalidOption(
             f"There is no cost {name!r}. Choose from {', '.join(COSTS)}, or give a limit on a CostKind of your own."
             f"{counted}"

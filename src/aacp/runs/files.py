@@ -74,7 +74,6 @@ class Request(Record):
     versions: dict[str, str]
     hardware: str
     started: str  # ISO 8601, with the offset from UTC
-    proposals: int | None = None  # structures that the search proposes at once
     metric: str = "accuracy"
     weights: str = ""  # fingerprint of the unpruned network's weights
     importance: str | None = None  # a name, or package.module:function
@@ -98,6 +97,7 @@ class Request(Record):
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
     loss_source: str = ""  # package.module:function of the loss
     threads: int = 0  # how many threads torch used; 0 in files of older versions
+    proposals: int | None = None  # how many structures the search proposes at once; None is the method's default
 
 
 # -- trainings/NAME/training.json -------------------------------------------------------------------------------------

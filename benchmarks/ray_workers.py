@@ -4,9 +4,9 @@ A local Ray cluster of three nodes (a head without CPUs and two nodes with two C
 for `digits_resnet` at -50 % MACs with 8 proposals at once. The reference runs in one process with one thread. The
 killed driver is `aacp search --workers 2`, ended with SIGKILL in mid-search and started again; its history is compared
 with that of a whole run of the same command. Seconds include the start of the workers, which import torch.
-Numbers: results/workers.json.
+Numbers: results/ray_workers.json.
 
-    python benchmarks/workers.py [--evaluations 40] [--out FOLDER]
+    python benchmarks/ray_workers.py [--evaluations 40] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def main() -> None:
     print(f"all searches from Python have the same history: {same}")
     if options.out is not None:
         result = {**circumstances(), "ray": ray.__version__, "seed": 0, "rows": rows, "same": same}
-        (options.out / "workers.json").write_text(json.dumps(result, indent=1) + "\n")
+        (options.out / "ray_workers.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
