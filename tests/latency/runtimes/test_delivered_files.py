@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from torch import nn
 
 import aacp
 from aacp.cli import main
@@ -15,6 +16,14 @@ from aacp.latency.runtimes import registry
 pytestmark = pytest.mark.slow
 
 WITH_FILES = [name for name in registry.BUILT_IN if name != "onnxruntime" and registry.find_runtime(name).suffix]
+
+
+def plain_network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3), nn.BatchNorm2d(24), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
+    ).eval()  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WITH_FILES)
@@ -30,10 +39,10 @@ def test_a_lost_or_damaged_file_is_noticed_and_written_again(name: str, tmp_path
         reconstruction=None,
         deployment=aacp.Deployment(name, threads=1),
     )
-    model = aacp.build_model("digits_resnet").eval()
+    model = plain_network()  # ncnn has no operator for the slices of the shortcuts of a digits_resnet
 
     def pruned() -> aacp.Pruned:
-        return aacp.prune(model, aacp.load_data("digits"), {"macs": 0.3}, tmp_path, plan=plan, name="digits_resnet")
+        return aacp.prune(model, aacp.load_data("digits"), {"macs": 0.3}, tmp_path, plan=plan)
 
     found = pruned()
     assert found.exported is not None
