@@ -337,8 +337,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     runtime = registry.find_runtime(name)
     if not runtime.packages:
         pytest.skip("it needs no package besides torch")
-    package = runtime.packages[-1]
-    monkeypatch.setitem(sys.modules, package, None)
+    package = runtime.packages[0]
+    for each in runtime.packages:
+        monkeypatch.setitem(sys.modules, each, None)
     with pytest.raises(aacp.MissingPackage, match=rf"{package} is not installed. Install it with: pip install 'aacp\["):
         runtime.require_installed()
     assert not runtime.is_installed
