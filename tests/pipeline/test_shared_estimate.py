@@ -15,6 +15,7 @@ from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
 from aacp.workers.ray import WorkerRequest
+from plain_network import plain_network
 from workers.simulated import SimulatedEngine
 
 PLAN = aacp.Plan(evaluations=12, pruning_step=1, recipe=None, reconstruction=None, calibration_images=32, export=False)
@@ -38,11 +39,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[SimulatedEngine]:
 
 @pytest.fixture
 def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3), nn.BatchNorm2d(24), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
-    ).eval()  # fmt: skip
+    return plain_network()
 
 
 @pytest.fixture

@@ -17,16 +17,9 @@ from torch import nn
 import aacp
 from aacp.errors import InvalidData, InvalidOption, InvalidScore, MissingPackage
 from aacp.workers.ray import RayEngine, RayWorker, WorkerRequest
+from plain_network import plain_network
 
 EVALUATIONS = 12
-
-
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3), nn.BatchNorm2d(24), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
-    ).eval()  # fmt: skip
 
 
 def images() -> aacp.Data:
@@ -61,7 +54,9 @@ def plan(workers: int | str | None) -> aacp.Plan:
 
 
 def history(workers: int | str | None, score: Any = None) -> list[tuple[tuple[int, ...], float]]:
-    found = aacp.find(network(), images(), {"macs": 0.5}, plan=plan(workers), score=score or Confidence(), device="cpu")
+    found = aacp.find(
+        plain_network(), images(), {"macs": 0.5}, plan=plan(workers), score=score or Confidence(), device="cpu"
+    )
     return [(candidate.structure.counts, candidate.score) for candidate in found.history]
 
 

@@ -7,23 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from torch import nn
 
 import aacp
 from aacp.cli import main
 from aacp.latency.runtimes import registry
+from plain_network import plain_network
 
 pytestmark = pytest.mark.slow
 
 WITH_FILES = [name for name in registry.BUILT_IN if name != "onnxruntime" and registry.find_runtime(name).suffix]
-
-
-def plain_network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 24, 3), nn.BatchNorm2d(24), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
-    ).eval()  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WITH_FILES)
