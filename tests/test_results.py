@@ -538,6 +538,14 @@ def test_the_page_on_int8_states_the_steps_as_they_were_measured() -> None:
         assert f"{reached} %" in page
 
 
+def test_searches_on_workers_have_the_history_of_one_process() -> None:
+    rows = raw("ray_workers.json")["rows"]
+    alone = rows.pop("one process")["history"]
+    rows.pop("driver killed and restarted, 2 workers")  # the benchmark compares it with a whole run of the command
+    assert len(rows) == 4
+    assert {row["history"] for row in rows.values()} == {alone}
+
+
 def test_every_table_is_computed_here() -> None:
     assert set(tables(PAGE)) == set(TABLES)
 
