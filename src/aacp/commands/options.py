@@ -165,8 +165,8 @@ STEP_HELP = (
 )
 RUNTIME = click.option(
     "--runtime", default="onnxruntime", show_default=True, metavar="RUNTIME",
-    help="Runtime that latency is measured in: onnxruntime, torch, torch-compile, openvino, executorch, or "
-    "package.module:NAME.",
+    help="Runtime that latency is measured in: onnxruntime, torch, torch-compile, cuda-graphs, openvino, executorch, "
+    "ncnn, or package.module:NAME.",
 )  # fmt: skip
 BATCH = click.option(
     "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Inputs in a timed batch."

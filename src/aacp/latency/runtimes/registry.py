@@ -10,6 +10,7 @@ from aacp.zoo.imports import named_object
 
 # The runtimes of the library, imported when they are first used.
 BUILT_IN = {
+    "cuda-graphs": ("aacp.latency.runtimes.cuda_graphs", "CudaGraphs"),
     "executorch": ("aacp.latency.runtimes.executorch", "ExecuTorch"),
     "ncnn": ("aacp.latency.runtimes.ncnn", "Ncnn"),
     "onnxruntime": ("aacp.latency.runtimes.onnxruntime", "OnnxRuntime"),

@@ -23,7 +23,7 @@ class TorchRuntime(Runtime):
     """torch without compilation, in inference mode."""
 
     name = "torch"
-    devices = ("cpu", "cuda")
+    devices: tuple[str, ...] = ("cpu", "cuda")
 
     @property
     def version(self) -> str:
@@ -35,8 +35,7 @@ class TorchRuntime(Runtime):
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
-        only_convolutions = all(layer.is_convolution for layer in layers)
-        return TorchPieces(network, example, is_convolution if only_convolutions else is_layer, device)
+        return TorchPieces(network, example, first_operators(layers), device)
 
     def device_name(self, device: str) -> str:
         return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
@@ -56,6 +55,11 @@ def required_module(network: nn.Module | Path) -> nn.Module:
     if isinstance(network, nn.Module):
         return network
     raise InvalidOption(f"torch runs modules, but {network} is a file. Load it with aacp.load, or time it elsewhere.")
+
+
+def first_operators(layers: Sequence[TimedLayer]) -> Callable[[str], bool]:
+    """Return whether a torch function, given by name, is the first operator of a piece."""
+    return is_convolution if all(layer.is_convolution for layer in layers) else is_layer
 
 
 class TorchNetwork:
