@@ -9,7 +9,7 @@ the plain estimate, paired within the samples.
 Everything is kept in --runs: the same command resumes an interrupted benchmark, also in the middle of a training.
 
     python benchmarks/repair_ranking.py --weights FILE --data FOLDER [--rate 0.7] [--structures 24] [--epochs 10]
-        [--seeds 0] [--at-once 4] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
+        [--seeds 0] [--only INDEX ...] [--at-once 4] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
     python benchmarks/repair_ranking.py --smoke
 """
 
@@ -194,7 +194,8 @@ def compare(options: argparse.Namespace) -> None:
     options.deadline = time.monotonic() + options.limit
     found = chosen(options)
     print(f"{len(found['structures'])} structures of {found['pool']} are chosen", flush=True)
-    jobs = [(index, seed) for seed in options.seeds for index in range(len(found["structures"]))]
+    indices = range(len(found["structures"])) if options.only is None else options.only
+    jobs = [(index, seed) for seed in options.seeds for index in indices]
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: train_in_process(options, *job), jobs))
     result = shared.circumstances(options.device) | {"rate": options.rate, "epochs": options.epochs, **found}
@@ -216,6 +217,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=1000, help="training images to recalibrate and repair on")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--only", nargs="+", type=int, help="the indices of the structures to train; all by default")
     parser.add_argument("--at-once", type=int, default=4, help="trainings that share the GPU")
     parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
     parser.add_argument("--runs", type=Path, default=Path("runs/repair_ranking"), help="where everything is kept")
