@@ -153,17 +153,25 @@ def interpolate_each(targets: list[torch.Tensor], ends: list[torch.Tensor], weig
 # -- the text of warnings and errors ----------------------------------------------------------------------------------
 
 EXPORT_LOGGER = "torch.fx.experimental.symbolic_shapes"  # reports where an export failed, beside the exception
+ONNX_LOGGER = "torch.onnx"
+TracerWarning: type[Warning] = torch.jit.TracerWarning  # type: ignore[attr-defined]  # a trace fixes a value of a tensor
 
 
 @contextmanager
 def quiet_export() -> Iterator[None]:
-    """Hide what torch.export prints besides its exception: the whole program up to the call that failed."""
-    logger = logging.getLogger(EXPORT_LOGGER)
+    """Hide what exporters print besides exceptions: the program up to the call that failed, and optional packages."""
+    with _silent(EXPORT_LOGGER), _silent(ONNX_LOGGER), redirect_stderr(io.StringIO()):
+        yield
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Hide the warnings of a logger."""
+    logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with redirect_stderr(io.StringIO()):
-            yield
+        yield
     finally:
         logger.setLevel(level)
 

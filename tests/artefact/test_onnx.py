@@ -210,7 +210,7 @@ def test_a_network_that_cannot_be_exported_is_an_error_that_prints_nothing_else(
 
 
 def test_weights_beyond_two_gigabytes_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aacp.artefact.onnx.SINGLE_FILE_BYTES", 100)
+    monkeypatch.setattr("aacp.artefact.onnx_program.SINGLE_FILE_BYTES", 100)
     wide = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 4, 1))
     found = aacp.export_onnx(wide, tmp_path / "a.onnx", torch.randn(1, 3, 8, 8))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.onnx", "a.onnx.data"]

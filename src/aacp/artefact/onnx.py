@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from aacp.artefact.header import Artefact, artefact_path
 from aacp.artefact.onnx_check import Agreement, compare
-from aacp.artefact.onnx_program import Converted, convert, named_sizes
+from aacp.artefact.onnx_program import FreeSizes, named_sizes, needs_second_file, write_program
 from aacp.artefact.onnx_session import INSTALL
+from aacp.artefact.onnx_traced import write_traced
 from aacp.artefact.storage import load
 from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
@@ -28,7 +30,6 @@ from aacp.zoo.imports import require_package
 OPSET = 18  # the oldest opset that torch's exporter writes, which most runtimes can read
 MAX_BATCH = 1_000_000  # inputs in the only batch size of a file
 CHECKED_BATCHES = (1, 2, 5)  # batch sizes on which an export with a free batch size is compared with torch
-SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers are limited to 2 GB; larger weights go to a second file
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def export_onnx(
     with temporary_folder(path) as folder:
         draft = _Draft(flat, arguments, folder / path.name, opset, dynamic_batch, check)
         with writing_errors(path):
-            converted, found = draft.write_for_any_size() if dynamic_size else draft.write(dynamic_size=False)
+            free, found = draft.write_for_any_size() if dynamic_size else draft.write(dynamic_size=False)
         size = move_files(folder, path)
     return OnnxFile(
         path=path,
@@ -108,13 +109,13 @@ def export_onnx(
         file_bytes=size,
         inputs=flat.inputs,
         outputs=flat.outputs,
-        dynamic_batch=converted.dynamic_batch,
-        dynamic_size=bool(converted.free_sizes),
-        checked_batches=draft.batches(converted) if found else (),
+        dynamic_batch=free.dynamic_batch,
+        dynamic_size=bool(free.free_sizes),
+        checked_batches=draft.batches(free) if found else (),
         largest_difference=found.largest_difference if found else None,
         largest_output=found.largest_output if found else None,
         size_step=found.size_step if found else None,
-        notes=converted.notes,
+        notes=free.notes,
     )
 
 
@@ -129,28 +130,38 @@ class _Draft:
     dynamic_batch: bool
     check: bool
 
-    def write(self, *, dynamic_size: bool) -> tuple[Converted, Agreement | None]:
+    def write(self, *, dynamic_size: bool) -> tuple[FreeSizes, Agreement | None]:
         """Write the file; the agreement with torch is None if it is not compared."""
-        converted = convert(self.flat, self.arguments, self.opset, self.dynamic_batch, dynamic_size)
-        converted.program.save(str(self.path), external_data=_bytes(self.flat) > SINGLE_FILE_BYTES)
-        if not self.check:
-            return converted, None
-        batches = self.batches(converted)
-        return converted, compare(self.flat, self.arguments, self.path, batches, converted.free_sizes)
+        if self.check and not dynamic_size and not needs_second_file(self.flat):
+            with suppress(ExportFailed):
+                return self._write_traced()
+        free = write_program(self.flat, self.arguments, self.path, self.opset, self.dynamic_batch, dynamic_size)
+        return free, self._compare(free) if self.check else None
 
-    def write_for_any_size(self) -> tuple[Converted, Agreement | None]:
+    def _write_traced(self) -> tuple[FreeSizes, Agreement]:
+        """Write the file by the faster exporter, whose result counts only if it agrees with torch."""
+        write_traced(
+            self.flat, self.arguments, self.path, self.opset, dynamic_batch=self.dynamic_batch, strict=True
+        )  # fmt: skip
+        free = FreeSizes(self.dynamic_batch)
+        return free, self._compare(free)
+
+    def write_for_any_size(self) -> tuple[FreeSizes, Agreement | None]:
         """Write the file for any height and width or, if that fails, for those of the example, with a note."""
         try:
             return self.write(dynamic_size=True)
         except ExportFailed as error:
-            converted, found = self.write(dynamic_size=False)
+            free, found = self.write(dynamic_size=False)
             sizes = ", ".join(f"{name} {size}" for name, size in named_sizes(self.arguments))
             note = f"The file accepts only the sizes of the example: {sizes}. {error}"
-            return replace(converted, notes=(*converted.notes, note)), found
+            return replace(free, notes=(*free.notes, note)), found
 
-    def batches(self, converted: Converted) -> tuple[int, ...]:
+    def _compare(self, free: FreeSizes) -> Agreement:
+        return compare(self.flat, self.arguments, self.path, self.batches(free), free.free_sizes)
+
+    def batches(self, free: FreeSizes) -> tuple[int, ...]:
         """The batch sizes on which the file is compared with torch."""
-        return CHECKED_BATCHES if converted.dynamic_batch else (batch_of(self.arguments),)
+        return CHECKED_BATCHES if free.dynamic_batch else (batch_of(self.arguments),)
 
 
 def export_artefact(
@@ -194,10 +205,6 @@ def export_artefact(
     if target.parent == path.parent:  # a file of the training, which its manifest may list
         RunFolder(target.parent).listing.add(target.name, f"{target.name}.data")
     return exported
-
-
-def _bytes(model: nn.Module) -> int:
-    return sum(tensor.nbytes for tensor in model.state_dict().values() if isinstance(tensor, Tensor))
 
 
 def _require_opset(opset: int) -> None:

@@ -1,43 +1,43 @@
-"""A network as torch's ONNX program, with a free batch size, height and width where the network permits them."""
+"""A network as an ONNX file by torch's exporter, with a free batch size, height and width where the network permits."""
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork, batch_of, tensors_in, with_batch, with_more
 from aacp.torch_internals import quiet_export
 
+SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers are limited to 2 GB; larger weights go to a second file
 # The names of the third and later dimensions of an input, by its number of dimensions.
 SIZE_NAMES = {3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}
 
 
 @dataclass(frozen=True)
-class Converted:
-    """A network as an ONNX program, and the sizes that the program leaves free."""
+class FreeSizes:
+    """The sizes that an ONNX file leaves free."""
 
-    program: Any
     dynamic_batch: bool
-    free_sizes: tuple[int, ...]  # the dimensions of height and width that are free
-    notes: tuple[str, ...]  # a sentence for each size that was to be free and is not
+    free_sizes: tuple[int, ...] = ()  # the dimensions of height and width that are free
+    notes: tuple[str, ...] = ()  # a sentence for each size that was to be free and is not
 
 
-def convert(
-    flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynamic_batch: bool, dynamic_size: bool
-) -> Converted:
-    """Convert a network; sizes that its code fixes are those of the example.
+def write_program(
+    flat: FlatNetwork, arguments: tuple[Any, ...], path: Path, opset: int, dynamic_batch: bool, dynamic_size: bool
+) -> FreeSizes:
+    """Write a network to a file; sizes that its code fixes are those of the example.
 
     Args:
         flat: the network.
         arguments: the example.
+        path: the file. Weights that are too large for one file go to a second one beside it.
         opset: the version of the ONNX operators.
         dynamic_batch: whether the batch size should be free.
         dynamic_size: whether height and width should be free.
@@ -57,7 +57,14 @@ def convert(
                     notes.append(f"The {name} of {entry.name} is fixed at {entry.shape[dim]} by the network's code.")
                 else:
                     free.add(dim)
-    return Converted(program, dynamic_batch, tuple(sorted(free)), tuple(notes))
+    program.save(str(path), external_data=needs_second_file(flat))
+    return FreeSizes(dynamic_batch, tuple(sorted(free)), tuple(notes))
+
+
+def needs_second_file(model: nn.Module) -> bool:
+    """Return whether the weights of a network are too large for one file."""
+    weights = (tensor for tensor in model.state_dict().values() if isinstance(tensor, Tensor))
+    return sum(tensor.nbytes for tensor in weights) > SINGLE_FILE_BYTES
 
 
 def _with_free_batch(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, dynamic_size: bool) -> Any:
@@ -83,7 +90,7 @@ def _program(flat: FlatNetwork, arguments: tuple[Any, ...], opset: int, batch: i
     names = [_free_names(tensor, batch, dynamic_size) for tensor in tensors]
     sizes = [{dim: _free(name) for dim, name in entry.items()} for entry in names]
     _run_on_other_sizes(flat, arguments, dynamic_size)
-    with warnings.catch_warnings(), quiet_export(), _silent("torch.onnx"), torch.no_grad():
+    with warnings.catch_warnings(), quiet_export(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(flat, tensors, dynamic_shapes=(tuple(sizes),), strict=False)
@@ -144,18 +151,6 @@ def _run_on_other_sizes(flat: FlatNetwork, arguments: tuple[Any, ...], dynamic_s
         other = with_more(other, {dim: largest.shape[dim] for dim in _size_names(largest)})
     with suppress(Exception), torch.no_grad():  # a network that accepts only its own sizes keeps nothing of others
         flat.network(*other)
-
-
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Silence the warnings of a logger: the exporter warns about every optional package that is not installed."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _root(error: BaseException) -> BaseException:

@@ -128,6 +128,7 @@ class FlatNetwork(nn.Module):
     def __init__(self, network: nn.Module, arguments: tuple[Any, ...]) -> None:
         super().__init__()
         self.network = network
+        self.training = network.training  # an exporter sets all modules to the mode of this one
         leaves, self.spec = pytree.tree_flatten(arguments)
         self.constants = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
         names: list[str] = []

@@ -121,7 +121,9 @@ def test_a_slow_export_is_logged_once(
         export_quickly(network, tmp_path / name, EXAMPLE)
     assert exported == [tmp_path / "one", tmp_path / "two"]
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("torch's older ONNX exporter cannot export Sequential (RuntimeError: it is gone)")
+    assert message.startswith(
+        "torch's older exporter cannot export Sequential: RuntimeError: it is gone. The newer one"
+    )
 
 
 # -- int8 -------------------------------------------------------------------------------------------------------------
