@@ -8,6 +8,10 @@ a time limit. LOG gets one line per network; networks that it names already are 
 With --again, networks that failed are run again, and those without an ONNX file. Writing and checking that file takes
 most of the time; --skip-onnx leaves it out.
 
+The file of --out is written after every network. Rows that it had before and LOG does not have stay in the table until
+they are run: networks without a row are run first, then failed ones and those without an ONNX file. Every row names
+the commit and the machine that it comes from.
+
 A network is exact if a cut of every free group to half computes what the original computes without these channels, on
 the example and on inputs of another size and batch where the network accepts them. Two oracles decide, in float64 and
 with random weights. The first sets the weights of the removed channels to zero in the original and uses no code of
@@ -24,6 +28,7 @@ import json
 import multiprocessing
 import platform
 import statistics
+import subprocess
 import tempfile
 import time
 import traceback
@@ -43,6 +48,7 @@ from aacp.graph.other_shapes import other_examples
 from aacp.graph.tracing import prepare
 from aacp.graph.verification import compare, randomised_copy
 from aacp.modules import named_tensors
+from aacp.runs.provenance import machine
 from tasks_networks import NETWORKS, imported
 
 SKIPPED = "not tried"  # in place of the outcome of the ONNX export
@@ -195,6 +201,12 @@ def shown(name: str, row: dict[str, Any]) -> str:
     return f"{texts} {exact:6s} {share}  ONNX {onnx:6s} {row.get('seconds', 0):6.1f} s  {reason[:160]}"
 
 
+def commit() -> str:
+    """The commit whose code this process runs."""
+    found = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
+    return found.stdout.strip()
+
+
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The numbers below the table."""
     traced = [row for row in rows.values() if "free_share" in row]
@@ -213,7 +225,8 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "networks by library": dict(Counter(NETWORKS[name].library for name in rows)),
         "networks by task": dict(Counter(NETWORKS[name].task for name in rows)),
         "command": "python benchmarks/tasks.py LOG --out benchmarks/results/tasks.json",
-        "machine": f"{platform.machine()}, 1 thread per network",
+        "rows by commit": dict(Counter(row["commit"] for row in rows.values())),
+        "rows by machine, 1 thread per network": dict(Counter(row["machine"] for row in rows.values())),
         "python": platform.python_version(),
         "versions": {package: version(package) for package in PACKAGES},
     }
@@ -244,6 +257,26 @@ def read_log(log: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row["row"] for row in rows if row["name"] in NETWORKS}
 
 
+def read_table(file: Path | None) -> dict[str, dict[str, Any]]:
+    """The rows of an earlier table; rows that do not name their origin have the machine of the whole table."""
+    if file is None or not file.exists():
+        return {}
+    table = json.loads(file.read_text())
+    unknown = {"commit": "d4e182a or earlier", "machine": table["summary"].get("machine", "")}
+    return {name: unknown | row for name, row in table["networks"].items() if name in NETWORKS}
+
+
+def write_table(file: Path, rows: dict[str, dict[str, Any]]) -> None:
+    """Write the table as JSON and, beside it, as Markdown."""
+    table = {
+        name: {"task": NETWORKS[name].task, "library": NETWORKS[name].library, **rows[name]}
+        for name in NETWORKS
+        if name in rows
+    }
+    file.write_text(json.dumps({"summary": summary(rows), "networks": table}, indent=1) + "\n")
+    file.with_suffix(".md").write_text(as_markdown(table))
+
+
 def is_unfinished(row: dict[str, Any]) -> bool:
     """Whether a network failed, or its ONNX file was not tried."""
     return not row["exact"] or row["onnx"] == SKIPPED
@@ -258,29 +291,27 @@ def main() -> None:
     parser.add_argument("--skip-onnx", action="store_true", help="do not write ONNX files")
     parser.add_argument("--limit", type=float, default=600, help="seconds to trace and check one network")
     parser.add_argument("--onnx-limit", type=float, default=60, help="seconds for its ONNX file")
+    parser.add_argument("--machine", default=machine(), help="the machine, in words, for the rows of this run")
     options = parser.parse_args()
+    earlier = read_table(options.out)
     rows = read_log(options.log)
     for library in LIBRARIES:
         imported(library)
     importlib.import_module("torch._dynamo")
-    for name in NETWORKS:
+    origin = {"commit": commit(), "machine": options.machine}
+    for name in sorted(NETWORKS, key=lambda name: name in earlier and 2 - is_unfinished(earlier[name])):
         wanted = not options.only or any(text in name for text in options.only)
         known = name in rows and not (options.again and is_unfinished(rows[name]))
         if wanted and not known:
-            rows[name] = alone(name, options.limit, 0 if options.skip_onnx else options.onnx_limit)
+            rows[name] = alone(name, options.limit, 0 if options.skip_onnx else options.onnx_limit) | origin
             with options.log.open("a") as file:
                 file.write(json.dumps({"name": name, "row": rows[name]}) + "\n")
             print(shown(name, rows[name]), flush=True)
-    numbers = summary(rows)
-    print(json.dumps(numbers, indent=2))
+            if options.out:
+                write_table(options.out, earlier | rows)
+    print(json.dumps(summary(earlier | rows), indent=2))
     if options.out:
-        table = {
-            name: {"task": NETWORKS[name].task, "library": NETWORKS[name].library, **rows[name]}
-            for name in NETWORKS
-            if name in rows
-        }
-        options.out.write_text(json.dumps({"summary": numbers, "networks": table}, indent=1) + "\n")
-        options.out.with_suffix(".md").write_text(as_markdown(table))
+        write_table(options.out, earlier | rows)
 
 
 if __name__ == "__main__":
