@@ -140,3 +140,18 @@ def test_blocks_under_autocast_and_calling_modules_are_found(exported: torch.exp
     block = next(iter(exported.graph_module.children()))
     layers = [node for node in block.graph.nodes if node.op == "call_function" and "linear" in str(node.target)]
     assert [torch_internals.calling_module(node) for node in layers] == ["inner.0", "inner.0"]
+
+
+def test_a_lean_export_records_no_lines_of_code_and_changes_no_later_export() -> None:
+    def lines_of_code() -> list[str | None]:
+        program = torch.export.export(nn.ReLU(), (torch.ones(1),), strict=False)
+        return [node.stack_trace for node in program.graph.nodes if node.op == "call_function"]
+
+    usual = lines_of_code()
+    with torch_internals.lean_export():
+        lean = lines_of_code()
+    with pytest.raises(KeyError), torch_internals.lean_export():
+        raise KeyError
+    if hasattr(torch.fx.config, "do_not_emit_stack_traces"):
+        assert lean == [None]
+    assert lines_of_code() == usual != [None]

@@ -7,6 +7,7 @@ import copyreg
 import inspect
 import threading
 import types
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any
@@ -124,6 +125,8 @@ def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = 
         for value in vars(module).values():
             if isinstance(value, torch.Tensor) and id(value) not in memo:
                 memo[id(value)] = value.detach().clone()  # old-style weight_norm keeps tensors that cannot be copied
+            elif type(value) is OrderedDict and not value:
+                memo[id(value)] = OrderedDict()  # every module has ten for hooks, and deepcopy takes long for each
     try:
         with _shared_objects():
             twin = copy.deepcopy(model, memo)

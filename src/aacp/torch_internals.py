@@ -19,6 +19,7 @@ import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -174,6 +175,20 @@ def _silent(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def lean_export() -> Iterator[None]:
+    """Let torch.export leave out what aacp does not read: the lines of code of each call, and compiled programs."""
+    lines_of_code = vars(fx.config).get("do_not_emit_stack_traces")  # older versions of torch do not have it
+    if lines_of_code is not None:
+        fx.config.do_not_emit_stack_traces = True
+    try:
+        with _use_lazy_graph_module(True):
+            yield
+    finally:
+        if lines_of_code is not None:
+            fx.config.do_not_emit_stack_traces = lines_of_code
 
 
 STRIDES_WARNING = "Grad strides do not match bucket view strides"  # a warning of DistributedDataParallel

@@ -51,6 +51,12 @@ def test_a_copy_keeps_sharing_and_takes_tensors_that_deepcopy_rejects() -> None:
     assert torch.equal(twin[0].seen, model[0].seen)
 
 
+def test_a_hook_of_a_copy_is_not_a_hook_of_the_original() -> None:
+    layer = nn.Linear(1, 1)
+    copy_module(layer).register_forward_hook(lambda *_: torch.zeros(()))
+    assert layer(torch.ones(1)).shape == (1,)
+
+
 def test_a_plain_tensor_attribute_is_cut_with_its_channels() -> None:
     class Offset(nn.Module):
         def __init__(self) -> None:

@@ -30,6 +30,7 @@ class MaskedRun:
         # Label -1 means that an element is always present: as an index it selects the last entry.
         self._stays = torch.from_numpy(np.append(stays, True))
         self._values: dict[fx.Node, Any] = {}
+        self._masks: dict[fx.Node, torch.Tensor | None] = {}
         self._readers: dict[fx.Node, int] = {}
 
     def __call__(self, model: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -89,9 +90,11 @@ class MaskedRun:
 
     def mask(self, node: fx.Node) -> torch.Tensor | None:
         """Which elements are present, in a shape that broadcasts to the tensor's; None if all are."""
-        device = node.meta["val"].device
-        masks = [self._stays[core(label)].to(device) for label in self.labels(node)]
-        return reduce(torch.logical_and, masks) if not all(mask.all() for mask in masks) else None
+        if node not in self._masks:
+            device = node.meta["val"].device
+            masks = [self._stays[core(label)].to(device) for label in self.labels(node)]
+            self._masks[node] = reduce(torch.logical_and, masks) if not all(mask.all() for mask in masks) else None
+        return self._masks[node]
 
     def value(self, node: fx.Node) -> Any:
         """The value of a node in this run; absent elements hold arbitrary numbers."""

@@ -19,6 +19,7 @@ from aacp.torch_internals import (
     is_assigned_in_forward,
     is_operator,
     is_wrapped_block,
+    lean_export,
     operator_arguments,
     operator_name,
     placeholders,
@@ -154,7 +155,7 @@ def to_program(model: nn.Module, arguments: Sequence[Any]) -> Program:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
-            with quiet_export():
+            with quiet_export(), lean_export():
                 exported = torch.export.export(model, tuple(arguments), strict=False)
         except Exception as error:  # whatever the model's code or the exporter raises
             if is_assigned_in_forward(error):
