@@ -12,6 +12,7 @@ import aacp
 from aacp.graph import verification
 from aacp.graph.slicing import cut
 from aacp.graph.tracing import difference_when_cut
+from graph.oracles import counted_macs
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
@@ -109,6 +110,58 @@ def test_parameters_of_the_whole_are_counted_and_macs_of_the_parts(detector: Det
     backbone = pixels * (3 * 12 * 9 + 12 * 16 * 9 + 16 * 8)
     head = (pixels + pixels // 4) * (8 * 8 * 9 + 8 * 3)
     assert aacp.macs(graph)(graph.full) == backbone + head
+
+
+class Tower(nn.Module):
+    """Uses one of its layers twice, at two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.twice, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.twice(self.twice(self.first(x))[..., ::2]))
+
+
+class Pyramid(nn.Module):
+    """Calls its tower three times, for pictures of two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = Tower()
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [self.tower(x), self.tower(x[..., ::2, :]), self.tower(-x)]
+
+
+def test_all_calls_of_a_part_are_counted() -> None:
+    model, x = Pyramid().eval(), torch.randn(1, 3, 16, 16)
+    graph = aacp.trace(model, x, parts=["tower"])
+    (name,) = [group.name for group in graph.free]
+    smaller = aacp.shrink(model, graph, {name: [0, 1, 4]})
+    assert aacp.macs(graph)(graph.full) == counted_macs(model, (x,))
+    assert aacp.macs(graph)([3]) == counted_macs(smaller, (x,))
+    assert len(graph.notes) == 1
+
+
+class Flagged(Tower):
+    """Has control flow that torch.export rejects in its second form."""
+
+    def forward(self, x: Tensor, decides: bool = False) -> Tensor:
+        return super().forward(-x if decides and float(x.mean()) > 0 else x)
+
+
+def test_calls_of_a_part_that_cannot_be_traced_are_named() -> None:
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tower = Flagged()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.tower(x) + self.tower(x, True)
+
+    graph = aacp.trace(Network().eval(), torch.randn(1, 3, 8, 8), parts=["tower"])
+    assert "tower: 1 of its 2 calls cannot be traced, and their MACs are not counted" in graph.notes
 
 
 def test_named_parts_alone_are_traced(detector: Detector) -> None:

@@ -16,12 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, Member, Tensor
+from aacp.channels import Activation, ChannelGraph, Layer, Member, Tensor
 from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
 from aacp.graph.examples import tensors_in
-from aacp.graph.unverified import evaluation_copy
+from aacp.graph.unverified import evaluation_copy, trace_unverified, units_of_weights
 from aacp.modules import named_tensors, positional
-from aacp.torch_internals import Convolution
+from aacp.torch_internals import Convolution, pytree
 
 TracePart = Callable[[nn.Module, tuple[Any, ...]], ChannelGraph]  # a submodule and its arguments -> its graph
 
@@ -33,9 +33,13 @@ TracePart = Callable[[nn.Module, tuple[Any, ...]], ChannelGraph]  # a submodule 
 class Calls:
     """The calls of one submodule in a run of the whole network."""
 
-    count: int = 0
-    arguments: tuple[Any, ...] = ()  # of the first call
+    given: list[tuple[Any, ...]] = field(default_factory=list)  # the arguments of each call, in order
     callers: set[str] = field(default_factory=set)  # for each call, the innermost submodule that was running
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the first call."""
+        return self.given[0]
 
 
 def record_calls(model: nn.Module, example: Any) -> dict[str, Calls]:
@@ -47,10 +51,8 @@ def record_calls(model: nn.Module, example: Any) -> dict[str, Calls]:
     def before(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             calls = found.setdefault(name, Calls())
-            calls.count += 1
             calls.callers.add(running[-1] if running else "")
-            if calls.count == 1:
-                calls.arguments = _positional(module, arguments, named)
+            calls.given.append(_positional(module, arguments, named))
             running.append(name)
 
         return hook
@@ -143,9 +145,9 @@ def part_units(graph: ChannelGraph, part: str) -> NDArray[np.bool_]:
 
 def _joined(model: nn.Module, calls: Mapping[str, Calls], graphs: Mapping[str, ChannelGraph]) -> ChannelGraph:
     """The graphs of the parts as one graph of the whole network, with its other tensors as constants."""
-    whole = ChannelGraph(type(model).__name__, (), (), (), (), notes=(_note(model, calls, graphs),))
+    whole = ChannelGraph(type(model).__name__, (), (), (), (), notes=(_note(model, graphs),))
     for path, graph in graphs.items():
-        whole = _appended(whole, path, graph)
+        whole = _appended(whole, path, _with_later_calls(graph, model.get_submodule(path), calls[path]))
     traced = {tensor.name for tensor in whole.tensors}
     others = [
         Tensor(name, tuple(value.shape), (None,) * value.dim(), isinstance(value, nn.Parameter), value.element_size())
@@ -160,16 +162,10 @@ def _appended(whole: ChannelGraph, path: str, graph: ChannelGraph) -> ChannelGra
     """A graph with the graph of one more part: its names get the path, its units and lanes the next numbers."""
     units = len(whole.unit_groups)
     first = len(whole.lanes)
-    step = max((activation.dies for activation in whole.activations), default=-1) + 1
+    layers, activations = _after(whole, graph)
 
     def inside(name: str) -> str:
         return f"{path}.{name}" if name else path
-
-    def lane(number: int | None) -> int | None:
-        return None if number is None else number + first
-
-    def lanes(numbers: Iterable[int]) -> tuple[int, ...]:
-        return tuple(number + first for number in numbers)
 
     groups = [
         replace(
@@ -179,29 +175,20 @@ def _appended(whole: ChannelGraph, path: str, graph: ChannelGraph) -> ChannelGra
         )
         for group in graph.groups
     ]
-    layers = [
-        replace(
-            layer,
-            name=inside(layer.name),
-            input=lane(layer.input),
-            output=lane(layer.output),
-            macs_lanes=lanes(layer.macs_lanes),
-        )
-        for layer in graph.layers
-    ]
     tensors = [
-        replace(tensor, name=f"{path}.{tensor.name}", lanes=tuple(map(lane, tensor.lanes))) for tensor in graph.tensors
+        replace(
+            tensor,
+            name=f"{path}.{tensor.name}",
+            lanes=tuple(None if lane is None else lane + first for lane in tensor.lanes),
+        )
+        for tensor in graph.tensors
     ]
     sizes = [replace(size, module=inside(size.module), lane=size.lane + first) for size in graph.sizes]
-    activations = [
-        replace(item, lanes=lanes(item.lanes), born=item.born + step, dies=item.dies + step)
-        for item in graph.activations
-    ]
     return replace(
         whole,
         groups=(*whole.groups, *groups),
         lanes=(*whole.lanes, *(np.where(axis >= 0, axis + units, axis) for axis in graph.lanes)),
-        layers=(*whole.layers, *layers),
+        layers=(*whole.layers, *(replace(layer, name=inside(layer.name)) for layer in layers)),
         tensors=(*whole.tensors, *tensors),
         sizes=(*whole.sizes, *sizes),
         activations=(*whole.activations, *activations),
@@ -209,17 +196,78 @@ def _appended(whole: ChannelGraph, path: str, graph: ChannelGraph) -> ChannelGra
     )
 
 
-def _note(model: nn.Module, calls: Mapping[str, Calls], graphs: Mapping[str, ChannelGraph]) -> str:
-    """What is pruned and counted, for people."""
-    repeated = [
-        f"{path} is called {calls[path].count} times and counted once" for path in graphs if calls[path].count > 1
+def _after(first: ChannelGraph, second: ChannelGraph) -> tuple[list[Layer], list[Activation]]:
+    """The layers and activations of a graph, numbered as if they came after those of another."""
+    start = len(first.lanes)
+    step = max((activation.dies for activation in first.activations), default=-1) + 1
+
+    def lanes(numbers: Iterable[int]) -> tuple[int, ...]:
+        return tuple(number + start for number in numbers)
+
+    layers = [
+        replace(
+            layer,
+            input=None if layer.input is None else layer.input + start,
+            output=None if layer.output is None else layer.output + start,
+            macs_lanes=lanes(layer.macs_lanes),
+        )
+        for layer in second.layers
     ]
-    counted = f"; {', '.join(repeated)}" if repeated else ""
-    if len(graphs) > 1:
-        counted += ". What passes between them keeps all channels: layers in one common submodule can be cut further"
+    activations = [
+        replace(item, lanes=lanes(item.lanes), born=item.born + step, dies=item.dies + step)
+        for item in second.activations
+    ]
+    return layers, activations
+
+
+def _with_later_calls(graph: ChannelGraph, part: nn.Module, calls: Calls) -> ChannelGraph:
+    """The graph of a part with the layers and activations of its later calls, whose inputs may have other sizes."""
+    known: dict[str, ChannelGraph | None] = {_shown(calls.arguments): graph}
+    whole = graph
+    uncounted = 0
+    for arguments in calls.given[1:]:
+        inputs = _shown(arguments)
+        if inputs not in known:
+            known[inputs] = _graph_of_call(part, arguments, graph)
+        again = known[inputs]
+        if again is None:
+            uncounted += 1
+            continue
+        layers, activations = _after(whole, again)
+        whole = replace(
+            whole,
+            lanes=(*whole.lanes, *again.lanes),
+            layers=(*whole.layers, *layers),
+            activations=(*whole.activations, *activations),
+        )
+    note = f"{uncounted} of its {len(calls.given)} calls cannot be traced, and their MACs are not counted"
+    return replace(whole, notes=(*whole.notes, note)) if uncounted else whole
+
+
+def _shown(arguments: tuple[Any, ...]) -> str:
+    """The arguments of a call with shapes in place of tensors."""
+    return str(pytree.tree_map_only(torch.Tensor, lambda tensor: tuple(tensor.shape), arguments))
+
+
+def _graph_of_call(part: nn.Module, arguments: tuple[Any, ...], graph: ChannelGraph) -> ChannelGraph | None:
+    """The graph of a part that is called with other arguments; None unless it has the units of the known graph."""
+    try:
+        found = trace_unverified(part, arguments)[1].graph
+    except UntraceableModel:
+        return None
+    units = units_of_weights(graph)
+    is_same = len(found.unit_groups) == len(graph.unit_groups) and all(
+        place in units and np.array_equal(units[place], numbers) for place, numbers in units_of_weights(found).items()
+    )
+    return found if is_same else None
+
+
+def _note(model: nn.Module, graphs: Mapping[str, ChannelGraph]) -> str:
+    """What is pruned and counted, for people."""
+    further = ". What passes between them keeps all channels: layers in one common submodule can be cut further"
     return (
         f"only these parts of {type(model).__name__} are pruned, and only their MACs and activations are counted: "
-        f"{', '.join(graphs)}{counted}"
+        f"{', '.join(graphs)}{further if len(graphs) > 1 else ''}"
     )
 
 

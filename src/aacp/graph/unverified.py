@@ -92,7 +92,7 @@ def propagate(
     """
     excluded: dict[str, set[int]] = {}
     fused = run.fused if run is not None else ()
-    known = {} if graph is None else _units_of_weights(graph)
+    known = {} if graph is None else units_of_weights(graph)
     for _ in range(MAX_PASSES):
         propagation = Propagation(program, fused, excluded_splits=excluded, known_units=known)
         propagation.run(RULES)
@@ -104,7 +104,7 @@ def propagate(
     return propagation, sizes
 
 
-def _units_of_weights(graph: ChannelGraph) -> dict[tuple[str, int], Ids]:
+def units_of_weights(graph: ChannelGraph) -> dict[tuple[str, int], Ids]:
     """The unit of each index along the dimensions of weights that hold channels, by the weight's name and dimension."""
     lanes = [(tensor.name, dim, lane) for tensor in graph.tensors for dim, lane in enumerate(tensor.lanes)]
     return {(name, dim): graph.lanes[lane] for name, dim, lane in lanes if lane is not None}
