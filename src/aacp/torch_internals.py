@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -104,6 +105,11 @@ def calling_module(node: fx.Node) -> str:
 def is_wrapped_block(node: fx.Node) -> bool:
     """Whether a node stands for a block of code under `with torch.autocast(...)` or `with torch.no_grad()`."""
     return node.op == "call_function" and "wrap_with" in str(node.target)
+
+
+def assigns_data(node: fx.Node) -> bool:
+    """Whether a node of an exported program is a trace of `tensor.data = ...`, which the program itself leaves out."""
+    return is_operator(node.target) and operator_name(node.target) == "aten::_has_compatible_shallow_copy_type"
 
 
 def storage_number(value: torch.Tensor) -> int:
@@ -208,6 +214,15 @@ def is_lost_connection(error: BaseException) -> bool:
 def is_assigned_in_forward(error: BaseException) -> bool:
     """Whether an error of the exporter reports that the forward assigned a tensor to an attribute or to `.data`."""
     return "fake tensor in the exported program" in str(error)
+
+
+RAISED_IN = re.compile(r'The following call raised this error:\s+File "(.+?)", line (\d+), in (\w+)')
+
+
+def line_that_failed(error: BaseException) -> str | None:
+    """Where in the code of a network an export failed: "forward, line 12 of network.py"; None if torch does not say."""
+    found = RAISED_IN.search(str(error))
+    return f"{found[3]}, line {found[2]} of {Path(found[1]).name}" if found else None
 
 
 # -- watching operators -----------------------------------------------------------------------------------------------

@@ -199,10 +199,22 @@ class Merged(nn.Module):
         return self.last(self.merged(self.first(x).relu()))
 
 
+class Differentiable(Merged):
+    """The same, with a sum that has gradients."""
+
+    def merge(self) -> None:
+        self.merged.weight.data = self.large.weight + nn.functional.pad(self.small.weight, (1, 1, 1, 1))
+
+
 def test_weights_that_forward_assigns_are_named_with_what_to_do() -> None:
     x = torch.randn(1, 3, 9, 9)
-    with pytest.raises(aacp.UntraceableModel, match="outside of forward"):
+    with pytest.raises(
+        aacp.UntraceableModel, match=r"forward of Merged assigns .* merged\.weight\. Do this .* outside"
+    ):
         aacp.trace(Merged(merges_in_forward=True), x)
+    blocks = nn.Sequential(nn.Conv2d(3, 3, 1), Merged(merges_in_forward=True))
+    with pytest.raises(aacp.UntraceableModel, match=r"forward of 1 \(Merged\) assigns .* merged\.weight"):
+        aacp.trace(blocks, x)
     before = Merged(merges_in_forward=False)
     before.merge()
     assert free(aacp.trace(before, x)) == ["first", "merged"]

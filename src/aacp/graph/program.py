@@ -13,19 +13,24 @@ import torch
 from torch import fx, nn
 
 from aacp.errors import UntraceableModel, first_line
+from aacp.graph.assigned import AssignedInForward
 from aacp.modules import named_tensors
 from aacp.torch_internals import (
+    assigns_data,
     calling_module,
     is_assigned_in_forward,
     is_operator,
     is_wrapped_block,
     lean_export,
+    line_that_failed,
     operator_arguments,
     operator_name,
     placeholders,
     pytree,
     quiet_export,
 )
+
+ASSIGNED = "an attribute or to the data of a parameter"  # where it is not known to which
 
 
 class UnsupportedUse(Exception):
@@ -159,14 +164,14 @@ def to_program(model: nn.Module, arguments: Sequence[Any]) -> Program:
                 exported = torch.export.export(model, tuple(arguments), strict=False)
         except Exception as error:  # whatever the model's code or the exporter raises
             if is_assigned_in_forward(error):
-                raise UntraceableModel(
-                    f"The forward of {type(model).__name__} assigns a tensor that it computed to an attribute or to "
-                    "the data of a parameter. Do this once before tracing, outside of forward."
-                ) from error
+                raise AssignedInForward(type(model).__name__, ASSIGNED) from error
+            line = line_that_failed(error)
             raise UntraceableModel(
-                f"torch.export cannot trace {type(model).__name__}: {first_line(error)}. "
+                f"torch.export cannot trace {type(model).__name__}{f' ({line})' if line else ''}: {first_line(error)}. "
                 "Remove control flow that depends on the data, or trace a part of the network without it."
             ) from error
+    if any(assigns_data(node) for node in exported.graph.nodes):
+        raise AssignedInForward(type(model).__name__, ASSIGNED)
     _inline_wrapped(exported.graph_module)
     tensors: dict[str, str] = {}
     constants: dict[str, torch.Tensor] = {}

@@ -11,6 +11,7 @@ from torch import nn
 from aacp.channels import ChannelGraph
 from aacp.errors import InvalidExample, NothingToPrune, first_line
 from aacp.graph.assembly import Assembled, assemble
+from aacp.graph.assigned import AssignedInForward, named_assignment
 from aacp.graph.examples import tensors_in
 from aacp.graph.labels import Ids
 from aacp.graph.program import Program, to_program
@@ -46,7 +47,10 @@ def trace_unverified(
     # One copy for each use: networks that keep caches are not the same after they have run.
     run = run_example(evaluation_copy(model), arguments)
     typed = converted(arguments, dtype)
-    program = to_program(evaluation_copy(model, dtype), typed)
+    try:
+        program = to_program(evaluation_copy(model, dtype), typed)
+    except AssignedInForward as error:
+        raise named_assignment(evaluation_copy(model), arguments) or error from error
     propagation, assembled = analyse(program, run, model, form)
     return propagation, assembled, typed
 
