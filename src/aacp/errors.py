@@ -36,6 +36,12 @@ AACPError
 A message has two sentences: what is wrong, with the values, and what to do.
 """
 
+import re
+from itertools import pairwise
+
+QUOTED_ERROR = re.compile(r"[\w.]*(Error|Exception): \S")  # the last line of a traceback: "ValueError: ..."
+MARK = "<--- HERE"  # ends the line below the line of code that failed in TorchScript
+
 
 class AACPError(Exception):
     """The base class of all errors that aacp raises."""
@@ -170,6 +176,18 @@ class InvalidStructure(AACPError, ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """The class of an exception and the first line of its message, for quotation in another message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('. ')}" if lines else type(error).__name__
+    """The class of an exception and the line of its message that says what is wrong, for quotation in another message.
+
+    That is the first line, unless it only introduces others: the error at the end of a traceback that the message
+    quotes (TorchScript, workers of a DataLoader), a line of code that it marks, or a line after a colon
+    (`load_state_dict`).
+    """
+    lines = [line.strip().rstrip(". ") for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    quoted = [line for line in lines[1:] if QUOTED_ERROR.match(line)]
+    if quoted:
+        return quoted[-1]
+    marked = [line for line, mark in pairwise(lines) if mark.endswith(MARK)]
+    introduced = marked[-1:] or (lines[1:2] if lines[0].endswith(":") else [])
+    return f"{type(error).__name__}: {': '.join([lines[0].rstrip(':'), *introduced])}"

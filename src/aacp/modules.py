@@ -52,8 +52,10 @@ def require_network(model: object, what: str = "The model") -> None:
         raise InvalidOption(f"{what} is the class {model.__name__}. Give a network of this class: {model.__name__}().")
     if not isinstance(model, nn.Module):
         raise InvalidOption(f"{what} is a {type(model).__name__}, not a torch.nn.Module. Give the network itself.")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise UntraceableModel(f"{what} is a TorchScript module. Give the torch.nn.Module that it was made from.")
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            which = f"{path} in the model" if path else what
+            raise UntraceableModel(f"{which} is a TorchScript module. Give the torch.nn.Module that it was made from.")
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
         if nn.parameter.is_lazy(value):
             raise UntraceableModel(

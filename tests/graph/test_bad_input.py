@@ -94,6 +94,19 @@ def test_the_wrong_shape_is_shown() -> None:
         aacp.trace(net(), torch.randn(1, 4, 8, 8))
 
 
+def test_the_line_of_code_that_decides_on_data_is_shown() -> None:
+    with pytest.raises(aacp.UntraceableModel, match=r"trace Undecided \(forward, line \d+ of test_bad_input\.py\)"):
+        aacp.trace(Undecided(), IMAGE)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_scripted_part_is_named() -> None:
+    model = net()
+    model[1] = torch.jit.script(nn.ReLU())
+    with pytest.raises(aacp.UntraceableModel, match=r"^1 in the model is a TorchScript module\. Give"):
+        aacp.trace(model, IMAGE)
+
+
 def test_everything_frozen_by_hand_is_an_error_that_says_so() -> None:
     with pytest.raises(aacp.NothingToPrune, match=r"frozen by hand \(0\)"):
         aacp.trace(net(), IMAGE, frozen=("0",))
