@@ -16,7 +16,8 @@ A network is exact if a cut of every free group to half computes what the origin
 the example and on inputs of another size and batch where the network accepts them. Two oracles decide, in float64 and
 with random weights. The first sets the weights of the removed channels to zero in the original and uses no code of
 aacp's tracer. Where norms or means over channels make that a different network, the second runs the original's program
-as if the channels were absent. A network is silently wrong if `trace` accepted a cut that is not exact.
+as if the channels were absent, with the tolerances of `trace` (docs/tracing.md). A network is silently wrong if `trace`
+accepted a cut that is not exact.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.graph.comparison import compare
 from aacp.graph.examples import tensors_in
 from aacp.graph.other_shapes import other_examples
 from aacp.graph.tracing import prepare
-from aacp.graph.verification import compare, randomised_copy
+from aacp.graph.verification import randomised_copy
 from aacp.modules import named_tensors
 from aacp.runs.provenance import machine
 from tasks_networks import NETWORKS, imported

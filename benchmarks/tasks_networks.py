@@ -381,7 +381,8 @@ def of_timm() -> Iterator[Entry]:
         return model
 
     for name in BACKBONES:
-        yield entry("feature pyramid", "timm", f"{name}, features only", lambda n=name: built(n), (1, 3, 64, 64))
+        side = 128 if name == "inception_v4" else 64  # it has no padding
+        yield entry("feature pyramid", "timm", f"{name}, features only", lambda n=name: built(n), (1, 3, side, side))
 
 
 # -- torchaudio -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.graph.tracing import prepare
+from aacp.graph.verification import TOLERANCE
 
 
 class Trap(nn.Module):
@@ -32,6 +33,34 @@ def test_a_group_that_changes_the_result_is_frozen_with_its_reason_and_others_st
     assert reasons["first"] is None
     assert reasons["middle"] is not None
     assert reasons["middle"].startswith("cutting it breaks the network (outputs differ by")
+
+
+class Amplifier(nn.Module):
+    """Its outputs change with rounding errors of its inputs, far beyond the tolerance in double precision."""
+
+    def __init__(self, trapped: bool) -> None:
+        super().__init__()
+        self.trapped = trapped
+        self.first, self.norm, self.last = nn.Conv2d(3, 10, 3), nn.GroupNorm(1, 10), nn.Conv2d(10, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.first(x))
+        if self.trapped and y.shape[1] != 10:
+            y = y * (1 + 1e-12)  # amplified, this is 1e-5 of the scale of the outputs
+        return (3e7 * self.last(y)).sin()
+
+
+def test_amplified_rounding_errors_freeze_nothing_and_amplified_mistakes_do() -> None:
+    x = torch.randn(1, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+    model = Amplifier(trapped=False)
+    verifier = prepare(model, x).in_double
+    units = verifier.assembled.graph.kept_units({"first": [0, 3, 4, 7]})
+    difference = verifier._difference(verifier.assembled.graph, units)
+    assert isinstance(difference, float)
+    assert difference > TOLERANCE[torch.float64]
+    assert [group.name for group in aacp.trace(model, x).free] == ["first"]
+    with pytest.raises(aacp.NothingToPrune, match="outputs differ by"):
+        aacp.trace(Amplifier(trapped=True), x)
 
 
 def test_verify_freezes_what_a_graph_of_another_width_would_break() -> None:

@@ -14,8 +14,9 @@ from torch import nn
 
 from aacp.accelerate.growing import Growth
 from aacp.errors import first_line
+from aacp.graph.comparison import compare
 from aacp.graph.examples import tensors_in
-from aacp.graph.verification import compare, randomised_copy
+from aacp.graph.verification import randomised_copy
 from aacp.modules import named_tensors
 
 TOLERANCE = 1e-7  # batch norms amplify rounding errors of 1e-16 to nearly this; a real difference is far larger
