@@ -105,6 +105,19 @@ def tracing() -> list[Row]:
     ]
 
 
+def trace_speed() -> list[Row]:
+    """Processor seconds, medians of three traces; the parts are those after the change."""
+    before, after = (raw(f"trace_speed_{when}.json")["medians"] for when in ("before", "after"))
+    rows = []
+    for name, now in after.items():
+        parts = [now["export"], now["copies"], now["masked runs"] + now["cut runs"]]
+        rest = now["cpu"] - sum(parts)
+        less = f"{100 * (1 - now['cpu'] / before[name]['cpu']):.0f} %"
+        seconds = [before[name]["cpu"], now["cpu"]]
+        rows.append((name, *(f"{value:.1f}" for value in seconds), less, *(f"{v:.1f}" for v in (*parts, rest))))
+    return rows
+
+
 def tasks() -> list[Row]:
     """One row per library, then all of them."""
     networks = list(raw("tasks.json")["networks"].values())
@@ -426,6 +439,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("recipe", "test accuracy"): recipes,
     ("network", "1,000 structures"): estimate,
     ("", ""): tracing,
+    ("traced network", "before"): trace_speed,
     ("library", "networks"): tasks,
     ("not exact", "reason"): tasks_that_are_not_exact,
     ("evaluations", "default"): best_estimates,
