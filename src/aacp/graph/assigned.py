@@ -16,8 +16,10 @@ SHOWN = 3  # names in a message
 class AssignedInForward(UntraceableModel):
     """The forward of a network assigns a tensor that it computed, which an export cannot express."""
 
-    def __init__(self, who: str, what: str) -> None:
-        super().__init__(
+    @classmethod
+    def by(cls, who: str, what: str = "an attribute or to the data of a parameter") -> AssignedInForward:
+        """The error with a message that names the module and what it assigns."""
+        return cls(
             f"The forward of {who} assigns a tensor that it computed to {what}. Do this once before tracing, outside "
             "of forward."
         )
@@ -46,7 +48,7 @@ def named_assignment(model: nn.Module, arguments: tuple[Any, ...]) -> AssignedIn
         return None
     module, names = found[0]  # an inner module ends before the modules around it
     owner = type(module).__name__
-    return AssignedInForward(f"{paths[module]} ({owner})" if paths[module] else owner, ", ".join(names[:SHOWN]))
+    return AssignedInForward.by(f"{paths[module]} ({owner})" if paths[module] else owner, ", ".join(names[:SHOWN]))
 
 
 def _places(module: nn.Module) -> dict[str, int]:

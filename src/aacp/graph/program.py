@@ -30,8 +30,6 @@ from aacp.torch_internals import (
     quiet_export,
 )
 
-ASSIGNED = "an attribute or to the data of a parameter"  # where it is not known to which
-
 
 class UnsupportedUse(Exception):
     """Raised by a rule that does not know what to do with a call; the channels that enter the call are then frozen."""
@@ -164,14 +162,14 @@ def to_program(model: nn.Module, arguments: Sequence[Any]) -> Program:
                 exported = torch.export.export(model, tuple(arguments), strict=False)
         except Exception as error:  # whatever the model's code or the exporter raises
             if is_assigned_in_forward(error):
-                raise AssignedInForward(type(model).__name__, ASSIGNED) from error
+                raise AssignedInForward.by(type(model).__name__) from error
             line = line_that_failed(error)
             raise UntraceableModel(
                 f"torch.export cannot trace {type(model).__name__}{f' ({line})' if line else ''}: {first_line(error)}. "
                 "Remove control flow that depends on the data, or trace a part of the network without it."
             ) from error
     if any(assigns_data(node) for node in exported.graph.nodes):
-        raise AssignedInForward(type(model).__name__, ASSIGNED)
+        raise AssignedInForward.by(type(model).__name__)
     _inline_wrapped(exported.graph_module)
     tensors: dict[str, str] = {}
     constants: dict[str, torch.Tensor] = {}
