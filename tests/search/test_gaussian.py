@@ -40,6 +40,22 @@ def test_the_posterior_is_the_textbook_one(data, length: float) -> None:
     np.testing.assert_allclose(deviation, scores.std() * np.sqrt(variance), atol=1e-4)
 
 
+def test_awaited_observations_reduce_the_deviations_and_leave_the_means(data) -> None:
+    """Oracle: the textbook variance given all places, whose scores do not enter it."""
+    widths, scores = data
+    generator = np.random.default_rng(2)
+    new, awaited = generator.integers(1, 33, size=(10, 7)) / 32, generator.integers(1, 33, size=(3, 7)) / 32
+    process = GaussianProcess(widths, scores, KERNEL)
+    mean, deviation = process.predict(new, awaited)
+    places = np.concatenate([widths, awaited])
+    gram = plain_covariance(places, places, KERNEL) + KERNEL.noise * np.eye(28)
+    across = plain_covariance(new, places, KERNEL)
+    variance = KERNEL.signal - np.einsum("ij,ji->i", across, np.linalg.solve(gram, across.T))
+    np.testing.assert_allclose(deviation, scores.std() * np.sqrt(variance), atol=1e-4)
+    np.testing.assert_array_equal(mean, process.predict(new)[0])
+    assert (deviation < process.predict(new)[1] - 1e-4).any()
+
+
 def test_fitted_are_the_posterior_means_of_the_observations(data) -> None:
     process = GaussianProcess(*data, KERNEL)
     np.testing.assert_allclose(process.fitted, process.predict(data[0])[0], atol=1e-8)

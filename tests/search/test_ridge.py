@@ -25,6 +25,26 @@ def test_the_mean_solves_the_normal_equations_for_one_of_the_strengths() -> None
     np.testing.assert_allclose(model.fitted, model.predict(widths)[0])
 
 
+def test_awaited_observations_reduce_the_deviations_and_leave_the_means() -> None:
+    """Oracle: the posterior variance of linear regression, which is that of the noise times a form in the features."""
+    generator = np.random.default_rng(3)
+    widths, new, awaited = (generator.integers(1, 9, size=(count, 4)) / 8 for count in (60, 8, 3))
+    scores = widths @ [0.1, 0.3, 0.0, 0.2] + generator.normal(0, 0.01, 60)
+    model = RidgeRegression(widths, scores)
+    raw = features_of(widths)
+    known, rows, others = ((features_of(each) - raw.mean(axis=0)) / raw.std(axis=0) for each in (widths, new, awaited))
+    before, after = model.predict(new)[1], model.predict(new, awaited)[1]
+    errors = []
+    for strength in STRENGTHS:
+        gram = known.T @ known + strength * np.eye(known.shape[1])
+        plain = np.einsum("ij,ji->i", rows, np.linalg.solve(gram, rows.T))
+        reduced = np.einsum("ij,ji->i", rows, np.linalg.solve(gram + others.T @ others, rows.T))
+        errors.append(np.abs((after / before) ** 2 - reduced / plain).max() + np.ptp(before**2 / plain) / before.max())
+    assert min(errors) < 1e-6
+    assert (after < 0.99 * before).any()
+    np.testing.assert_array_equal(model.predict(new, awaited)[0], model.predict(new)[0])
+
+
 def test_it_recovers_an_additive_score_and_knows_where_it_is_uncertain() -> None:
     generator = np.random.default_rng(1)
     widths = generator.integers(3, 9, size=(200, 6)) / 8

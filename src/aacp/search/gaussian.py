@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +34,22 @@ class Kernel:
     noise: float
 
 
+class Inputs(NamedTuple):
+    """Structures as the kernel needs them: rows of width fractions, and the features of its additive part."""
+
+    widths: Matrix
+    features: Matrix
+
+
 class GaussianProcess:
     """A posterior over scores, given observed structures (one row of width fractions each) and their scores."""
 
     def __init__(self, widths: Matrix, scores: Matrix, kernel: Kernel | None = None) -> None:
-        self._widths = widths
         self._mean, self._scale = float(scores.mean()), float(scores.std()) or 1.0
         targets = (scores - self._mean) / self._scale
         self.kernel = kernel or most_likely(widths, targets)
-        self._features = _features(widths, self.kernel.additive_length)
-        covariance = self._covariance(widths, self._features)
+        self._observed = self._inputs(widths)
+        covariance = self._covariance(self._observed, self._observed)
         covariance[np.diag_indices_from(covariance)] += self.kernel.noise
         self._inverse = np.linalg.inv(covariance)
         self._weights = self._inverse @ targets
@@ -55,18 +62,36 @@ class GaussianProcess:
         spread = 2 * math.log(self._scale) + math.log(2 * math.pi)
         return 0.5 * float(np.linalg.slogdet(self._inverse)[1] - self._surprise - len(self._weights) * spread)
 
-    def predict(self, widths: Matrix) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation of the noise-free score of each row."""
-        across = self._covariance(widths, _features(widths, self.kernel.additive_length))
-        variance = self.kernel.signal - ((across @ self._inverse) * across).sum(axis=1)
+    def predict(self, widths: Matrix, awaited: Matrix | None = None) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation of the noise-free score of each row.
+
+        Args:
+            widths: the rows.
+            awaited: rows whose scores are not known yet. The deviations are those after they are known, which does not
+                depend on what they will be.
+        """
+        rows = self._inputs(widths)
+        across = self._covariance(rows, self._observed)
+        solved = across @ self._inverse
+        variance = self.kernel.signal - (solved * across).sum(axis=1)
+        if awaited is not None and len(awaited):
+            others = self._inputs(awaited)
+            known = self._covariance(others, self._observed)
+            joint = self._covariance(rows, others) - solved @ known.T
+            own = self._covariance(others, others) - known @ self._inverse @ known.T
+            own[np.diag_indices_from(own)] += self.kernel.noise
+            variance -= (joint @ np.linalg.inv(own) * joint).sum(axis=1)
         mean = self._mean + self._scale * (across @ self._weights)
         return mean, self._scale * np.sqrt(np.maximum(variance, 1e-12))
 
-    def _covariance(self, widths: Matrix, features: Matrix) -> Matrix:
-        """The covariance of noise-free scores, of each row with each observation."""
+    def _inputs(self, widths: Matrix) -> Inputs:
+        return Inputs(widths, _features(widths, self.kernel.additive_length))
+
+    def _covariance(self, first: Inputs, second: Inputs) -> Matrix:
+        """The covariance of noise-free scores, of each row of `first` with each of `second`."""
         kernel = self.kernel
-        joint = np.exp(_distances(widths, self._widths) / (-2 * kernel.joint_length**2))
-        additive = features @ self._features.T
+        joint = np.exp(_distances(first.widths, second.widths) / (-2 * kernel.joint_length**2))
+        additive = first.features @ second.features.T
         mixed: Matrix = kernel.additive_share * additive + (1 - kernel.additive_share) * joint
         return kernel.signal * mixed
 

@@ -28,10 +28,21 @@ class RidgeRegression:
         self._weights = vectors @ (projected / (values + strength))
         self.fitted = self._mean + features @ self._weights  # posterior means of the observations
 
-    def predict(self, widths: Matrix) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation of the noise-free score of each row."""
+    def predict(self, widths: Matrix, awaited: Matrix | None = None) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation of the noise-free score of each row.
+
+        Args:
+            widths: the rows.
+            awaited: rows whose scores are not known yet. The deviations are those after they are known, which does not
+                depend on what they will be.
+        """
         features = (_functions(widths) - self._centre) / self._spread
         variance = self._noise * ((features @ self._root) ** 2).sum(axis=1)
+        if awaited is not None and len(awaited):
+            others = (_functions(awaited) - self._centre) / self._spread @ self._root
+            joint = features @ self._root @ others.T
+            own = others @ others.T + np.eye(len(others))
+            variance -= self._noise * (joint @ np.linalg.inv(own) * joint).sum(axis=1)
         return self._mean + features @ self._weights, np.sqrt(np.maximum(variance, 1e-18))
 
 
