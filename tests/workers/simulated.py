@@ -17,6 +17,7 @@ class SimulatedEngine:
         estimate: the score of a structure.
         seconds: how long the estimate of a structure takes, by the number of the ticket.
         lost: the numbers of tickets whose worker ends instead of answering; starts have numbers too.
+        driver: the seconds that the process which searches has taken so far; they pass for the workers too.
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class SimulatedEngine:
         estimate: Callable[[Structure], float],
         seconds: Callable[[int], float] = lambda ticket: 1.0,
         lost: Sequence[int] = (),
+        driver: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.count = count
         self.now = 0.0
@@ -34,6 +36,8 @@ class SimulatedEngine:
         self._estimate = estimate
         self._seconds = seconds
         self._lost = set(lost)
+        self._driver = driver
+        self._driven = driver()  # the time of the driver that has passed for the workers
         self._tickets = 0
         self._due: list[tuple[float, int]] = []
         self._work: dict[int, Structure | None] = {}
@@ -48,6 +52,7 @@ class SimulatedEngine:
 
     def submit(self, worker: int, structure: Structure) -> int:
         assert worker in self.alive
+        self._drive()
         self.submitted.append((worker, structure))
         seconds = self._seconds(self._tickets)
         self.busy += seconds
@@ -60,13 +65,25 @@ class SimulatedEngine:
         heapq.heappush(self._due, (self.now + seconds, ticket))
         return ticket
 
+    def _drive(self) -> None:
+        driven = self._driver()
+        self.now += driven - self._driven
+        self._driven = driven
+
     def wait(self, tickets: Sequence[int], seconds: float) -> list[int]:
-        while self._due:
-            self.now, ticket = heapq.heappop(self._due)
-            if ticket in tickets:
-                return [ticket]
-        self.now += seconds
-        return []
+        """The tickets that are done now or, if the caller waits at all, those that are done next."""
+        self._drive()
+        known = set(tickets)
+        while self._due and self._due[0][1] not in known:
+            heapq.heappop(self._due)  # of a worker that was stopped
+        if not self._due or (seconds == 0 and self._due[0][0] > self.now):
+            self.now += seconds
+            return []
+        self.now = max(self.now, self._due[0][0])
+        done = []
+        while self._due and self._due[0][0] <= self.now:
+            done.append(heapq.heappop(self._due)[1])
+        return [ticket for ticket in done if ticket in known]
 
     def result(self, ticket: int) -> float:
         if ticket in self._lost:

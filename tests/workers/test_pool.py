@@ -107,3 +107,48 @@ def test_a_search_that_waits_for_workers_says_so(caplog: pytest.LogCaptureFixtur
         )
         assert list(scores) == SCORES
     assert "The search waits" in caplog.text
+
+
+def test_a_structure_that_is_submitted_later_gets_the_first_free_worker() -> None:
+    """The first estimate takes 10 s, all others 1 s: the second worker does them all before the first is done."""
+    engine = SimulatedEngine(2, tenfold, lambda ticket: 10.0 if ticket == 2 else 1.0)
+    pool = WorkerPool(engine)
+    pool.submit(BATCH[0])
+    pool.submit(BATCH[1])
+    pool.submit(BATCH[2])
+    assert pool.next_score() == 10.0
+    assert engine.now == 10.0
+    assert pool.next_score() == 20.0
+    pool.submit(BATCH[3])
+    assert [pool.next_score(), pool.next_score()] == [30.0, 40.0]
+    assert engine.now == 11.0
+    pool.close()
+
+
+def test_free_workers_get_structures_also_while_known_scores_are_returned() -> None:
+    engine = SimulatedEngine(2, tenfold)
+    pool = WorkerPool(engine)
+    for structure in BATCH[:2]:
+        pool.submit(structure)
+    assert pool.next_score() == 10.0
+    pool.submit(BATCH[2])
+    pool.submit(BATCH[3])
+    assert pool.next_score() == 20.0  # known before; it does not wait
+    assert engine.now == 1.0
+    assert [structure for _, structure in engine.submitted] == BATCH[:4]
+    pool.close()
+
+
+def test_what_is_forgotten_is_neither_returned_nor_estimated() -> None:
+    engine = SimulatedEngine(2, tenfold, slow_first)
+    pool = WorkerPool(engine)
+    for structure in BATCH[:5]:
+        pool.submit(structure)
+    assert pool.next_score() == 10.0
+    sent = len(engine.submitted)
+    pool.clear()
+    pool.submit(BATCH[6])
+    assert pool.next_score() == 70.0
+    assert [structure for _, structure in engine.submitted[sent:]] == [BATCH[6]]
+    pool.close()
+    assert not engine.alive

@@ -1,4 +1,4 @@
-"""WorkerPool: structures are handed out to workers as these become free, and scores are returned in order.
+"""WorkerPool: a queue of structures for many workers, which get them as they become free; scores come in order.
 
 The pool knows nothing of processes and machines: an `Engine` starts workers and carries structures to them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from aacp.errors import AACPError, WorkerFailed
@@ -58,76 +58,91 @@ class Engine(Protocol):
         ...
 
 
-class Batch:
-    """The structures of one call of `WorkerPool.map`: which of them wait for a worker, and the scores so far."""
-
-    def __init__(self, structures: Sequence[Structure]) -> None:
-        self.structures = structures
-        self.scores: dict[int, float] = {}  # by position
-        self.waiting = deque(range(len(structures)))
-        self._losses: Counter[int] = Counter()
-
-    def give_back(self, position: int, lost: WorkerLost) -> None:
-        """Let another worker estimate a structure whose worker was lost, unless it has cost too many workers."""
-        self._losses[position] += 1
-        if self._losses[position] >= MAX_LOSSES:
-            raise WorkerFailed(
-                f"{MAX_LOSSES} workers ended while they estimated {list(self.structures[position])}: {lost}. {ADVICE}"
-            ) from lost
-        _logger.warning("A worker was lost (%s). Its structure is estimated again.", lost)
-        self.waiting.appendleft(position)
-
-
 class WorkerPool:
     """Estimates structures on the workers of an engine, which it starts, replaces and ends.
 
-    Which worker estimates a structure depends on chance, the order of the scores does not. A structure whose worker is
-    lost is estimated again by another one.
+    Structures may be submitted at any time: a worker that is free gets the next one. Which worker estimates a structure
+    depends on chance, the order of the scores does not. A structure whose worker is lost is estimated again by another
+    one.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}  # workers by the tickets of their start
-        self._running: dict[Any, tuple[Any, int]] = {}  # workers and positions in the batch, by ticket
+        self._running: dict[Any, tuple[Any, int]] = {}  # workers and numbers of structures, by ticket
+        self._submitted = 0  # the number of structures so far
+        self._returned = 0  # the number of scores that were returned
+        self._structures: dict[int, Structure] = {}  # those without a score, by number
+        self._waiting: deque[int] = deque()  # the numbers of those that no worker has
+        self._scores: dict[int, float] = {}  # scores that were not returned yet, by number
+        self._losses: Counter[int] = Counter()  # workers that ended on a structure, by its number
         self._failed_starts = 0  # since a worker was last ready
         self._last_ready = 0.0  # when a worker was last ready, or when the pool began to wait for one
 
-    def map(self, structures: Sequence[Structure]) -> Iterator[float]:
-        """The scores of the structures, in order, each as soon as it and all before it are known."""
-        batch = Batch(structures)
+    def submit(self, structure: Structure) -> None:
+        """Add a structure; this does not wait for its score."""
+        self._structures[self._submitted] = structure
+        self._waiting.append(self._submitted)
+        self._submitted += 1
+
+    def next_score(self) -> float:
+        """The score of the earliest structure whose score was not returned yet."""
         self._last_ready = time.monotonic()
+        self._work(0.0 if self._returned in self._scores else POLL_SECONDS)
+        while self._returned not in self._scores:
+            self._work(POLL_SECONDS)
+        self._returned += 1
+        return self._scores.pop(self._returned - 1)
+
+    def clear(self) -> None:
+        """Forget all structures whose scores were not returned yet, and end the workers that estimate them."""
+        for worker, _ in self._running.values():
+            self._engine.stop(worker)
+        self._running.clear()
+        self._structures.clear()
+        self._waiting.clear()
+        self._scores.clear()
+        self._losses.clear()
+        self._returned = self._submitted
+
+    def map(self, structures: Iterable[Structure]) -> Iterator[float]:
+        """The scores of the structures, in order, each as soon as it and all before it are known."""
+        first = self._submitted
         try:
-            for position in range(len(structures)):
-                while position not in batch.scores:
-                    self._work(batch)
-                yield batch.scores.pop(position)
+            for structure in structures:
+                self.submit(structure)
+            for _ in range(self._submitted - first):
+                yield self.next_score()
         finally:  # after an error or an interrupt, some workers still estimate structures that nobody waits for
-            for worker, _ in self._running.values():
-                self._engine.stop(worker)
-            self._running.clear()
+            self.clear()
 
     def close(self) -> None:
-        """End all workers; a later `map` starts new ones."""
+        """End all workers; a later structure starts new ones."""
+        self.clear()
         for worker in (*self._idle, *self._starting.values()):
             self._engine.stop(worker)
         self._idle.clear()
         self._starting.clear()
         self._engine.close()
 
-    def _work(self, batch: Batch) -> None:
-        """Keep all workers busy, and collect what is done within a second."""
-        self._start_workers(len(batch.waiting) + len(self._running))
-        while self._idle and batch.waiting:
-            worker = self._idle.pop()
-            position = batch.waiting.popleft()
-            self._running[self._engine.submit(worker, batch.structures[position])] = (worker, position)
-        for ticket in self._engine.wait([*self._starting, *self._running], POLL_SECONDS):
+    def _work(self, seconds: float) -> None:
+        """Give every free worker a structure, and collect what is done within some seconds."""
+        self._start_workers(len(self._waiting) + len(self._running))
+        self._hand_out()
+        for ticket in self._engine.wait([*self._starting, *self._running], seconds):
             if ticket in self._starting:
                 self._welcome(ticket)
             else:
-                self._collect(ticket, batch)
+                self._collect(ticket)
+        self._hand_out()
         self._warn_if_nobody_is_ready()
+
+    def _hand_out(self) -> None:
+        while self._idle and self._waiting:
+            worker = self._idle.pop()
+            number = self._waiting.popleft()
+            self._running[self._engine.submit(worker, self._structures[number])] = (worker, number)
 
     def _start_workers(self, needed: int) -> None:
         """Start as many workers as the engine wants, but no more than there are structures."""
@@ -136,15 +151,26 @@ class WorkerPool:
             worker, ticket = self._engine.start()
             self._starting[ticket] = worker
 
-    def _collect(self, ticket: Any, batch: Batch) -> None:
-        worker, position = self._running.pop(ticket)
+    def _collect(self, ticket: Any) -> None:
+        worker, number = self._running.pop(ticket)
         self._idle.append(worker)
         try:
-            batch.scores[position] = self._engine.result(ticket)
+            self._scores[number] = self._engine.result(ticket)
+            del self._structures[number]
         except WorkerLost as lost:
             self._idle.remove(worker)
             self._engine.stop(worker)
-            batch.give_back(position, lost)
+            self._give_back(number, lost)
+
+    def _give_back(self, number: int, lost: WorkerLost) -> None:
+        """Let another worker estimate a structure whose worker was lost, unless it has cost too many workers."""
+        self._losses[number] += 1
+        if self._losses[number] >= MAX_LOSSES:
+            raise WorkerFailed(
+                f"{MAX_LOSSES} workers ended while they estimated {list(self._structures[number])}: {lost}. {ADVICE}"
+            ) from lost
+        _logger.warning("A worker was lost (%s). Its structure is estimated again.", lost)
+        self._waiting.appendleft(number)
 
     def _welcome(self, ticket: Any) -> None:
         """Add a worker that has started to those that are free, or give up after several failed starts."""

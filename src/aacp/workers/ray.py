@@ -123,9 +123,10 @@ class RayEngine:
         if not tickets:
             time.sleep(seconds)  # no worker is wanted at present
             return ()
-        done, _ = self._ray.wait(list(tickets), timeout=seconds)
-        finished: Sequence[Any] = done
-        return finished
+        done: Sequence[Any] = self._ray.wait(list(tickets), timeout=seconds)[0]
+        if done:  # Ray returns one of them; others may be done too
+            done = self._ray.wait(list(tickets), num_returns=len(tickets), timeout=0)[0]
+        return done
 
     def result(self, ticket: Any) -> float:
         try:
