@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,15 @@ def test_workers_give_the_history_of_one_process_with_as_many_proposals(model, d
     for workers in (1, 3, "auto"):
         found = aacp.find(model, data, {"macs": 0.5}, plan=plan(workers=workers))
         assert [candidate.to_json() for candidate in found.history] == [each.to_json() for each in alone.history]
-    one_by_one = aacp.find(model, data, {"macs": 0.5}, plan=plan())
-    assert [candidate.to_json() for candidate in one_by_one.history] != [each.to_json() for each in alone.history]
     assert [engine.count for engine in engines] == [1, 3, 7]
     assert [len(engine.submitted) for engine in engines] == [len(alone.history)] * 3
     assert not any(engine.alive for engine in engines)
+
+
+def test_with_workers_eight_structures_are_proposed_at_once(model, data, engines, tmp_path: Path) -> None:
+    aacp.find(model, data, {"macs": 0.5}, tmp_path, plan=plan(workers=1))
+    assert json.loads((tmp_path / "run.json").read_text())["proposals"] == 8
+    assert json.loads((tmp_path / "search.json").read_text())["settings"]["batch"] == 8
 
 
 def test_a_sweep_keeps_its_workers_and_sends_no_known_structure_again(model, data, engines, tmp_path: Path) -> None:
@@ -81,10 +86,13 @@ def test_workers_get_only_structures_without_a_score(model, data, engines) -> No
     first, second = aacp.Structure((8, 12)), aacp.Structure((4, 6))
     estimate = shared.estimate(graph, History())
     estimate.scores[first.counts] = 0.25
-    scores = list(shared.map_for(graph)(estimate, [first, second]))
-    assert scores[0] == 0.25
+    queue = shared.queue_for(graph)(estimate)
+    for structure in (second, first):
+        queue.submit(structure)
+    scores = [queue.next_score(), queue.next_score()]
+    assert scores[1] == 0.25
     assert [structure for _, structure in engines[0].submitted] == [second]
-    assert estimate.scores[second.counts] == scores[1]
+    assert estimate.scores[second.counts] == scores[0]
     shared.release_workers()
 
 

@@ -12,6 +12,7 @@ from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.loop import Bounds, run_search, search_steps
 from aacp.search.methods import searcher
+from aacp.search.queue import MapQueue
 from aacp.search.searcher import Searcher
 from sampling import sampled
 
@@ -133,7 +134,7 @@ def test_the_checkpoint_is_plain_json_with_the_generator_in_it(problem: Problem,
 
 
 def test_progress_says_how_far_how_good_how_tight_and_how_long(problem: Problem) -> None:
-    seen = list(search_steps(fresh(problem), problem.estimate, Bounds(evaluations=40)))
+    seen = list(search_steps(fresh(problem), MapQueue(problem.estimate), Bounds(evaluations=40)))
     assert [progress.evaluations for progress in seen] == list(range(1, 41))
     last = seen[-1]
     assert last.evaluations == 40
@@ -148,7 +149,7 @@ def test_progress_says_how_far_how_good_how_tight_and_how_long(problem: Problem)
 
 def test_one_evaluation_says_nothing_of_the_pace(problem: Problem) -> None:
     (only,) = search_steps(
-        searcher("random", problem.space, problem.budget, 0), problem.estimate, Bounds(evaluations=1)
+        searcher("random", problem.space, problem.budget, 0), MapQueue(problem.estimate), Bounds(evaluations=1)
     )
     assert str(only).startswith("1/1 evaluations, ")
     assert "left" not in str(only)

@@ -116,8 +116,7 @@ def _distances(reading: Reading, seed: int, iterations: int) -> list[float]:
     problem = equation_14()
     generations = 1 + iterations * reading.generations
     while search.best is None or search.best.score < 0:
-        finished = search.generation + 1 >= generations and search.is_between_generations
-        if finished or not (batch := search.ask()):
+        if search.finished_generations >= generations or not (batch := search.ask()):
             break
         search.tell([(structure, problem.estimate(structure)) for structure in batch])
     best = np.full(iterations + 1, -np.inf)

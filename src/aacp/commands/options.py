@@ -233,8 +233,8 @@ search_options = gathered(
             "--proposals",
             type=int,
             show_default="8 with --workers, else 1",
-            help="Structures that a search proposes at once, for workers. The result depends on it, but not on the "
-            "number of workers.",
+            help="Structures without a score that a search keeps proposed, for workers. The result depends on it, but "
+            "not on the number of workers.",
         ),
         click.option(
             "--importance",

@@ -46,8 +46,8 @@ class Plan:
         method: the search method: a name, or a subclass of aacp.Searcher.
         evaluations: the number of structures that a search evaluates. None takes the method's own number
             (`search_length`): 2,000 for "paper", "released" and "de", 200 for all others.
-        proposals: how many structures the methods "default" and "random" propose at once. More keep more workers busy,
-            but each is chosen with less knowledge. None is 8 with workers, else 1 ("random": 10).
+        proposals: how many structures without a score the methods "default" and "random" keep proposed. More keep more
+            workers busy, but each is chosen with less knowledge. None is 8 with workers, else 1 ("random": 10).
         workers: where structures are estimated: None in this process; a number of workers, which Ray starts on this
             machine; "auto" as many as the GPUs or CPUs of a Ray cluster, which is started here if none runs; or the
             address of a cluster, "ray://HOST:PORT". The result does not depend on it for a given `proposals`.
@@ -208,7 +208,7 @@ class Plan:
 
     @property
     def proposed_at_once(self) -> int | None:
-        """The number of structures that a search proposes at once; None is the default of its method."""
+        """The number of structures without a score that a search keeps proposed; None is the default of its method."""
         if self.proposals is None and self.workers is not None:
             return defaults.PROPOSALS_FOR_WORKERS
         return self.proposals

@@ -325,7 +325,7 @@ class PruningRun:
             table.save(self.folder.path / TABLE)  # for the check on the device
         search = Search(
             self.task, graph, self.budget, self.plan, self.folder, known, latency, table,
-            map=self.shared.map_for(graph), verbose=self.verbose,
+            queue=self.shared.queue_for(graph), verbose=self.verbose,
         )  # fmt: skip
         if not self.accepts_met_budget:
             search.require_demand()

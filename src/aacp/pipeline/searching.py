@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,9 @@ from aacp.runs.files import ESTIMATE_FIELDS, TABLE, TO_BE_CHECKED, ChosenStructu
 from aacp.runs.folder import RunFolder
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
-from aacp.search.loop import Map, SearchResult, run_search
+from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
+from aacp.search.queue import MapQueue, ScoreQueue
 from aacp.search.saving import recorded
 from aacp.space import SearchSpace
 
@@ -55,7 +56,7 @@ class Search:
         known: evaluations of earlier runs.
         latency: the latency measurements.
         table: the latency table, if the budget needs one.
-        map: evaluates the structures of a batch.
+        queue: makes the queue that evaluates structures by an estimate.
         verbose: report progress on the standard error output.
     """
 
@@ -67,7 +68,7 @@ class Search:
     known: History
     latency: LatencyStage
     table: LatencyTable | None = None
-    map: Map = builtins.map
+    queue: Callable[[PSAE], ScoreQueue] = MapQueue
     verbose: bool = False
 
     @cached_property
@@ -106,8 +107,8 @@ class Search:
             known=self.known, curves=curves, proposals=self.plan.proposed_at_once,
         )  # fmt: skip
         found = run_search(
-            method, estimate, evaluations=self.plan.expected_evaluations, folder=self.folder, map=self.map,
-            verbose=self.verbose,
+            method, estimate, evaluations=self.plan.expected_evaluations, folder=self.folder,
+            queue=self.queue(estimate), verbose=self.verbose,
         )  # fmt: skip
         if found.stopped == "interrupted":
             raise KeyboardInterrupt

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from aacp.estimate.psae import PSAE, ExecutionName
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
-from aacp.search.loop import Map
+from aacp.search.queue import MapQueue, ScoreQueue
 from aacp.structure import Structure
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest
@@ -64,31 +63,53 @@ class SharedEstimate:
         self._estimate.scores.update((candidate.structure.counts, candidate.score) for candidate in known)
         return self._estimate
 
-    def map_for(self, graph: ChannelGraph) -> Map:
-        """The function that evaluates a batch of structures: in this process, or on the workers of the plan."""
+    def queue_for(self, graph: ChannelGraph) -> Callable[[PSAE], ScoreQueue]:
+        """What makes the queue that evaluates structures: in this process, or on the workers of the plan."""
         if self.plan.workers is None:
-            return builtins.map
+            return MapQueue
         if self._pool is None:
             work = RemoteWork(self.task, self.plan, graph)
             uses_gpu = self.task.device.type == "cuda"
             self._pool = WorkerPool(RayEngine(WorkerRequest.of(self.plan.workers), work, uses_gpu=uses_gpu))
-        return self._map_on_workers
-
-    def _map_on_workers(self, estimate: Any, batch: list[Structure]) -> Iterator[float]:
-        """The scores of a batch: those that are known, and those that workers estimate."""
-        assert self._pool is not None
-        known: dict[tuple[int, ...], float] = estimate.scores
-        new = self._pool.map([structure for structure in batch if structure.counts not in known])
-        for structure in batch:
-            if structure.counts not in known:
-                known[structure.counts] = next(new)
-            yield known[structure.counts]
+        pool = self._pool
+        return lambda estimate: KnownFirst(estimate.scores, pool)
 
     def release_workers(self) -> None:
         """End the workers, if there are any."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+
+class KnownFirst:
+    """A queue that sends only structures without a known score to another one, and remembers their scores.
+
+    Args:
+        known: scores by the counts of structures; new ones are added.
+        queue: where the other structures are evaluated.
+    """
+
+    def __init__(self, known: dict[tuple[int, ...], float], queue: ScoreQueue) -> None:
+        self._known = known
+        self._queue = queue
+        self._submitted: deque[tuple[tuple[int, ...], bool]] = deque()  # counts, and whether the score was known
+
+    def submit(self, structure: Structure) -> None:
+        is_known = structure.counts in self._known
+        self._submitted.append((structure.counts, is_known))
+        if not is_known:
+            self._queue.submit(structure)
+
+    def next_score(self) -> float:
+        counts, is_known = self._submitted[0]
+        if not is_known:
+            self._known[counts] = self._queue.next_score()
+        self._submitted.popleft()
+        return self._known[counts]
+
+    def clear(self) -> None:
+        self._submitted.clear()
+        self._queue.clear()
 
 
 @dataclass(frozen=True, eq=False)

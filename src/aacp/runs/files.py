@@ -97,7 +97,7 @@ class Request(Record):
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
     loss_source: str = ""  # package.module:function of the loss
     threads: int = 0  # how many threads torch used; 0 in files of older versions
-    proposals: int | None = None  # how many structures the search proposes at once; None is the method's default
+    proposals: int | None = None  # structures without a score that the search keeps proposed; None: the method's
 
 
 # -- trainings/NAME/training.json -------------------------------------------------------------------------------------

@@ -36,6 +36,11 @@ class RandomSearch(Searcher[RandomSearchSettings]):
     def begin(self) -> None:
         """There is nothing to set up: every draw is independent."""
 
+    @property
+    def lookahead(self) -> int:
+        """One generation, since scores change nothing."""
+        return self.settings.batch
+
     def propose(self) -> Genes:
         genes = np.concatenate([self.start, self.sample(self.settings.batch)])
         self.start = self.start[:0]
@@ -53,6 +58,11 @@ class RandomSearch(Searcher[RandomSearchSettings]):
 
 class UniformShrinkage(RandomSearch):
     """A single structure: every group shrunk by the same factor, the largest that fits, then widened step by step."""
+
+    @property
+    def lookahead(self) -> int:
+        """There is nothing else to propose."""
+        return 0
 
     def propose(self) -> Genes:
         if len(self.history):

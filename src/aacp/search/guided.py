@@ -31,6 +31,7 @@ SCORE_TRUST = 0.25  # weight of a candidate's own score in `recommended`; the mo
 # With more groups and more evaluations than these, a ridge model is tried too: it is better if groups do not interact.
 RIDGE_MIN_GROUPS = 40
 RIDGE_MIN_EVALUATIONS = 200
+STEPS = 8  # a batch is proposed in up to this many steps, each after as many scores
 MIN_GENE_DISTANCE = 3  # members of a batch differ in at least this many genes
 
 
@@ -38,7 +39,7 @@ MIN_GENE_DISTANCE = 3  # members of a batch differ in at least this many genes
 class GuidedEvolutionSettings:
     """The settings of GuidedEvolution."""
 
-    batch: int = 1  # structures per step, for parallel workers; 5 lowers the quality of the search only a little
+    batch: int = 1  # structures without a score that are kept proposed, for parallel workers
     random: int = 3  # random structures in the first generation, beside the analytic shapes
     offspring: int = 200  # offspring bred in each of the two rounds of a step
 
@@ -69,16 +70,27 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
             self._choose_model()
         return self._diverse(self._ranked(self._model()))
 
+    @property
+    def lookahead(self) -> int:
+        """All but the structures of a step, once the first generation has its scores."""
+        return self.settings.batch - self._step if self.generation > 0 else 0
+
+    @property
+    def _step(self) -> int:
+        """The number of structures that are proposed after as many scores."""
+        return max(1, self.settings.batch // STEPS)
+
     def _ranked(self, model: GaussianProcess | RidgeRegression) -> Genes:
         """Offspring of the best structures and then of the most promising offspring, sorted by expected improvement."""
         own = model.fitted[: len(self._observed())]
         observed = self._counts_of(self._observed())
         parents = self.space.genes(observed[np.argsort(-own, kind="stable")[:PARENTS]])
+        awaited = self._widths(self._awaited)
         pool, gains = parents[:0], np.zeros(0)
         for share in RANDOM_SHARES:
             offspring = self._bred(parents, int(share * self.settings.offspring))
             offspring = offspring[self.unseen(offspring)]
-            gain = log_expected_improvement(*model.predict(self._widths(offspring)), float(own.max()))
+            gain = log_expected_improvement(*model.predict(self._widths(offspring), awaited), float(own.max()))
             pool, gains = np.concatenate([pool, offspring]), np.concatenate([gains, gain])
             order = np.argsort(-gains, kind="stable")
             parents = np.concatenate([pool[order], parents])[:PARENTS]
@@ -94,14 +106,20 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         genes = np.concatenate([transferred(mothers[:half], generator), mixed, self.sample(random)])
         return self.rescaling(genes, generator)
 
+    @property
+    def _awaited(self) -> Genes:
+        """The structures without a score."""
+        return self.space.genes(np.array(self.outstanding, dtype=np.int64).reshape(-1, len(self._full)))
+
     def _diverse(self, genes: Genes) -> Genes:
-        """A batch: the first rows that differ enough from those chosen before them."""
-        chosen: list[Genes] = []
+        """The structures of a step: the first rows that differ enough from all others without a score."""
         distance = min(MIN_GENE_DISTANCE, len(self.space))
+        others = list(self._awaited)
+        chosen: list[Genes] = []
         for row in genes:
-            if all((row != other).sum() >= distance for other in chosen):
+            if all((row != other).sum() >= distance for other in (*others, *chosen)):
                 chosen.append(row)
-            if len(chosen) == self.settings.batch:
+            if len(chosen) == self._step:
                 break
         return np.array(chosen, dtype=np.int64).reshape(-1, len(self.space))
 

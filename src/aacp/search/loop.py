@@ -1,4 +1,9 @@
-"""The search loop: ask a method for structures, evaluate them, report the scores, save the state, print progress."""
+"""The search loop: ask a method for structures, evaluate them, report the scores, save the state, print progress.
+
+New structures are asked for after every score. A method that looks ahead then proposes some while others are still
+being evaluated, so that workers need not wait for each other. Scores are reported in the order of proposal: the history
+does not depend on the number of workers.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ import builtins
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -16,13 +22,12 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.search.history import Candidate, History
 from aacp.search.progress import Progress, showing
+from aacp.search.queue import Estimate, Map, MapQueue, ScoreQueue
 from aacp.search.saving import SearchFiles
 from aacp.search.searcher import Searcher
 from aacp.structure import Structure
 from aacp.values import real_number, whole_number
 
-Estimate = Callable[[Structure], float]
-Map = Callable[[Estimate, list[Structure]], Iterable[float]]
 Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupted"]
 
 
@@ -69,13 +74,16 @@ class Bounds:
         """The bound that has been reached, or None."""
         if self.evaluations is not None and len(method.history) >= self.evaluations:
             return "evaluations"
-        if self.generations is not None and method.is_between_generations and method.generation + 1 >= self.generations:
+        if self.generations is not None and method.finished_generations >= self.generations:
             return "generations"
         return "seconds" if self.seconds is not None and elapsed >= self.seconds else None
 
     def cut(self, batch: list[Structure], method: Searcher[Any]) -> list[Structure]:
-        """The part of a batch that the bound on evaluations allows; `ask` returns the rest again later."""
-        return batch if self.evaluations is None else batch[: self.evaluations - len(method.history)]
+        """The part of what `ask` returned that the bounds allow; it returns the rest again later."""
+        if self.generations is not None:
+            batch = [structure for structure in batch if method.generation_of(structure) < self.generations]
+        evaluated = len(method.history) + len(method.early)
+        return batch if self.evaluations is None else batch[: self.evaluations - evaluated]
 
     def seconds_left(self, method: Searcher[Any], begun_at: int, elapsed: float) -> float | None:
         """The time left at the speed of this call so far, or None while it is not known."""
@@ -99,6 +107,7 @@ def run_search(
     seconds: float | None = None,
     folder: str | os.PathLike[str] | None = None,
     map: Map = builtins.map,
+    queue: ScoreQueue | None = None,
     verbose: bool = False,
 ) -> SearchResult:
     """Search until one of the three bounds is reached. At least one of them must be given.
@@ -112,11 +121,13 @@ def run_search(
         generations: the bound on the number of generations, those of earlier calls included.
         seconds: the bound on the time of this call.
         folder: where to save every score and the state. If it holds an interrupted search, that search is resumed.
-        map: evaluates a generation: any ordered map, such as `Executor.map`, to use several workers.
+        map: evaluates a batch: any ordered map, such as `Executor.map`, to use several workers.
+        queue: evaluates structures as they are proposed, in place of `estimate` and `map`. No worker of it waits for
+            the end of a batch.
         verbose: print progress to stderr.
     """
     bounds = Bounds(evaluations, generations, seconds)
-    steps = search_steps(method, estimate, bounds, folder, map)
+    steps = search_steps(method, queue or MapQueue(estimate, map), bounds, folder)
     with showing(bounds.evaluations, verbose) as show:
         while True:
             try:
@@ -127,55 +138,57 @@ def run_search(
 
 def search_steps(
     method: Searcher[Any],
-    estimate: Estimate,
+    queue: ScoreQueue,
     bounds: Bounds,
     folder: str | os.PathLike[str] | None = None,
-    map: Map = builtins.map,
 ) -> Generator[Progress, None, Stop]:
     """`run_search` in steps: yields the progress after each evaluation, and returns why the search stopped."""
     if folder is None:
-        return (yield from _steps(method, estimate, bounds, None, map))
+        return (yield from _steps(method, queue, bounds, None))
     place = RunFolder.of(folder)
     with place.lock():
         mend(place)
         files = SearchFiles(place)
         files.resume(method)
-        return (yield from _steps(method, estimate, bounds, files, map))
+        return (yield from _steps(method, queue, bounds, files))
 
 
 def _steps(
-    method: Searcher[Any], estimate: Estimate, bounds: Bounds, files: SearchFiles | None, map: Map
+    method: Searcher[Any], queue: ScoreQueue, bounds: Bounds, files: SearchFiles | None
 ) -> Generator[Progress, None, Stop]:
     begun = time.monotonic()
     begun_at = len(method.history)
-    while not (stop := bounds.met(method, time.monotonic() - begun)):
-        # An interrupt loses nothing: the checkpoint was written before the batch, and each score right after it.
-        try:
+    submitted: deque[Structure] = deque()  # the structures whose scores the queue has not returned yet
+    try:
+        while not (stop := bounds.met(method, time.monotonic() - begun)):
             if files is not None and files.tell_recorded(method):
                 continue
-            batch = bounds.cut(method.ask(), method)
-            if not batch:
+            new = bounds.cut(method.ask(), method)[len(submitted) :]
+            if new and files is not None:
+                files.save(method)
+            for structure in new:
+                queue.submit(structure)
+                submitted.append(structure)
+            if not submitted:
                 return "exhausted"
-            for _ in _evaluated(method, estimate, batch, files, map):
-                elapsed = time.monotonic() - begun
-                yield _progress(method, bounds, elapsed, bounds.seconds_left(method, begun_at, elapsed))
-        except KeyboardInterrupt:
-            return "interrupted"
-    return stop
+            score = queue.next_score()
+            _tell(method, submitted.popleft(), score, files)
+            elapsed = time.monotonic() - begun
+            yield _progress(method, bounds, elapsed, bounds.seconds_left(method, begun_at, elapsed))
+        return stop
+    # An interrupt loses no score: the checkpoint is written before new structures are evaluated, each score at once.
+    except KeyboardInterrupt:
+        return "interrupted"
+    finally:
+        queue.clear()
 
 
-def _evaluated(
-    method: Searcher[Any], estimate: Estimate, batch: list[Structure], files: SearchFiles | None, map: Map
-) -> Iterator[Candidate]:
-    """Evaluate a batch: each candidate once its score is reported and recorded."""
+def _tell(method: Searcher[Any], structure: Structure, score: float, files: SearchFiles | None) -> None:
+    """Report a score to the method, to the folder and to listeners."""
+    (candidate,) = method.tell([(structure, score)])
     if files is not None:
-        files.save(method)
-    for structure, score in zip(batch, map(estimate, batch), strict=True):
-        for candidate in method.tell([(structure, score)]):
-            if files is not None:
-                files.record(method, candidate)
-            _report_event(method, candidate, files)
-            yield candidate
+        files.record(method, candidate)
+    _report_event(method, candidate, files)
 
 
 def _report_event(method: Searcher[Any], candidate: Candidate, files: SearchFiles | None) -> None:

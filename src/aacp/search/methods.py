@@ -49,7 +49,7 @@ METHODS = {
 }
 
 
-BATCHED = ("default", "random")  # the methods whose settings say how many structures they propose at once
+BATCHED = ("default", "random")  # the methods whose settings say how many structures they keep proposed
 
 Method = str | type[Searcher[Any]]  # a name in METHODS, or a subclass of Searcher
 
@@ -75,7 +75,8 @@ def searcher(
         known: candidates that were evaluated before, which the search may learn from.
         curves: the error of every width of every group. The structure with the least total error is then evaluated
             first; the method "curves" requires them and evaluates nothing else.
-        proposals: the number of structures that a method with settings for it proposes at once; None is its default.
+        proposals: the number of structures without a score that a method with settings for it keeps proposed; None is
+            its default.
     """
     chosen = named_method(method)
     settings = chosen.settings

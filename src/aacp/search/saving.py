@@ -42,7 +42,7 @@ class SearchFiles:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def save(self, method: Searcher[Any]) -> None:
-        """Write the state of the method, before a batch is evaluated."""
+        """Write the state of the method, before new proposals are evaluated."""
         state = method.checkpoint()
         self.folder.write_json(CHECKPOINT, {"checksum": _checksum(state), **state})
 
@@ -71,7 +71,7 @@ class SearchFiles:
         while self._ahead and self.tell_recorded(method):
             pass
         if self._lacks_lines:
-            self._write_history([*method.history, *self._ahead.values()])
+            self._write_history([*method.history, *method.early, *self._ahead.values()])
         if self._is_repeated:
             self.save(method)
 
@@ -239,7 +239,7 @@ def _counted(saved: SearchState, logged: Recorded) -> Sequence[Candidate]:
     """The candidates that a state counts; those that have got their scores since then are left out."""
     if saved.candidates is not None:
         return saved.candidates
-    pending = set(saved.pending_numbers.values())
+    pending = {proposal.number for proposal in saved.proposals}
     return [known for known in logged.values() if known.number < saved.asked and known.number not in pending]
 
 

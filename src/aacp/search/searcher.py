@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aacp.cost.budget import Budget
-from aacp.errors import InvalidStructure, RunMismatch
+from aacp.errors import RunMismatch
 from aacp.search.history import Candidate, History
+from aacp.search.outstanding import Outstanding, Proposal, Trials, checked_rows, read_trials
 from aacp.search.rescaling import Genes, Rescaling
 from aacp.search.state import SearchState, damaged_state, fingerprint_of
 from aacp.search.transfer import closest, warm_starts
@@ -92,6 +93,9 @@ class Searcher(ABC, Generic[Settings]):
     saved for you.
 
     Parts of a generation: a method whose proposals are parts of one generation also overrides `begins_generation`.
+
+    Proposing ahead: a method that need not wait for the scores of a generation before it proposes the next overrides
+    `lookahead`, so that many workers are kept busy. `outstanding` then holds what it has proposed before.
     """
 
     settings_type: ClassVar[type[Any]] = NoSettings
@@ -127,9 +131,10 @@ class Searcher(ABC, Generic[Settings]):
         self.prior = closest(known or History(), budget)
         first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]
         self.start = np.array([space.genes(space.snap(s)) for s in first], dtype=np.int64).reshape(-1, len(space))
-        self._trials: Genes = np.zeros((0, len(space)), dtype=np.int64)
-        self._pending: dict[Structure, int] = {}
+        self._outstanding = Outstanding()
+        self._trials: list[Trials] = []  # generations that the method has not learned from yet
         self._proposed = 0
+        self._tried_in_vain = -1  # the number of evaluations after which nothing new could be proposed ahead
         self._fingerprint = 0  # of the history
         self.begin()
 
@@ -164,6 +169,15 @@ class Searcher(ABC, Generic[Settings]):
         """Whether the next proposal begins a generation; a method that proposes one in parts overrides this."""
         return True
 
+    @property
+    def lookahead(self) -> int:
+        """How many structures may still lack a score when the next are proposed; 0: one generation after another.
+
+        Scores are then used in the order of proposal, so that the search depends on this number, but not on the order
+        in which evaluations are complete.
+        """
+        return 0
+
     # -- what a method may use ----------------------------------------------------------------------------------------
 
     def sample(self, count: int) -> Genes:
@@ -171,71 +185,87 @@ class Searcher(ABC, Generic[Settings]):
         return self.generator.integers(self.space.levels, size=(count, len(self.space)))
 
     def unseen(self, genes: Genes) -> NDArray[np.bool_]:
-        """For each row, whether it was never evaluated and does not repeat a row above it."""
+        """For each row, whether it was never proposed and does not repeat a row above it."""
         rows = [tuple(row) for row in self.space.counts(genes).tolist()]
         first = {row: position for position, row in reversed(list(enumerate(rows)))}
-        return np.array([first[row] == i and self.history.find(row) is None for i, row in enumerate(rows)], dtype=bool)
+        return np.array([first[row] == i and self._is_new(row) for i, row in enumerate(rows)], dtype=bool)
+
+    def _is_new(self, counts: tuple[int, ...]) -> bool:
+        return self.history.find(counts) is None and counts not in self._outstanding
+
+    @property
+    def outstanding(self) -> list[Structure]:
+        """The structures that were proposed and are not in the history yet, in the order of proposal."""
+        return self._outstanding.structures
 
     # -- ask and tell -------------------------------------------------------------------------------------------------
 
     def ask(self) -> list[Structure]:
         """Structures to evaluate, new and within the budget; empty if the search has ended.
 
-        They may be evaluated in any order. Until all have a score, `ask` returns those that are still missing.
+        They may be evaluated in any order. `ask` returns those that are still missing, and new ones as soon as the
+        method can propose them: when all have a score, or earlier if it looks ahead.
         """
-        last = self.generation + MAX_STALE_GENERATIONS
-        while self.generation < last:
-            if self._pending:
-                return list(self._pending)
-            begins_generation = self.begins_generation
-            self._trials = self._checked(self.propose())
-            if not len(self._trials):
-                return []
-            self.generation += begins_generation
-            new = self._trials[self.unseen(self._trials)]
-            self._pending = {self.space.structure(row): self._proposed + i for i, row in enumerate(new)}
-            self._proposed += len(new)
-            self._finish_generation()
-        return list(self._pending)
+        self._propose_ahead()
+        return self._outstanding.pending
 
     def tell(self, results: Iterable[tuple[Structure, float]]) -> list[Candidate]:
         """Report scores (higher is better) of structures that `ask` returned, in any order, all at once or in parts."""
         candidates = []
         for structure, score in results:
-            if structure not in self._pending:
-                raise InvalidStructure(
-                    f"{structure} is not awaiting a score. Report each structure that `ask` returned once."
-                )
-            checked = finite_score(score)
-            candidate = Candidate(self._pending.pop(structure), self.generation, structure, checked)
-            candidates.append(candidate)
-            self.history.add(candidate)
-            self._fingerprint ^= candidate.fingerprint
-        self._finish_generation()
+            reported = self._outstanding.report(structure, finite_score(score))
+            candidates.append(reported.candidate)
+            if not self.lookahead:
+                self._add(reported)
+            while self.lookahead and (first := self._outstanding.first) and first.score is not None:
+                self._propose_ahead()  # what is proposed next must not depend on how many scores are reported at once
+                self._add(first)
         return candidates
 
-    def _checked(self, genes: Genes) -> Genes:
-        """Reject rows that are not legal or not within the budget, so that a mistake in a method shows at once."""
-        name, groups = type(self).__name__, len(self.space)
-        if genes.ndim != 2 or genes.shape[1] != groups or genes.dtype.kind != "i":
-            raise InvalidStructure(
-                f"{name}.propose returned {genes.dtype} of shape {genes.shape}. Return a matrix of integers with "
-                f"{groups} columns, one per group."
-            )
-        legal = ((genes >= 0) & (genes < self.space.levels)).all(axis=1)
-        if not legal.all() or not self.budget.feasible(self.space.counts(genes)).all():
-            raise InvalidStructure(
-                f"{name}.propose returned a row outside the space or the budget. Return "
-                "self.rescaling(genes, self.generator)."
-            )
-        return genes
+    def _add(self, proposal: Proposal) -> None:
+        """Move a proposal that has a score to the history."""
+        self._outstanding.remove(proposal)
+        self.history.add(proposal.candidate)
+        self._fingerprint ^= proposal.candidate.fingerprint
+        self._finish_generations()
 
-    def _finish_generation(self) -> None:
-        """Let the method learn from the current generation as soon as every row has a score."""
-        if not self._pending and len(self._trials):
-            trials = self._trials
-            self._trials = trials[:0]
-            self.learn(trials, [self._score(row) for row in trials])
+    def _propose_ahead(self) -> None:
+        """Propose until more than `lookahead` structures are outstanding, or nothing new is found."""
+        last = self.generation + MAX_STALE_GENERATIONS
+        while len(self._outstanding) <= self.lookahead and not self._is_waiting:
+            begins_generation = self.begins_generation
+            if self.generation >= last or not len(trials := self._checked_proposal()):
+                self._tried_in_vain = len(self.history)
+                return
+            self.generation += begins_generation
+            if self._add_trials(trials):
+                last = self.generation + MAX_STALE_GENERATIONS
+
+    def _checked_proposal(self) -> Genes:
+        return checked_rows(self.propose(), self.space, self.budget, type(self).__name__)
+
+    def _add_trials(self, genes: Genes) -> int:
+        """Make the new rows of a generation outstanding; their number."""
+        new = genes[self.unseen(genes)]
+        for number, row in enumerate(new, start=self._proposed):
+            self._outstanding.add(Proposal(number, self.generation, self.space.structure(row)))
+        self._proposed += len(new)
+        self._trials.append(Trials(genes, self._proposed))
+        self._finish_generations()
+        return len(new)
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether nothing new was found with the scores that are known, so that more scores are needed."""
+        return len(self._outstanding) > 0 and self._tried_in_vain == len(self.history)
+
+    def _finish_generations(self) -> None:
+        """Let the method learn from each generation, in order, as soon as every row has a score."""
+        first = self._outstanding.first
+        evaluated = self._proposed if first is None else first.number
+        while self._trials and self._trials[0].end <= evaluated:
+            genes = self._trials.pop(0).genes
+            self.learn(genes, [self._score(row) for row in genes])
 
     def _score(self, genes: Genes) -> float:
         candidate = self.history.find(self.space.counts(genes).tolist())
@@ -248,9 +278,19 @@ class Searcher(ABC, Generic[Settings]):
         return self._proposed
 
     @property
-    def is_between_generations(self) -> bool:
-        """Whether every structure that `ask` returned has a score, and the next proposal begins a generation."""
-        return not self._pending and self.begins_generation
+    def finished_generations(self) -> int:
+        """The number of generations, from the first, of which every structure is in the history."""
+        first = self._outstanding.first
+        return self.generation + self.begins_generation if first is None else first.generation
+
+    @property
+    def early(self) -> list[Candidate]:
+        """Candidates that are not in the history yet, because a structure that was proposed before has no score."""
+        return self._outstanding.early
+
+    def generation_of(self, structure: Structure) -> int:
+        """The generation of a structure that `ask` returned."""
+        return self._outstanding.generation_of(structure)
 
     @property
     def best(self) -> Candidate | None:
@@ -284,16 +324,19 @@ class Searcher(ABC, Generic[Settings]):
             "generation": self.generation,
             "asked": self._proposed,
             "generator": self.generator.bit_generator.state,
-            "trials": self._trials.tolist(),
-            "pending": [[list(structure), number] for structure, number in self._pending.items()],
+            "trials": [row for trials in self._trials for row in trials.genes.tolist()],
+            "generations": [[len(trials.genes), trials.end] for trials in self._trials],
+            "pending": self._outstanding.to_json(),
+            "tried_in_vain": self._tried_in_vain,
             "evaluated": len(self.history),
             "fingerprint": f"{self._fingerprint:032x}",
             "memory": self.memory(),
         }
 
     def state(self) -> dict[str, Any]:
-        """Everything that `resume` needs, as JSON values: the checkpoint and the history."""
-        return {**self.checkpoint(), "history": [candidate.to_json() for candidate in self.history]}
+        """Everything that `resume` needs, as JSON values: the checkpoint and all scores."""
+        history, early = ([each.to_json() for each in part] for part in (self.history, self.early))
+        return {**self.checkpoint(), "history": history, "early": early}
 
     @classmethod
     def from_state(cls: type[Self], space: SearchSpace, budget: Budget, state: Mapping[str, Any]) -> Self:
@@ -340,9 +383,13 @@ class Searcher(ABC, Generic[Settings]):
         self.generator.bit_generator.state = saved.generator
         self.start = np.array(saved.start, dtype=np.int64).reshape(-1, len(self.space))
         self.prior = [Candidate.from_json(candidate) for candidate in saved.lessons]
-        self._trials = np.array(saved.trials, dtype=np.int64).reshape(-1, len(self.space))
+        self._trials = read_trials(saved.trials, saved.generations, saved.asked, len(self.space))
         self.generation = saved.generation
         self._proposed = saved.asked
-        self._pending = dict(saved.pending_numbers)
+        self._tried_in_vain = saved.tried_in_vain
+        self._outstanding = Outstanding(saved.proposals)
         self.history = History(candidates)
+        for early in saved.early:
+            candidate = Candidate.from_json(early)
+            self._outstanding.report(candidate.structure, candidate.score)
         self.restore(saved.memory)

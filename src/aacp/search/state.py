@@ -10,7 +10,7 @@ from typing import Any
 from aacp.errors import DamagedRun, first_line
 from aacp.runs.serialisation import Record
 from aacp.search.history import Candidate
-from aacp.structure import Structure
+from aacp.search.outstanding import Proposal
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,23 @@ class SearchState(Record):
     generation: int
     asked: int  # the number of structures that were proposed; the name is that of older versions, whose files are read
     generator: Any  # the state of numpy's random generator
-    trials: Any  # genes of the generation that is being evaluated
-    pending: tuple[Any, ...]  # counts and number of each structure that was proposed and has no score yet
+    trials: Any  # genes of the generations that are being evaluated
+    pending: tuple[
+        Any, ...
+    ]  # counts, number and generation of each structure that was proposed and is not in the history
     memory: Any  # what the method returned from `memory`
     evaluated: int | None = None  # the number of candidates in the history; None in files of older versions
     fingerprint: str = ""  # of these candidates
+    generations: Any = None  # of each generation in `trials`, its rows and the number of the first proposal behind it
+    tried_in_vain: int = -1  # the number of evaluations after which nothing new could be proposed
+    early: tuple[Any, ...] = ()  # in memory: proposals in `pending` that have a score
     history: tuple[Any, ...] | None = None  # all candidates, in memory and in files of older versions
 
     @cached_property
-    def pending_numbers(self) -> dict[Structure, int]:
-        """The structures that have no score yet, with their numbers."""
+    def proposals(self) -> list[Proposal]:
+        """The structures that were proposed and are not in the history yet."""
         try:
-            return {Structure(counts): int(number) for counts, number in self.pending}
+            return [Proposal.from_json(each, self.generation) for each in self.pending]
         except Exception as error:
             raise damaged_state(error) from None
 
