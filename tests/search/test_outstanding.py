@@ -162,17 +162,31 @@ def test_a_killed_search_resumes_exactly_and_evaluates_nothing_twice(
     assert (folder / "history.jsonl").read_bytes() == expected
 
 
-def test_a_small_space_is_searched_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six structures cannot grow within the limit: of three groups with at most 3 channels, those with 7 in all."""
+@pytest.fixture
+def few_structures(monkeypatch: pytest.MonkeyPatch) -> Ahead:
+    """A search in which only six structures cannot grow: of three groups with at most 3 channels, those with 7."""
     monkeypatch.setattr("aacp.search.searcher.MAX_STALE_GENERATIONS", 20)
     space = SearchSpace.from_widths([3, 3, 3], pruning_step=1)
-    budget = Budget(Limit(Cost("sum", "", 9.0, lambda rows: rows.sum(axis=1)), at_most=7))
-    search = Ahead(space, budget, seed=0)
-    found = run_search(search, lambda structure: float(structure.counts[0]), evaluations=100)
+    return Ahead(space, Budget(Limit(Cost("sum", "", 9.0, lambda rows: rows.sum(axis=1)), at_most=7)), seed=0)
+
+
+def test_a_small_space_is_searched_to_its_end(few_structures: Ahead) -> None:
+    found = run_search(few_structures, lambda structure: float(structure.counts[0]), evaluations=100)
     assert found.stopped == "exhausted"
-    assert sorted(found.history.counts_in_parts().__next__().tolist()) == [
-        [1, 3, 3], [2, 2, 3], [2, 3, 2], [3, 1, 3], [3, 2, 2], [3, 3, 1],
+    assert sorted(candidate.structure.counts for candidate in found.history) == [
+        (1, 3, 3), (2, 2, 3), (2, 3, 2), (3, 1, 3), (3, 2, 2), (3, 3, 1),
     ]  # fmt: skip
+
+
+def test_looking_again_for_what_is_not_there_changes_nothing(few_structures: Ahead) -> None:
+    while waiting := few_structures.ask():
+        state = json.dumps(few_structures.state())
+        assert few_structures.ask() == waiting
+        assert json.dumps(few_structures.state()) == state
+        resumed = Ahead.from_state(few_structures.space, few_structures.budget, json.loads(state))
+        assert resumed.ask() == waiting
+        assert json.dumps(resumed.state()) == state
+        few_structures.tell([(waiting[-1], 0.5)])
 
 
 def test_a_score_is_reported_once(problem: Problem) -> None:
