@@ -85,7 +85,7 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         own = model.fitted[: len(self._observed())]
         observed = self._counts_of(self._observed())
         parents = self.space.genes(observed[np.argsort(-own, kind="stable")[:PARENTS]])
-        awaited = self._widths(self._awaited)
+        awaited = self._widths(self._awaited[-MAX_OBSERVATIONS:])
         pool, gains = parents[:0], np.zeros(0)
         for share in RANDOM_SHARES:
             offspring = self._bred(parents, int(share * self.settings.offspring))
@@ -114,14 +114,14 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
     def _diverse(self, genes: Genes) -> Genes:
         """The structures of a step: the first rows that differ enough from all others without a score."""
         distance = min(MIN_GENE_DISTANCE, len(self.space))
-        others = list(self._awaited)
-        chosen: list[Genes] = []
+        others = self._awaited
+        enough = len(others) + self._step
         for row in genes:
-            if all((row != other).sum() >= distance for other in (*others, *chosen)):
-                chosen.append(row)
-            if len(chosen) == self._step:
+            if ((row != others).sum(axis=1) >= distance).all():
+                others = np.concatenate([others, row[None]])
+            if len(others) == enough:
                 break
-        return np.array(chosen, dtype=np.int64).reshape(-1, len(self.space))
+        return others[enough - self._step :]
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
