@@ -96,7 +96,7 @@ class MaxDropSearch:
         assert recipe is not None
         network = self.estimate.inheritance.network(choice.structure)
         finetune(
-            network, task.data.train, recipe.scaled(self.plan.probe_epochs), teacher=task.teacher(recipe),
+            network, task.data.train, recipe.scaled(self.plan.probe_epochs), teacher=task.teacher(self.plan),
             loss=task.loss, folder=folder.path / TRAINING, device=task.device, verbose=self.search.verbose,
         )  # fmt: skip
         return task.score_network(network, task.data.holdout)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from aacp.channels import ChannelGraph
 from aacp.data.seeding import derived
 from aacp.errors import InvalidOption
+from aacp.estimate.inheritance import Inheritance
 from aacp.graph.surgery import shrink
 from aacp.pipeline.plan import Init, Plan
 from aacp.pipeline.task import PruningTask
@@ -34,6 +35,12 @@ GAINS = (1 / 3, 1.0, 2.0)
 FANS = ("in", "out", "mean")
 TOLERANCE = 1e-5  # relative; the recorded distributions are exact up to rounding
 Rule = tuple[str, str, float]  # the class of the layer, the fan, and the gain
+INHERITED = "inherited"  # the first weights of a training that starts from those of the unpruned network
+
+
+def first_weights(task: PruningTask, plan: Plan) -> str:
+    """The first weights of a training as its request records them: inherited, or how new ones are drawn."""
+    return chosen_init(task, plan) if plan.from_scratch else INHERITED
 
 
 def chosen_init(task: PruningTask, plan: Plan) -> Init:
@@ -46,6 +53,14 @@ def chosen_init(task: PruningTask, plan: Plan) -> Init:
             f'The weights cannot be drawn as the network draws them: {trouble}. Use init="he" (--init he).'
         )
     return "network" if trouble is None else "he"
+
+
+def first_network(task: PruningTask, plan: Plan, inheritance: Inheritance, structure: Structure) -> nn.Module:
+    """The network of a structure that a training starts from: with inherited weights, or with new ones."""
+    network = inheritance.network(structure)
+    if plan.from_scratch:
+        return network_with_new_weights(task, inheritance.graph, network, structure, plan)
+    return network
 
 
 def network_with_new_weights(

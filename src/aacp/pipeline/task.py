@@ -23,7 +23,6 @@ from aacp.modules import evaluating, require_network
 from aacp.pipeline.plan import Plan
 from aacp.runs.files import NetworkMetrics
 from aacp.structure import Structure
-from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
 from aacp.values import function, instance
@@ -144,9 +143,14 @@ class PruningTask:
         """
         return Batches.of(part, images=images, device=device or self.device, keep=keep)
 
-    def teacher(self, recipe: Recipe) -> nn.Module | None:
-        """The unpruned network, if the recipe distils."""
-        return self.model if recipe.distillation else None
+    def teacher(self, plan: Plan, given: nn.Module | None = None) -> nn.Module | None:
+        """The network that a training of the plan learns from: the given one or, if the recipe distils, the unpruned.
+
+        From scratch there is none.
+        """
+        if plan.from_scratch or plan.recipe is None:
+            return None
+        return given or (self.model if plan.recipe.distillation else None)
 
     def name_of(self, part: Source) -> str:
         """The name of a part of the data in messages."""

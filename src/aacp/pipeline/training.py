@@ -27,7 +27,7 @@ from aacp.modules import copy_module
 from aacp.pipeline.believing import believed_evaluation
 from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, require_network_of, save_network
 from aacp.pipeline.device_check import deliver_check, unchecked_limit
-from aacp.pipeline.new_weights import network_with_new_weights
+from aacp.pipeline.new_weights import first_network
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import Quantization
@@ -224,14 +224,13 @@ class TrainingRun:
             return self._recover(graph, choice)
         if self._is_only_delivered:
             return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
-        network = self.shared.inheritance(graph).network(choice.structure)
+        inheritance = self.shared.inheritance(graph)
         self._begin_stage("train", "training")
         task = self.task
         folder = self.place.path / TRAINING
         train, holdout = task.training_parts(self.plan)
-        if self.plan.from_scratch:
-            network = network_with_new_weights(task, graph, network, choice.structure, self.plan)
-        teacher = None if self.plan.from_scratch else self.means.teacher or task.teacher(recipe)
+        network = first_network(task, self.plan, inheritance, choice.structure)
+        teacher = task.teacher(self.plan, self.means.teacher)
         if self.means.processes > 1:
             parts = _Parts(network.cpu(), train, recipe, holdout, teacher, task.loss, task.score, folder, self.verbose)
             return parts.train_together(self.means.processes, task.device).to(task.device).eval()
