@@ -21,6 +21,7 @@ from aacp.structure import Structure
 RUN = "run.json"
 GRAPH = "graph.json"
 STRUCTURE = "structure.json"
+FINALISTS = "finalists.json"  # the finalists of a search, and their scores after short trainings
 EVALUATION = "evaluation.json"
 RECOVERY = "recovery.json"
 EXPORT = "export.json"
@@ -59,8 +60,8 @@ ESTIMATE_FIELDS = (
 class Request(Record):
     """run.json: the request of a search, and the circumstances in which it began.
 
-    A field of the plan that is None was not in the file: the plan's default applies. `reconstruction`, `max_drop` and
-    `latency_table` may also be None in a plan, where None means that there is none.
+    A field of the plan that is None was not in the file: the plan's default applies. `reconstruction`, `max_drop`,
+    `latency_table` and `finalists` may also be None in a plan, where None means that there is none.
     """
 
     command: str
@@ -98,6 +99,11 @@ class Request(Record):
     loss_source: str = ""  # package.module:function of the loss
     threads: int = 0  # how many threads torch used; 0 in files of older versions
     proposals: int | None = None  # structures without a score that the search keeps proposed; None: the method's
+    finalists: int | None = None  # how many structures of the search are compared by short trainings, if any are
+    rungs: tuple[int, ...] = ()  # the epochs of these trainings in each rung
+    # How finalists are trained: "recipe", of which a rung takes its number of epochs, "init" and "teacher" as in
+    # training.json; None if there are no finalists.
+    finalist_training: dict[str, Any] | None = None
 
 
 # -- trainings/NAME/training.json -------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from aacp.runs.files import (
     ESTIMATE_FIELDS,
     EVALUATION,
     EXPORT,
+    FINALISTS,
     GRAPH,
     HISTORY,
     LOG,
@@ -57,6 +58,7 @@ STAGES = {
     CHECKPOINT: SEARCH,
     HISTORY: SEARCH,
     STRUCTURE: SEARCH,
+    FINALISTS: "finalists",
     LOG: "training",
     STATE: "training",
     WEIGHTS: "training",
@@ -70,7 +72,7 @@ LOGS = (HISTORY, LOG, CHECKS)  # files that grow line by line
 # A folder has a manifest from the first of these files on.
 FIRST_FILES = (RUN, TRAINING_REQUEST, GRAPH, CHECKPOINT)
 # Small files that no stage can make again with certainty: the manifest holds a copy of each.
-COPIED = (RUN, TRAINING_REQUEST, STRUCTURE, STEPS, LOG, DEVICE_CHECK)
+COPIED = (RUN, TRAINING_REQUEST, STRUCTURE, FINALISTS, STEPS, LOG, DEVICE_CHECK)
 MAX_COPY = 1 << 20  # bytes of a copy; a larger file has none
 
 FileState = Literal["whole", "damaged", "missing", "not listed"]
