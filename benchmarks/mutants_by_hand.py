@@ -353,7 +353,8 @@ SEARCH = [
     _mutant("the search ignores the number of proposals", "pipeline/searching.py",
             "proposals=self.plan.proposed_at_once", "proposals=None", "pipeline/test_shared_estimate.py"),
     _mutant("workers stay after the search", "pipeline/pruning.py",
-            "self.shared.release_workers()", "pass", "pipeline/test_shared_estimate.py"),
+            "next search\n                self.shared.release_workers()", "next search\n                pass",
+            "pipeline/test_shared_estimate.py"),
     _mutant("the workers of a sweep end with its first search", "pipeline/pruning.py",
             "if not self._shares_workers:", "if True:", "pipeline/test_shared_estimate.py"),
     _mutant("known structures are sent to workers again", "pipeline/shared_estimate.py",
@@ -388,7 +389,7 @@ SEARCH = [
     _mutant("the first scores are left out", "pipeline/pruning.py", "{check_scoring(self.task)}", "", FINETUNED),
     _mutant("the first batches are not checked", "pipeline/pruning.py", "check_data(task, plan)", "pass", FINETUNED),
     _mutant("max_drop is ignored", "pipeline/pruning.py",
-            "if self.plan.max_drop is None:", "if True:", PROBES_COMPARED),
+            "if self.plan.max_drop is not None:", "if False:", PROBES_COMPARED),
 ]  # fmt: skip
 
 # -- max_drop and sweeps -----------------------------------------------------------------------------------------------
@@ -586,6 +587,9 @@ COMMAND_LINE = [
     _mutant("--shrink is ignored", "commands/prune.py", "shrink=COST_NAMES[shrink], ", "", _option("prune", "shrink")),
     _mutant("--probe-epochs is ignored", "commands/prune.py", ", probe_epochs=probe_epochs)", ")",
             _option("prune", "probe_epochs")),
+    _mutant("--finalists is ignored", "commands/prune.py", "finalists=finalists,", "finalists=None,",
+            _option("prune", "finalists")),
+    _mutant("--rungs is ignored", "commands/prune.py", "rungs=rungs or ()", "rungs=()", _option("prune", "rungs")),
     _mutant("--from is ignored by search", "commands/prune.py", "budget, plan, place, known_from).search()",
             "budget, plan, place).search()", _option("search", "known_from")),
     _mutant("the most to keep is ignored", "commands/limits.py",
@@ -720,4 +724,40 @@ VERIFIED = [
             "commands/test_check.py"),
 ]  # fmt: skip
 
-HAND_PICKED = [*DATA, *DELIVERED, *SEARCH, *REPEATED, *REQUESTS, *COMMAND_LINE, *BUDGETS, *VERIFIED]
+HALVING = "pipeline/test_halving.py::"
+HOLDOUT_DECIDES = f"{HALVING}test_the_hold_out_decides_and_not_the_test_data"
+FINALISTS = [
+    _mutant("finalists are judged by test data", "pipeline/halving.py",
+            "task.score_network(network, task.data.holdout)", "task.score_network(network, task.data.test)",
+            HOLDOUT_DECIDES),
+    _mutant("finalists are trained on the hold-out", "pipeline/halving.py",
+            "network, task.data.train, self", "network, task.data.all_training(), self",
+            f"{READS}test_finalists_are_trained_on_training_data_and_judged_by_the_hold_out"),
+    _mutant("finalists have no teacher", "pipeline/halving.py",
+            "teacher=task.teacher(self.plan, self.teacher),", "teacher=None,",
+            f"{READS}test_finalists_are_trained_on_training_data_and_judged_by_the_hold_out"),
+    _mutant("a rung has the epochs of the recipe", "pipeline/halving.py",
+            "self.plan.recipe.scaled(self.epochs)", "self.plan.recipe",
+            f"{HALVING}test_a_rung_trains_anew_with_the_whole_recipe_scaled_to_its_epochs"),
+    _mutant("a training of a rung is not resumed", "pipeline/halving.py",
+            "folder=self.places.get(structure.counts)", "folder=None",
+            f"{HALVING}test_an_interrupted_rung_resumes_to_the_same_result"),
+    _mutant("finished trainings are repeated", "pipeline/halving.py", "left = found.untrained(rung)", "left = members",
+            f"{HALVING}test_an_interrupted_rung_resumes_to_the_same_result"),
+    _mutant("the worst go on to the next rung", "runs/finalists.py",
+            "key=lambda position: -self", "key=lambda position: self",
+            "runs/test_finalists.py::test_the_best_go_on_and_the_best_of_the_last_rung_wins"),
+    _mutant("the uniform structure is no finalist", "pipeline/finalists.py",
+            "if uniform != chosen.structure:", "if False:",
+            f"{HALVING}test_the_best_structures_of_the_history_and_the_uniform_one_are_finalists"),
+    _mutant("uniform widths cut streams", "pipeline/finalists.py", "if inner.free:", "if False:",
+            f"{HALVING}test_uniform_widths_are_those_of_the_method_uniform"),
+    _mutant("the choice of the search is delivered", "pipeline/halving.py", "return winner.choice", "return chosen",
+            f"{HALVING}test_the_best_structures_of_the_history_and_the_uniform_one_are_finalists"),
+    _mutant("other finalists resume a run", "pipeline/request.py", "if is_searched:", "if True:",
+            f"{HALVING}test_another_comparison_is_rejected"),
+    _mutant("finetune needs the finalists of the search", "pipeline/request.py", "if is_searched:", "if False:",
+            f"{HALVING}test_the_command_compares_finalists_and_finetune_trains_the_winner_in_another_way"),
+]  # fmt: skip
+
+HAND_PICKED = [*DATA, *DELIVERED, *SEARCH, *REPEATED, *FINALISTS, *REQUESTS, *COMMAND_LINE, *BUDGETS, *VERIFIED]

@@ -22,8 +22,8 @@ class Event:
     Args:
         kind: "stage" for the begin of a stage or its result, "evaluation" for a structure that was scored, "epoch" for
             an epoch of training.
-        name: the stage: "trace", "search", "train", "evaluate", "export" or "done". Evaluations belong to "search",
-            epochs to "train".
+        name: the stage: "trace", "search", "finalists", "train", "evaluate", "export" or "done". Evaluations belong to
+            "search" or, after a short training, to "finalists"; epochs to "train".
         step: the number of the evaluation or the epoch, counted from 1; 0 for stages.
         values: the numbers to log, such as the score and the best score so far of an evaluation, or the loss of an
             epoch. "done" has the costs and scores of both networks.

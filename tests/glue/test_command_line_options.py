@@ -111,6 +111,10 @@ CHECKS = {
     "probe_epochs": Check(
         (*MAX_DROP, "--probe-epochs", "3"), {**DROPPED, "probe_epochs": 3, "probe_recipe": Another()}
     ),
+    "finalists": Check(("--finalists", "4"), {"finalists": 4, "rungs": [3, 10, 30], "finalist_training": Another()}),
+    "rungs": Check(
+        ("--finalists", "4", "--rungs", "2,5"), {"finalists": 4, "rungs": [2, 5], "finalist_training": Another()}
+    ),
     "known_from": Check(("--from", "runs/a", "--from", "runs/b"), {"known_from": ["runs/a", "runs/b"]}),
     # -- where it will run
     "runtime": Check(("--runtime", "torch"), {"deployment.runtime": "torch"}),

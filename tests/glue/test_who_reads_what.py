@@ -183,6 +183,23 @@ def test_probing_trains_on_training_data_and_judges_by_the_hold_out(run: Run) ->
     assert len(trained) > 1
 
 
+def test_finalists_are_trained_on_training_data_and_judged_by_the_hold_out(run: Run) -> None:
+    """Also if the last training takes the hold-out too."""
+    found = run(with_loss=True, finalists=3, rungs=(1,), train_on_holdout=True)
+    assert found.passes()["search"] == {
+        "run pruned": {"train"},
+        "run unpruned": {"train"},  # the teacher of the finalists
+        "score pruned": {"holdout"},
+        "train unpruned": {"train"},
+        "train pruned": {"train"},
+    }
+    assert found.reads()["search"] == {"train", "holdout"}
+    assert len(found.positions("search", "train pruned", "train")) == SIZES["train"] // 16 * 16
+    assert len(found.positions("search", "run unpruned", "train")) > CALIBRATION  # more than the trial step
+    assert found.losses["search"] == 2 + 3 * (SIZES["train"] // 16)  # two trial steps, and three trainings
+    assert found.passes()["delivery"]["train pruned"] == {"train", "holdout"}
+
+
 def test_probes_are_compared_with_the_unpruned_score_on_the_hold_out(
     model: nn.Module, recipe: aacp.Recipe, tmp_path: Path
 ) -> None:

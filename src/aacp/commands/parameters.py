@@ -1,4 +1,4 @@
-"""Types of option values: shapes, names, pruning steps, hold-outs and lists of seeds."""
+"""Types of option values: shapes, names, pruning steps, hold-outs, rungs and lists of seeds."""
 
 from __future__ import annotations
 
@@ -105,6 +105,20 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         if len(set(seeds)) < len(seeds):
             self.fail(f"{shown(value)} contains a seed more than once. Give each seed once.", param, ctx)
         return seeds
+
+
+class Rungs(click.ParamType[tuple[int, ...]]):
+    """Numbers of epochs joined by commas: 3,10,30."""
+
+    name = "rungs"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        try:
+            return tuple(int(epochs) for epochs in str(value).split(","))
+        except ValueError:
+            self.fail(
+                f"{shown(value)} is not a list of rungs. Write numbers of epochs joined by commas: 3,10,30.", param, ctx
+            )
 
 
 class Part(click.ParamType[float]):

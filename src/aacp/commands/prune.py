@@ -25,7 +25,7 @@ from aacp.commands.options import (
     task_names,
     task_options,
 )
-from aacp.commands.parameters import Number
+from aacp.commands.parameters import Number, Rungs
 from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
 from aacp.cost.kinds import COSTS
 from aacp.pipeline import defaults
@@ -53,6 +53,20 @@ PROBE_EPOCHS = click.option(
     help="With --max-drop, score structures after this number of epochs of fine-tuning; 0 uses the estimate, which is "
     "cautious.",
 )
+FINALISTS = click.option(
+    "--finalists",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Compare the N best structures of the search by short trainings, the uniform one always among them, and "
+    "deliver the one with the best score on the hold-out.",
+)
+RUNGS = click.option(
+    "--rungs",
+    type=Rungs(),
+    metavar="EPOCHS,...",
+    show_default="3 %, 10 % and 30 % of the epochs of the recipe",
+    help="With --finalists, the epochs of these trainings: all finalists have the first, the best of them the next.",
+)
 
 
 @click.command()
@@ -77,6 +91,8 @@ PROBE_EPOCHS = click.option(
 @MAX_DROP
 @SHRINK
 @PROBE_EPOCHS
+@FINALISTS
+@RUNGS
 @FROM
 @run_option("runs/MODEL")
 @JSON
@@ -92,6 +108,8 @@ def prune(
     max_drop: float | None,
     shrink: str,
     probe_epochs: int,
+    finalists: int | None,
+    rungs: tuple[int, ...] | None,
     known_from: tuple[str, ...],
     folder: str | None,
     as_json: bool,
@@ -102,10 +120,12 @@ def prune(
     hold. --max-drop requests the smallest network instead.
     """
     if no_training:
-        unused = {*TRAINING_OPTIONS, "scratch", "loss"} - {"training", "again"}
+        unused = {*TRAINING_OPTIONS, "scratch", "loss", "finalists", "rungs"} - {"training", "again"}
         reject_options(sorted(unused), "with --no-training nothing is trained", "Train")
     else:
         reject_options(("mimic",), "a training with labels follows", "Give --no-training")
+    if finalists is None:
+        reject_options(("rungs",), "without --finalists the search decides", "Give --finalists")
     if max_drop is None:
         reject_options(("shrink", "probe_epochs"), "without --max-drop the limits decide", "Give --max-drop")
     budget = budget_of(limits, needed=max_drop is None)
@@ -119,6 +139,8 @@ def prune(
         export=not no_export,
         resources=resources,
         training=training["training"],
+        finalists=finalists,
+        rungs=rungs or (),
     )
     if max_drop is not None:
         drop = max_drop if task["metric"] else max_drop / 100

@@ -11,10 +11,11 @@ import numpy as np
 from aacp.channels import ChannelGraph
 from aacp.cost.budget import Budget, is_within
 from aacp.cost.kinds import COSTS, LATENCY, computed_costs
-from aacp.errors import AACPError, InvalidStructure
+from aacp.errors import AACPError, InvalidStructure, RunMismatch
 from aacp.runs.files import (
     CHECKPOINT,
     EVALUATION,
+    FINALISTS,
     GRAPH,
     HISTORY,
     STRUCTURE,
@@ -23,6 +24,7 @@ from aacp.runs.files import (
     LimitResult,
     NetworkMetrics,
 )
+from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend, set_aside
 from aacp.structure import Structure
@@ -77,6 +79,32 @@ def believed_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> C
         return choice
     except UNREADABLE as error:
         set_aside(folder, STRUCTURE, f"cannot be delivered ({str(error).rstrip('.')})")
+        return None
+
+
+def believed_finalists(
+    folder: RunFolder, graph: ChannelGraph, budget: Budget, rungs: tuple[int, ...]
+) -> Finalists | None:
+    """The finalists that a folder holds, with their scores so far; None if there are none that can be delivered.
+
+    Args:
+        folder: the run folder.
+        graph: the channel graph of the network.
+        budget: the limits of the request.
+        rungs: the epochs of the rungs of the request.
+    """
+    try:
+        known = folder.read_json(FINALISTS)
+        if known is None:
+            return None
+        found = Finalists.from_json(known)
+        for finalist in found.finalists:
+            require_valid(finalist.choice, graph, budget)
+        if not found.finalists or found.rungs != rungs:
+            raise RunMismatch(f"It holds {len(found.finalists)} finalists in rungs of {found.rungs}. Train them again.")
+        return found
+    except UNREADABLE as error:
+        set_aside(folder, FINALISTS, f"cannot be delivered ({str(error).rstrip('.')})")
         return None
 
 

@@ -14,3 +14,4 @@ SCOPE = "all"
 SHRINK = "macs"
 SEED = 0
 PROPOSALS_FOR_WORKERS = 8  # a constant, so that the result does not depend on the number of workers
+RUNGS = (0.03, 0.1, 0.3)  # the lengths of the trainings that compare finalists, as shares of the recipe's epochs

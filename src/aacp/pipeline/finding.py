@@ -202,9 +202,10 @@ def _require_process(fabric: Fabric | None, device: torch.device | str | None) -
 
 def _without_training(plan: Plan) -> Plan:
     """The plan of the search alone. Weights are corrected as for the training that the plan has, or has not."""
-    if plan.probe_epochs or plan.mimic:
-        what = f"probe_epochs={plan.probe_epochs}" if plan.probe_epochs else f"mimic={plan.mimic}"
-        raise InvalidOption(f"aacp.find trains nothing, but the plan has {what}. Leave it out, or use aacp.prune.")
+    unused = {name: getattr(plan, name) for name in ("probe_epochs", "mimic", "finalists") if getattr(plan, name)}
+    if unused:
+        what = ", ".join(f"{name}={value}" for name, value in unused.items())
+        raise InvalidOption(f"aacp.find trains nothing, but the plan has {what}. Leave that out, or use aacp.prune.")
     return replace(
         plan,
         reconstruction=plan.chosen_reconstruction,

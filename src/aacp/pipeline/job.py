@@ -233,6 +233,7 @@ class FinishingJob:
             folder,
             means=training.load(plan.seed),
             known_from=self.request.known_from,
+            is_searched=True,
             verbose=True,
         )
         return run.prune()

@@ -81,6 +81,11 @@ class Plan:
             far as that allows: bisection finds the share to remove.
         shrink: the cost that max_drop reduces.
         probe_epochs: with max_drop, the epochs of fine-tuning after which a structure is scored; 0 uses the estimate.
+        finalists: how many of the best structures of the search are compared by short trainings, the uniform structure
+            always among them; the best on the hold-out is delivered. None delivers the choice of the search.
+        rungs: the epochs of these trainings: all finalists are trained for the first number, the best of them for the
+            next, and so on, each time from the start with the whole recipe scaled to that number. () with finalists is
+            3 %, 10 % and 30 % of the recipe's epochs.
         deployment: where the network is to run; latencies are measured there.
         latency_table: a file of `aacp measure` for that deployment; None measures a table if one is needed.
     """
@@ -109,6 +114,8 @@ class Plan:
     max_drop: float | None = None
     shrink: str = defaults.SHRINK
     probe_epochs: int = 0
+    finalists: int | None = None
+    rungs: tuple[int, ...] = ()
     deployment: Deployment = HERE
     latency_table: str | None = None
 
@@ -137,13 +144,15 @@ class Plan:
         changed: dict[str, Any] = {
             "pruning_step": checked_steps(self.pruning_step),
             "frozen": names("frozen", self.frozen),
-            "tie": tuple(names("a tie", each) for each in _listed("tie", self.tie)),
+            "tie": tuple(names("a tie", each) for each in _listed("tie", self.tie, "of lists of names")),
             "parts": names("parts", self.parts),
             "seed": seed_number(self.seed),
             "latency_table": None if self.latency_table is None else path_text("latency_table", self.latency_table),
             "max_drop": None if self.max_drop is None else real_number("max_drop", self.max_drop, 0, MAX_SCORE),
             "evaluations": None if self.evaluations is None else whole_number("evaluations", self.evaluations, 1),
             "proposals": None if self.proposals is None else whole_number("proposals", self.proposals, 1),
+            "finalists": None if self.finalists is None else whole_number("finalists", self.finalists, 2),
+            "rungs": tuple(whole_number("a rung", epochs, 1) for epochs in _listed("rungs", self.rungs, "of epochs")),
         }
         if self.workers is not None:
             WorkerRequest.of(self.workers)  # rejects what is not a request
@@ -161,6 +170,7 @@ class Plan:
                 f"shrink={self.shrink!r} and probe_epochs={self.probe_epochs} have an effect only with max_drop, which "
                 "is not given. Give max_drop, or leave them out."
             )
+        self._check_finalists()
         if self.recipe is None and (self.from_scratch or self.train_on_holdout):
             name = "from_scratch" if self.from_scratch else "train_on_holdout"
             raise InvalidOption(f"{name} says how to train, but there is no recipe. Give one, or leave {name} out.")
@@ -186,6 +196,40 @@ class Plan:
                 f"The recipe takes {self.recipe.distillation} of the loss from a teacher, but from scratch there is "
                 "none. Use a recipe with distillation=0, such as base, or do not train from scratch."
             )
+
+    def _check_finalists(self) -> None:
+        """Reject finalists that cannot be trained, and rungs that do not rise up to the epochs of the recipe."""
+        if self.finalists is None:
+            if self.rungs:
+                raise InvalidOption(
+                    f"rungs={self.rungs} says how long finalists are trained, but there are none. Give the number of "
+                    "finalists, or leave rungs out."
+                )
+            return
+        if self.recipe is None:
+            raise InvalidOption(
+                f"finalists={self.finalists} are compared by short trainings, but there is no recipe. Give one, or "
+                "leave finalists out."
+            )
+        if self.max_drop is not None:
+            raise InvalidOption(
+                f"finalists={self.finalists} are structures of one search, but max_drop makes several. Give limits "
+                "instead of max_drop, or leave finalists out."
+            )
+        if any(after <= before for before, after in zip(self.rungs, self.rungs[1:], strict=False)):
+            raise InvalidOption(f"rungs are {self.rungs}, which do not rise. Give longer rungs after shorter ones.")
+        if self.rungs and self.rungs[-1] > self.recipe.epochs:
+            raise InvalidOption(
+                f"The last rung has {self.rungs[-1]} epochs, but the recipe has {self.recipe.epochs}. Give rungs of at "
+                "most as many epochs as the recipe, or a longer recipe."
+            )
+
+    @property
+    def chosen_rungs(self) -> tuple[int, ...]:
+        """The epochs of the trainings in each rung: as given, or shares of the recipe's; () without finalists."""
+        if self.rungs or self.finalists is None or self.recipe is None:
+            return self.rungs
+        return tuple(sorted({max(1, round(share * self.recipe.epochs)) for share in defaults.RUNGS}))
 
     @property
     def training_name(self) -> str:
@@ -228,7 +272,9 @@ class Plan:
     @property
     def _steps_after_search(self) -> str:
         if self.recipe is not None:
-            return f"{self.recipe.epochs} epochs of training"
+            rungs = ", ".join(map(str, self.chosen_rungs))
+            compared = "" if self.finalists is None else f"{self.finalists} finalists in rungs of {rungs} epochs, then "
+            return f"{compared}{self.recipe.epochs} epochs of training"
         steps = ["a repair of the weights"] if self.chosen_reconstruction == "repair" else []
         steps += [f"{self.mimic} steps of mimicking the original"] if self.mimic else []
         return f"{' and '.join(steps)}, without labels" if steps else "no training"
@@ -280,9 +326,9 @@ class Plan:
             )
 
 
-def _listed(name: str, value: Any) -> Sequence[Any]:
+def _listed(name: str, value: Any, content: str) -> Sequence[Any]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidOption(f"{name} is {shown(value)}, which is not a list. Give a list of lists of names.")
+        raise InvalidOption(f"{name} is {shown(value)}, which is not a list. Give a list {content}.")
     return value
 
 

@@ -79,6 +79,7 @@ class Pruned:
             if old is not None and new is not None
         ]
         lines += self._scores_in_int8(score)
+        lines += [f"finalists: {run.finalists}"] if run is not None and run.finalists is not None else []
         lines += self._recovery(score)
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         lines += [str(self.exported.resources)] if self.exported and self.exported.resources else []

@@ -26,6 +26,7 @@ from aacp.events import Event, emit
 from aacp.graph.tracing import trace
 from aacp.latency.resources import require_separate_process
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
+from aacp.pipeline.halving import Halving
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
@@ -145,6 +146,7 @@ class PruningRun:
         shared: the inheritance and the estimate, if several runs share them.
         measurements: the folder of latency measurements, if several runs share one.
         accepts_met_budget: accept a budget that the unpruned network already meets, as a sweep may contain one.
+        is_searched: the search is finished, and its result is trained: finalists of the search are not compared again.
         label: the name of the run in progress messages; "" is the path of its folder.
         verbose: report progress on the standard error output.
     """
@@ -161,6 +163,7 @@ class PruningRun:
         shared: SharedEstimate | None = None,
         measurements: RunFolder | None = None,
         accepts_met_budget: bool = False,
+        is_searched: bool = False,
         label: str = "",
         verbose: bool = False,
     ) -> None:
@@ -191,6 +194,7 @@ class PruningRun:
         self._shares_workers = shared is not None
         self.measurements = measurements or folder
         self.accepts_met_budget = accepts_met_budget
+        self.is_searched = is_searched
         self.label = label or str(folder.path)
         self.verbose = verbose
 
@@ -256,7 +260,9 @@ class PruningRun:
         if self._request is None:
             if not (self.folder.path / RUN).exists():
                 self.plan.require_table()
-            self._request = register_request(self.folder, self.task, self.budget, self.plan, self.known_from)
+            self._request = register_request(
+                self.folder, self.task, self.budget, self.plan, self.known_from, self.means.teacher, self.is_searched
+            )
         return self._request
 
     def register_training(self) -> TrainingRun:
@@ -333,9 +339,13 @@ class PruningRun:
         estimate = self.shared.estimate(graph, known)
         for note in estimate.notes:
             self._report_progress(note)
-        if self.plan.max_drop is None:
-            return search.run(estimate)[0]
-        return MaxDropSearch(search, estimate).run()
+        if self.plan.max_drop is not None:
+            return MaxDropSearch(search, estimate).run()
+        choice, history = search.run(estimate)
+        if self.plan.finalists is None:
+            return choice
+        self.shared.release_workers()  # those of the trainings take their places
+        return Halving(search, estimate, self.means.teacher, self.label).run(choice, history)
 
     def report(self) -> str:
         """Write the page about the run in every call, since it takes a second; returns why there is none."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
@@ -23,6 +24,7 @@ from aacp.estimate.inheritance import REPAIR
 from aacp.latency.deployment import Deployment
 from aacp.modules import named_tensors
 from aacp.pipeline.functions import recorded_name, restored
+from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, TRAININGS, Request, TrainingRequest
@@ -44,6 +46,8 @@ MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
 # Fields of a plan that belong to the request of a training, not to that of the search.
 TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "resources", "training")
 UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request of a search does not hold
+# Fields of run.json about trainings of the search. A later training of its result does not depend on them.
+TRAININGS_OF_SEARCH = ("finalists", "rungs", "finalist_training")
 # Fields that do not change the result of a search.
 CIRCUMSTANCES = (
     "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
@@ -59,19 +63,38 @@ BUILT_IN: dict[str, Container[str]] = {"method": METHODS, "importance": CRITERIA
 
 
 def register_request(
-    folder: RunFolder, task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()
+    folder: RunFolder,
+    task: PruningTask,
+    budget: Budget,
+    plan: Plan,
+    known_from: tuple[str, ...] = (),
+    teacher: nn.Module | None = None,
+    is_searched: bool = False,
 ) -> Request:
-    """Record the request of a search, or check that it is the same as the recorded one."""
-    request = request_of(task, budget, plan, known_from)
+    """Record the request of a search, or check that it is the same as the recorded one.
+
+    Args:
+        folder: the run folder.
+        task: the network and its data.
+        budget: the limits.
+        plan: its fields of the search are recorded.
+        known_from: folders of earlier runs whose evaluations are reused.
+        teacher: the network that finalists learn from, if one was given.
+        is_searched: whether the search is finished and its result is only trained. How finalists were trained in the
+            search does not matter then.
+    """
+    request = request_of(task, budget, plan, known_from, teacher)
     if _holds_only_reusable_files(folder):
         folder.remove(GRAPH)  # it may have been traced with other options
         folder.write_json(RUN, request.to_json())
         return request
     before = _completed(read_request(folder), request)
     skipped = {*CIRCUMSTANCES}
+    if is_searched:
+        skipped |= {*TRAININGS_OF_SEARCH}
     if before.weights == request.weights:
         skipped.add("model")  # the same weights are the same network, whatever it is called
-    if not request.probe_epochs:
+    if not (request.probe_epochs or request.finalists):
         skipped.add("loss")  # nothing is trained in the search
     names = [each.name for each in fields(Request) if each.name not in skipped]
     require_same(folder.path, before, request, names, "Repeat the earlier request, or choose another folder.")
@@ -86,6 +109,9 @@ def _completed(before: Request, request: Request) -> Request:
         missing["deployment"] = {**default["deployment"], **before.deployment}
     if before.probe_recipe is not None:
         missing["probe_recipe"] = Recipe.completed(before.probe_recipe)
+    if before.finalist_training is not None:
+        recipe = Recipe.completed(before.finalist_training["recipe"])
+        missing["finalist_training"] = {**before.finalist_training, "recipe": recipe}
     for name in FUNCTIONS:
         old, new = getattr(before, name), getattr(request, name)
         if old and new and ":" not in old and old == short_name(new):
@@ -191,8 +217,12 @@ def _missing_request(folder: RunFolder) -> RunMismatch:
 
 
 def plan_of(request: Request, **changes: Any) -> Plan:
-    """The plan of a recorded request, with some fields changed; functions are imported again by their names."""
-    recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in UNRECORDED}
+    """The plan of a recorded request, with some fields changed; functions are imported again by their names.
+
+    It trains what the search found, so that it has no finalists.
+    """
+    left_out = (*UNRECORDED, *TRAININGS_OF_SEARCH)
+    recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in left_out}
     found = {name: value for name, value in recorded.items() if value is not None or name == "reconstruction"}
     for name, arguments in FUNCTIONS.items():
         if found.get(name) is not None:
@@ -204,7 +234,13 @@ def plan_of(request: Request, **changes: Any) -> Plan:
     return Plan(**{**found, "recipe": None, **changes})
 
 
-def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
+def request_of(
+    task: PruningTask,
+    budget: Budget,
+    plan: Plan,
+    known_from: tuple[str, ...] = (),
+    teacher: nn.Module | None = None,
+) -> Request:
     """The request as it is recorded: every field of the plan, and where and with what the run begins."""
     return Request(
         model=task.label,
@@ -218,10 +254,27 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
         data_source=task.data_source,
         metric_source="" if task.score is accuracy else _importable_source(task.score),
         probe_recipe=plan.recipe.to_json() if plan.recipe is not None and plan.probe_epochs else None,
+        finalist_training=_finalist_training(task, plan, teacher),
         **recorded_loss(task),
         **circumstances(),
         **_recorded_plan(plan),
     )
+
+
+def _finalist_training(task: PruningTask, plan: Plan, teacher: nn.Module | None) -> dict[str, Any] | None:
+    """How finalists are trained, as it is recorded; None if there are none."""
+    if plan.finalists is None or plan.recipe is None:
+        return None
+    return {
+        "recipe": plan.recipe.to_json(),
+        "init": first_weights(task, plan),
+        "teacher": recorded_teacher(teacher),
+    }
+
+
+def recorded_teacher(teacher: nn.Module | None) -> str:
+    """A teacher as it is recorded: the fingerprint of its weights; empty if none was given."""
+    return "" if teacher is None else digest(teacher.state_dict().values())
 
 
 def circumstances() -> dict[str, Any]:
@@ -256,6 +309,7 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
         "evaluations": plan.search_length,
         "proposals": plan.proposed_at_once,
         "scope": plan.traced_scope,
+        "rungs": plan.chosen_rungs,
         "deployment": plan.deployment.to_json(),
         **{name: recorded_name(planned[name]) for name in FUNCTIONS},
     }

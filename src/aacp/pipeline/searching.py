@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +99,21 @@ class Search:
             return self._meet_latency(limit, found, estimate)
         better = better_known(self.known, self.bound_budget, self.space, found.best)
         return choice_of(better or found.recommended, self.bound_budget), found.history
+
+    def choices(self, candidates: Sequence[Candidate]) -> list[ChosenStructure]:
+        """Those of some candidates that meet all limits, as they would be delivered; latencies are measured."""
+        within = [each for each in candidates if bool(self.bound_budget.feasible(each.structure.counts))]
+        limit = self.budget.limit_on(LATENCY)
+        if limit is None:
+            return [choice_of(candidate, self.bound_budget) for candidate in within]
+        if self.table is not None and self.table.elsewhere:
+            return [self._predicted_choice(candidate) for candidate in within]
+        checks = self.latency.check([candidate.structure for candidate in within], limit)
+        return [
+            self._measured_choice(candidate, checked)
+            for candidate, checked in zip(within, checks, strict=True)
+            if checked.verdict(limit) is Verdict.MET
+        ]
 
     def _search(self, estimate: PSAE) -> SearchResult:
         curves = self._curves(estimate)

@@ -133,7 +133,7 @@ def _searching(plan: Plan) -> Plan:
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
-    """Reject a plan with a max_drop, which is for one run, and what the sweep would ignore.
+    """Reject a plan with a max_drop or finalists, which are for one run, and what the sweep would ignore.
 
     Args:
         plan: how to search and train.
@@ -147,6 +147,11 @@ def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
         )
     if plan.max_drop is not None:
         raise InvalidOption("A sweep has its budgets and needs no max_drop. Leave it out, or prune to it instead.")
+    if plan.finalists is not None:
+        raise InvalidOption(
+            "Finalists are compared in a run of one budget, but the searches of a sweep share their structures "
+            "afterwards. Leave finalists out, or prune to each budget."
+        )
     plan.check_budgets(budgets)
 
 

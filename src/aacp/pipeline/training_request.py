@@ -12,20 +12,18 @@ from pathlib import Path
 from torch import nn
 
 from aacp.errors import RunMismatch
-from aacp.pipeline.new_weights import chosen_init
+from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.request import circumstances, differences, recorded_loss
+from aacp.pipeline.request import circumstances, differences, recorded_loss, recorded_teacher
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import EVALUATION, TRAINING_REQUEST, TrainingRequest
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.runs.trainings import is_begun, read_training, remove_training, run_of, training_folder
 from aacp.train.recipe import Recipe
-from aacp.train.seeding import digest
 
 # Fields that change the result of a training.
 DECIDING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "loss", "teacher")
-INHERITED = "inherited"  # the init of a training that starts from the weights of the unpruned network
 
 
 def register_training(
@@ -84,10 +82,10 @@ def training_request_of(task: PruningTask, plan: Plan, teacher: nn.Module | None
     return TrainingRequest(
         recipe=None if plan.recipe is None else plan.recipe.to_json(),
         from_scratch=plan.from_scratch,
-        init=chosen_init(task, plan) if plan.from_scratch else INHERITED,
+        init=first_weights(task, plan),
         train_on_holdout=plan.train_on_holdout,
         mimic=plan.mimic,
-        teacher="" if teacher is None else digest(teacher.state_dict().values()),
+        teacher=recorded_teacher(teacher),
         export=plan.export,
         resources=plan.resources,
         **recorded_loss(task),

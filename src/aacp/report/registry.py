@@ -10,6 +10,7 @@ from aacp.errors import InvalidOption, first_line
 from aacp.report.blocks import blocks_of_run
 from aacp.report.channels import channels_figure
 from aacp.report.curves import cost_figures, search_figure, training_figures
+from aacp.report.finalists import finalists_table
 from aacp.report.html import Figure, Grid, Markup, joined, section, tag
 from aacp.report.run import Run
 from aacp.report.tables import (
@@ -61,6 +62,7 @@ SECTIONS = [
     Section("limits", lambda _: "Limits", limits_table),
     Section("channels", lambda _: "Channels", _channels),
     Section("search", lambda _: "Search", search_figure),
+    Section("finalists", lambda _: "Finalists", finalists_table),
     Section("trade-off", lambda run: f"{run.metric.capitalize()} against cost", lambda run: Grid(cost_figures(run))),
     Section("training", lambda _: "Training", lambda run: [trainings_table(run), *training_figures(run)]),
     Section("recovery", lambda _: "Recovery without training", lambda run: [recovery_table(run), recovery_notes(run)]),
@@ -80,8 +82,8 @@ def register_section(heading: str, content: Callable[[Run], Content], *, after: 
     Args:
         heading: the heading of the section, which is also its name. A section of the same name is replaced.
         content: a function from the run to what the section shows.
-        after: the name of the section to follow: "costs", "limits", "channels", "search", "trade-off", "training",
-            "recovery", "frozen", "reproduction", or the heading of a registered section.
+        after: the name of the section to follow: "costs", "limits", "channels", "search", "finalists", "trade-off",
+            "training", "recovery", "frozen", "reproduction", or the heading of a registered section.
     """
     names = [known.name for known in SECTIONS if known.name != heading]
     if after not in names:

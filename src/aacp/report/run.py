@@ -21,6 +21,7 @@ from aacp.runs.files import (
     DEVICE_CHECK,
     EVALUATION,
     EXPORT,
+    FINALISTS,
     GRAPH,
     HISTORY,
     LOG,
@@ -41,6 +42,7 @@ from aacp.runs.files import (
     Request,
     TrainingRequest,
 )
+from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
@@ -81,6 +83,7 @@ class Run:
     graph: ChannelGraph | None = None
     history: History = field(default_factory=History)
     choice: ChosenStructure | None = None
+    finalists: Finalists | None = None
     training: TrainingRequest | None = None
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
@@ -182,6 +185,7 @@ class _Reader:
             graph,
             self._attempt(HISTORY, lambda: self._history(graph)) or History(),
             self._attempt(STRUCTURE, lambda: self._choice(graph)),
+            self._attempt(FINALISTS, lambda: self._json(FINALISTS, Finalists.from_json)),
             trainings=tuple(map(self._training, self._places())),
         )
         run = replace(run, troubles=tuple(self.troubles))

@@ -258,6 +258,7 @@ def reproduction(run: Run) -> Markup:
         ("Pruning step", _step(request.pruning_step)),
         ("Scope", _scope(request)),
         ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
+        *_finalists(request),
         ("Reconstruction", request.reconstruction or "none"),
         *((f"Training {name}", _settings(recipe)) for name, recipe in _recipes(run)),
         ("Seed", request.seed),
@@ -288,6 +289,11 @@ def _recipes(run: Run) -> Iterator[tuple[str, dict[str, Any] | None]]:
     for training in run.trainings:
         if training.request is not None:
             yield training.name, training.request.recipe
+
+
+def _finalists(request: Request) -> Iterator[tuple[str, object]]:
+    if request.finalists is not None:
+        yield "Finalists", f"{request.finalists} in rungs of {', '.join(map(str, request.rungs))} epochs"
 
 
 def _goal(request: Request) -> str:

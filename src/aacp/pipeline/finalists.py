@@ -1,0 +1,110 @@
+"""Which structures of a search become finalists: its choice, the best others, and the uniform structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aacp.channels import ChannelGraph
+from aacp.errors import InfeasibleBudget, NothingToPrune
+from aacp.estimate.psae import PSAE
+from aacp.graph.tracing import trace
+from aacp.pipeline.searching import Search
+from aacp.runs.files import ChosenStructure
+from aacp.runs.finalists import Finalist, Finalists
+from aacp.search.history import Candidate, History
+from aacp.search.methods import searcher
+from aacp.space import PruningStep, SearchSpace
+from aacp.structure import Structure
+
+INNER = "inner"  # the scope that leaves residual streams as they are
+CUTS_STREAMS = "The uniform structure cuts residual streams too, since the limits cannot be met without that."
+NO_UNIFORM = "The uniform structure is left out, since it misses the limit on latency when it is measured."
+
+
+@dataclass(frozen=True, eq=False)
+class FinalistChoice:
+    """Chooses the finalists of a finished search.
+
+    Args:
+        search: the search, with its space and its limits.
+        estimate: the estimated score of a structure.
+    """
+
+    search: Search
+    estimate: PSAE
+
+    def finalists(self, chosen: ChosenStructure, history: History) -> Finalists:
+        """The finalists: as many as the plan says, or fewer if the search has fewer.
+
+        Args:
+            chosen: the choice of the search.
+            history: every structure that it evaluated.
+        """
+        wanted = self.search.plan.finalists
+        assert wanted is not None
+        uniform, notes = self._uniform()
+        others = [each for each in history.top(len(history)) if each.structure not in (chosen.structure, uniform)]
+        places = wanted - 1 if uniform == chosen.structure else wanted - 2
+        found = [Finalist(chosen, is_uniform=uniform == chosen.structure)]
+        found += [Finalist(choice) for choice in self.search.choices(others[:places])]
+        if uniform != chosen.structure:
+            known = history.find(uniform) or Candidate(len(history), 0, uniform, self.estimate(uniform))
+            delivered = self.search.choices([known])
+            found += [Finalist(choice, is_uniform=True) for choice in delivered]
+            notes += [] if delivered else [NO_UNIFORM]
+        if len(found) < wanted:
+            notes.append(f"The search has {len(found)} structures within the limits, fewer than {wanted} finalists.")
+        return Finalists(self.search.plan.chosen_rungs, tuple(found), tuple(notes))
+
+    def _uniform(self) -> tuple[Structure, list[str]]:
+        """The structure of the method "uniform" within the limits, and what has to be said about it.
+
+        As in that method, residual streams keep their widths, if the limits can be met without cutting them.
+        """
+        search = self.search
+        inner = search.graph.freeze(dict.fromkeys(self._streams(), "residual stream"))
+        if inner.free:
+            try:
+                found = _widened(self._shrunk(inner), inner, search.graph)
+                if found in search.space:  # unless a stream is tied to another group
+                    return found, []
+            except InfeasibleBudget:
+                pass
+        return self._shrunk(search.graph), [CUTS_STREAMS]
+
+    def _streams(self) -> set[str]:
+        """The names of the groups that the scope of the method "uniform" leaves as they are."""
+        plan = self.search.plan
+        if plan.traced_scope == INNER:
+            return set()
+        try:
+            task = self.search.task
+            inner = trace(task.model, task.example(), frozen=plan.frozen, scope=INNER, parts=plan.parts or None)
+        except NothingToPrune:
+            return {group.name for group in self.search.graph.free}
+        return {group.name for group in inner.groups if group.frozen is not None}
+
+    def _shrunk(self, graph: ChannelGraph) -> Structure:
+        """Uniform widths of the free groups of a graph."""
+        search = self.search
+        space = SearchSpace(graph, _steps_of(graph, search.graph, search.latency.find_steps()))
+        budget = search.budget.on(graph, search.table)
+        (found,) = searcher("uniform", space, budget, search.plan.seed).ask()
+        return found
+
+
+def _steps_of(graph: ChannelGraph, whole: ChannelGraph, steps: PruningStep) -> PruningStep:
+    """The pruning steps of the groups that are free in a graph, of steps for all groups that are free in `whole`."""
+    free = {group.name for group in graph.free}
+    if isinstance(steps, Mapping):
+        return {name: step for name, step in steps.items() if name in free}
+    if isinstance(steps, Sequence):
+        return [step for group, step in zip(whole.free, steps, strict=True) if group.name in free]
+    return steps
+
+
+def _widened(structure: Structure, graph: ChannelGraph, whole: ChannelGraph) -> Structure:
+    """The structure of `whole` in which the groups that are frozen in `graph` keep their full widths."""
+    kept = {group.name: count for group, count in zip(graph.free, structure, strict=True)}
+    return Structure([kept.get(group.name, group.width) for group in whole.free])

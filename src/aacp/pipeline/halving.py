@@ -1,0 +1,209 @@
+"""Successive halving: finalists are compared by short trainings, in rungs, and the best on the hold-out is delivered.
+
+Every training of a rung starts anew, as the last training does, with the whole recipe scaled to the epochs of the rung:
+a schedule that is cut off would compare networks in the middle of a high learning rate. Scores of one rung are
+therefore comparable. Finalists are trained on the training data alone, also if the last training takes the hold-out
+too, and are scored on the hold-out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from aacp.channels import ChannelGraph
+from aacp.errors import RunMismatch
+from aacp.estimate.inheritance import Inheritance
+from aacp.estimate.psae import PSAE
+from aacp.events import Event, emit
+from aacp.pipeline.believing import believed_finalists
+from aacp.pipeline.finalists import FinalistChoice
+from aacp.pipeline.new_weights import first_network
+from aacp.pipeline.plan import Plan
+from aacp.pipeline.searching import Search
+from aacp.pipeline.shared_estimate import SharedEstimate
+from aacp.pipeline.task import PruningTask
+from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS, ChosenStructure
+from aacp.runs.finalists import Finalists, epochs_text
+from aacp.runs.folder import RunFolder
+from aacp.search.history import History
+from aacp.structure import Structure
+from aacp.train.loop import fit
+from aacp.workers.pool import WorkerPool
+from aacp.workers.ray import RayEngine, WorkerRequest
+
+FOLDER = "finalists"  # the folder inside the run folder that holds the trainings of each finalist
+STAGE = "finalists"
+
+
+@dataclass(frozen=True, eq=False)
+class RungTraining:
+    """One training of a rung: the score on the hold-out of a structure after some epochs.
+
+    Args:
+        task: the network and its data.
+        plan: how to train.
+        inheritance: makes networks of structures.
+        teacher: the network that was given to learn from, if any.
+        epochs: those of the rung.
+        places: the folder of each training by the counts of its structure; without one, a training is not resumed.
+    """
+
+    task: PruningTask
+    plan: Plan
+    inheritance: Inheritance
+    teacher: nn.Module | None
+    epochs: int
+    places: Mapping[tuple[int, ...], Path]
+
+    def __call__(self, structure: Structure) -> float:
+        """Train the structure, or resume its training, and score it."""
+        task = self.task
+        assert self.plan.recipe is not None
+        network = first_network(task, self.plan, self.inheritance, structure)
+        fit(
+            network, task.data.train, self.plan.recipe.scaled(self.epochs), loss=task.loss, score=task.score,
+            teacher=task.teacher(self.plan, self.teacher), folder=self.places.get(structure.counts),
+            device=task.device,
+        )  # fmt: skip
+        return task.score_network(network, task.data.holdout)
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteTraining:
+    """What a worker needs for the trainings of a rung; a call makes them, in the process of the worker.
+
+    Args:
+        task, plan, teacher, epochs, places: as in RungTraining.
+        graph: the channel graph of the network.
+        run: the run folder. A worker that can read it, on this machine or on a disk that is shared, keeps the states of
+            its trainings there.
+        request: what run.json holds there, by which the worker recognises the folder.
+    """
+
+    task: PruningTask
+    plan: Plan
+    graph: ChannelGraph
+    teacher: nn.Module | None
+    epochs: int
+    places: Mapping[tuple[int, ...], Path]
+    run: Path
+    request: Any
+
+    def __call__(self) -> Callable[[Structure], float]:
+        if self.task.device.type == "cpu":
+            torch.set_num_threads(1)  # so that scores do not depend on the number of cores of a machine
+        task = replace(self.task, device=torch.device(self.task.device.type))
+        inheritance = SharedEstimate(task, self.plan).inheritance(self.graph)
+        places = self.places if self._sees_run() else {}
+        return RungTraining(task, self.plan, inheritance, self.teacher, self.epochs, places)
+
+    def _sees_run(self) -> bool:
+        try:
+            return bool(RunFolder(self.run).read_json(RUN) == self.request)
+        except RunMismatch:
+            return False
+
+
+@dataclass(frozen=True, eq=False)
+class Halving:
+    """The comparison of the finalists of a search.
+
+    Args:
+        search: the finished search; its folder is the run folder.
+        estimate: the estimated score of a structure; networks are made by its inheritance.
+        teacher: the network that was given to learn from, if any.
+        label: the name of the run in progress messages.
+    """
+
+    search: Search
+    estimate: PSAE
+    teacher: nn.Module | None
+    label: str
+
+    def run(self, chosen: ChosenStructure, history: History) -> ChosenStructure:
+        """The structure to deliver: the best of the last rung. What an earlier call has finished is not repeated.
+
+        Args:
+            chosen: the choice of the search.
+            history: every structure that it evaluated.
+        """
+        emit(Event("stage", STAGE, folder=str(self._folder.path)))
+        search = self.search
+        found = believed_finalists(self._folder, search.graph, search.budget, search.plan.chosen_rungs)
+        if found is None:
+            found = FinalistChoice(search, self.estimate).finalists(chosen, history)
+            self._folder.write_json(FINALISTS, found.to_json())
+        for note in found.notes:
+            self._report(note)
+        for rung in range(len(found.sizes)):
+            found = self._finish_rung(found, rung)
+        winner = found.winner
+        assert winner is not None
+        self._report(f"finalists: {found}")
+        return winner.choice
+
+    def _finish_rung(self, found: Finalists, rung: int) -> Finalists:
+        """The finalists after all trainings of a rung; each score is written as soon as it is known."""
+        members = found.members(rung)
+        left = found.untrained(rung)
+        title = f"rung {rung + 1} of {len(found.rungs)}: {len(members)} structures, {epochs_text(found.rungs[rung])}"
+        self._report(f"{title}; {len(members) - len(left)} of {len(members)}")
+        places = {found.finalists[position].choice.counts: self._place(position, rung) for position in left}
+        structures = [found.finalists[position].choice.structure for position in left]
+        scores = self._scores(structures, found.rungs[rung], places)
+        for number, position in enumerate(left, start=len(members) - len(left) + 1):
+            score = next(scores)
+            found = found.with_score(position, score)
+            self._folder.write_json(FINALISTS, found.to_json())
+            self._remove_state(places[found.finalists[position].choice.counts])
+            self._report(f"{title}; {number} of {len(members)}: {found.name(position)}, {score:.4f} on the hold-out")
+            values = {"score": score, "rung": rung + 1, "epochs": found.rungs[rung]}
+            emit(Event("evaluation", STAGE, number, values, str(self._folder.path)))
+        return found
+
+    def _scores(
+        self, structures: list[Structure], epochs: int, places: Mapping[tuple[int, ...], Path]
+    ) -> Iterator[float]:
+        """The scores of trained structures, in order: trained here one after the other, or side by side on workers."""
+        task = self.search.task
+        plan = self.search.plan
+        if plan.workers is None:
+            inheritance = self.estimate.inheritance
+            yield from map(RungTraining(task, plan, inheritance, self.teacher, epochs, places), structures)
+            return
+        run = self._folder.path.resolve()
+        places = {counts: place.resolve() for counts, place in places.items()}
+        request = self._folder.read_json(RUN)
+        work = RemoteTraining(task, plan, self.search.graph, self.teacher, epochs, places, run, request)
+        uses_gpu = task.device.type == "cuda"
+        pool = WorkerPool(RayEngine(WorkerRequest.of(plan.workers), work, uses_gpu=uses_gpu))
+        try:
+            yield from pool.map(structures)
+        finally:
+            pool.close()
+
+    @property
+    def _folder(self) -> RunFolder:
+        return self.search.folder
+
+    def _place(self, position: int, rung: int) -> Path:
+        """The folder of one training."""
+        return self._folder.path / FOLDER / str(position + 1) / f"rung-{rung + 1}"
+
+    def _remove_state(self, place: Path) -> None:
+        """Remove the weights of a training whose score is written: all finalists together would fill disks."""
+        if place.is_dir():
+            folder = RunFolder(place)
+            for name in (STATE, WEIGHTS):
+                folder.remove(name)
+
+    def _report(self, message: str) -> None:
+        if self.search.verbose:
+            sys.stderr.write(f"{self.label}: {message}\n")
