@@ -25,6 +25,7 @@ from aacp.runs.files import (
     RuntimeFiles,
     TrainingRequest,
 )
+from aacp.runs.finalists import Finalist, Finalists
 from aacp.runs.manifest import Entry, Manifest
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
@@ -35,6 +36,7 @@ TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
     [
         ("run.json", (Request,)),
         ("structure.json", (ChosenStructure, LimitResult)),
+        ("finalists.json", (Finalists, Finalist)),
         ("trainings/NAME/training.json", (TrainingRequest,)),
         ("trainings/NAME/training/log.jsonl", (Epoch,)),
         ("trainings/NAME/evaluation.json", (NetworkMetrics,)),

@@ -203,6 +203,8 @@ def test_the_same_call_reads_the_finished_search(model: nn.Module, tmp_path: Pat
 def test_a_plan_that_trains_is_rejected(model: nn.Module) -> None:
     with pytest.raises(aacp.InvalidOption, match=r"probe_epochs=1.*aacp.prune"):
         found_for(model, tiny_run.data(), budget={}, plan=replace(PLAN, max_drop=0.1, probe_epochs=1))
+    with pytest.raises(aacp.InvalidOption, match=r"finalists=4.*aacp.prune"):
+        found_for(model, tiny_run.data(), budget={}, plan=aacp.Plan(finalists=4))
     with pytest.raises(aacp.InvalidOption, match=r"mimic=3.*aacp.prune"):
         found_for(model, plan=replace(PLAN, recipe=None, mimic=3))
 

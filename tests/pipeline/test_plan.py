@@ -26,6 +26,16 @@ from aacp.train.recipe import BASE, FINETUNE
         ({"probe_epochs": 2}, r"probe_epochs=2 .* only with max_drop, which is not given. Give"),
         ({"recipe": None, "from_scratch": True}, "from_scratch says how to train, but there is no recipe"),
         ({"recipe": None, "train_on_holdout": True}, "train_on_holdout says how to train, but there is no recipe"),
+        ({"finalists": 1}, "finalists is 1, below 2"),
+        ({"finalists": 2.5}, "finalists is 2.5, which is not a whole number"),
+        ({"rungs": (3, 10)}, r"rungs=\(3, 10\) says how long .* but there are none. Give"),
+        ({"finalists": 4, "rungs": 3}, "rungs is 3, which is not a list. Give a list of epochs"),
+        ({"finalists": 4, "rungs": (0, 3)}, "a rung is 0, below 1"),
+        ({"finalists": 4, "rungs": (3, 3)}, r"rungs are \(3, 3\), which do not rise. Give"),
+        ({"finalists": 4, "rungs": (10, 3)}, r"rungs are \(10, 3\), which do not rise. Give"),
+        ({"finalists": 4, "rungs": (3, 101)}, "last rung has 101 epochs, but the recipe has 100. Give"),
+        ({"finalists": 4, "recipe": None}, "finalists=4 are compared .* but there is no recipe. Give"),
+        ({"finalists": 4, "max_drop": 0.1}, "finalists=4 are structures of one search, but max_drop .* Give"),
         ({"recipe": FINETUNE, "from_scratch": True}, "0.9 of the loss from a teacher, but from scratch there is none"),
     ],
 )
@@ -48,6 +58,17 @@ def test_the_summary_says_what_takes_time() -> None:
     assert Plan(method="uniform").summary == "1 evaluation, then 100 epochs of training"
     assert Plan(recipe=None, reconstruction=None, max_drop=0.01).summary == (
         "200 evaluations in every search, then no training"
+    )
+
+
+def test_rungs_follow_from_the_recipe_if_none_are_given() -> None:
+    assert Plan(finalists=4).chosen_rungs == (3, 10, 30)  # of 100 epochs
+    assert Plan(finalists=4, recipe=BASE.scaled(20)).chosen_rungs == (1, 2, 6)
+    assert Plan(finalists=4, recipe=BASE.scaled(2)).chosen_rungs == (1,)
+    assert Plan(finalists=4, rungs=[5]).chosen_rungs == (5,)
+    assert Plan().chosen_rungs == ()
+    assert Plan(finalists=4).summary == (
+        "200 evaluations, then 4 finalists in rungs of 3, 10, 30 epochs, then 100 epochs of training"
     )
 
 

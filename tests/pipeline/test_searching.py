@@ -6,10 +6,19 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import aacp
+from aacp.cost.analytic import Cost
+from aacp.cost.budget import Budget
+from aacp.latency.check import LatencyCheck
+from aacp.latency.timing import MedianInterval
+from aacp.pipeline.searching import Search
+from aacp.pipeline.task import PruningTask
+from aacp.search.history import Candidate, History
+from aacp.structure import Structure
 from pipeline import tiny_run
 from pipeline.tiny_run import PLAN, UNTRAINED, pruned
 
@@ -48,3 +57,46 @@ def test_a_score_that_grows_as_networks_get_worse_is_noticed(sign: int, caplog: 
     with caplog.at_level(logging.WARNING, logger="aacp"), torch.no_grad():
         aacp.find(model, inputs, {"macs": 0.4}, plan=replace(PLAN, evaluations=8), score=score, device="cpu")
     assert ("If a lower score is better, return its negative" in caplog.text) == (sign < 0)
+
+
+class Table:
+    """A latency table by which a structure takes as many seconds as its first group has channels."""
+
+    elsewhere = False
+
+    def cost(self, graph: aacp.ChannelGraph) -> Cost:
+        return Cost("latency", "s", 8.0, lambda kept: np.asarray(kept, dtype=float)[:, 0])
+
+
+class Stage:
+    """Measurements by which every structure takes a second more than by the table."""
+
+    def check(self, structures: list[Structure], limit: aacp.Limit) -> list[LatencyCheck]:
+        return [
+            LatencyCheck(each, *(MedianInterval(value, value, value) for value in (each.counts[0] + 1, 0.5, 8.0)))
+            for each in structures
+        ]
+
+    def find_steps(self) -> float:
+        return 1 / 8
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "kept"),
+    [
+        pytest.param(False, [(4, 8), (2, 8)], id="measured here"),  # 5 takes 6 seconds when measured, 6 misses by table
+        pytest.param(True, [(4, 8), (2, 8), (5, 8)], id="predicted for another device"),
+    ],
+)
+def test_candidates_can_be_delivered_if_they_meet_the_limit_on_latency(
+    elsewhere: bool, kept: list[tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Table, "elsewhere", elsewhere)
+    task = PruningTask.of(tiny_run.network(), tiny_run.data(), None, torch.device("cpu"))
+    graph = aacp.trace(task.model, task.example())
+    budget = Budget.of({"latency": "5s"})
+    search = Search(task, graph, budget, PLAN, aacp.RunFolder(tmp_path), History(), Stage(), Table())
+    candidates = [Candidate(n, 0, Structure((width, 8)), 0.5) for n, width in enumerate((4, 6, 2, 5))]
+    choices = search.choices(candidates)
+    assert [choice.counts for choice in choices] == kept
+    assert {choice.limits[0].measured for choice in choices} == {not elsewhere}

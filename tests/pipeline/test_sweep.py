@@ -124,6 +124,11 @@ def test_a_drop_and_budgets_do_not_go_together(model, data, tmp_path: Path) -> N
         sweep(model, data, [{"macs": 0.3}], tmp_path, plan=replace(PLAN, max_drop=0.01))
 
 
+def test_finalists_and_budgets_do_not_go_together(model, data, tmp_path: Path) -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"Finalists are compared in a run of one budget.* Leave finalists"):
+        sweep(model, data, [{"macs": 0.3}], tmp_path, plan=aacp.Plan(finalists=4), train=True)
+
+
 @pytest.mark.parametrize("budgets", [[], [{"macs": 0.3}, {}]])
 def test_budgets_without_limits_are_rejected_before_the_folder_is_touched(model, data, tmp_path: Path, budgets) -> None:
     with pytest.raises(aacp.InvalidOption, match="without limits prunes nothing"):
