@@ -1,0 +1,187 @@
+"""Does a comparison of finalists by short trainings deliver a better network than the search alone, or uniform widths?
+
+Three commands for each seed prune ResNet56 to the same share of its MACs, with the same last training on all training
+images: `aacp prune` with the search alone, with --finalists and --rungs, and with --method uniform. The table has the
+test accuracy after the last epoch of each, its mean and standard deviation over the seeds, and the difference to
+uniform widths, paired by seed. Neither the search nor the rungs use test images. The rungs cost epochs on top of the
+last training, which the table states beside the result.
+
+The weights should be those of a network that was not trained on the hold-out (`aacp train resnet56`): a public
+checkpoint has learnt all training images, the hold-out among them, and the hold-out says less about it.
+Everything is kept in --runs: the same command resumes an interrupted benchmark, also in the middle of a training.
+
+    python benchmarks/finalists.py --weights FILE --data FOLDER [--rate 0.5] [--finalists 16] [--rungs 3,10,30]
+        [--epochs 100] [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER]
+        [--device cuda] [--out FOLDER]
+    python benchmarks/finalists.py --smoke
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+
+import repair_treatments as shared
+from aacp.runs.finalists import Finalists, rung_sizes
+
+ARMS = ("search", "finalists", "uniform")
+TRAINED = "trainings/finetuned"
+
+
+# -- the commands -----------------------------------------------------------------------------------------------------
+
+
+def place_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
+    """The run folder of a command."""
+    return options.runs / f"{arm}-{seed}"
+
+
+def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
+    """The command of an arm and a seed."""
+    subject = ["digits_resnet", "digits"] if options.smoke else ["resnet56", f"cifar10:{options.data}"]
+    words = ["prune", subject[0], "--data", subject[1], "--prune-macs", str(options.rate), "--seed", str(seed)]
+    words += ["--weights", str(options.weights)] if options.weights else []
+    words += ["--epochs", str(options.epochs), "--train-on-holdout", "--no-export", "--device", options.device]
+    words += ["--calibration", str(options.images), "--run", str(place_of(options, arm, seed))]
+    words += ["--method", "uniform"] if arm == "uniform" else ["--evaluations", str(options.evaluations)]
+    if arm == "finalists":
+        words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
+    return [sys.executable, "-m", "aacp.cli", *words]
+
+
+def run(options: argparse.Namespace, arm: str, seed: int) -> None:
+    """One command, unless its outcome is known or the time is over; the seconds of all calls are added up."""
+    left = options.deadline - time.monotonic()
+    place = place_of(options, arm, seed)
+    if (place / TRAINED / "evaluation.json").exists() or left < 5:
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    clock = place.parent / f"{place.name}.seconds"
+    begun = time.monotonic()
+    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
+    try:
+        done = subprocess.run(
+            command(options, arm, seed), env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=left,
+        )  # fmt: skip
+        if done.returncode:
+            print(f"{arm} with seed {seed} failed:\n{done.stderr[-1500:]}", flush=True)
+    except subprocess.TimeoutExpired:  # the next call resumes it after its last finished epoch
+        pass
+    earlier = float(clock.read_text()) if clock.exists() else 0.0
+    clock.write_text(str(earlier + time.monotonic() - begun))
+
+
+# -- the outcomes -----------------------------------------------------------------------------------------------------
+
+
+def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | None:
+    """The result of a finished command."""
+    place = place_of(options, arm, seed)
+    file = place / TRAINED / "evaluation.json"
+    if not file.exists():
+        return None
+    evaluation = json.loads(file.read_text())
+    row: shared.Row = {
+        "arm": arm,
+        "seed": seed,
+        "test": evaluation["after"]["test"],
+        "unpruned": evaluation["before"]["test"],
+        "macs": evaluation["after"]["macs"] / evaluation["before"]["macs"],
+        "counts": json.loads((place / "structure.json").read_text())["counts"],
+        "seconds": round(float((place.parent / f"{place.name}.seconds").read_text()), 1),
+    }
+    if arm == "finalists":
+        found = Finalists.from_json(json.loads((place / "finalists.json").read_text()))
+        row |= {"summary": str(found), "finalists": found.to_json()}
+    return row
+
+
+def rung_epochs(options: argparse.Namespace) -> int:
+    """The epochs of all rungs together."""
+    rungs = [int(epochs) for epochs in options.rungs.split(",")]
+    return sum(size * epochs for size, epochs in zip(rung_sizes(options.finalists, len(rungs)), rungs, strict=True))
+
+
+def summary(options: argparse.Namespace, rows: list[shared.Row]) -> shared.Row:
+    """The table of all finished commands, which is printed, as numbers."""
+    by_arm = {arm: {row["seed"]: row for row in rows if row["arm"] == arm} for arm in ARMS}
+    result = {}
+    lines = []
+    for arm, found in by_arm.items():
+        tests = [row["test"] for row in found.values()]
+        if not tests:
+            continue
+        pairs = [
+            row["test"] - by_arm["uniform"][seed]["test"] for seed, row in found.items() if seed in by_arm["uniform"]
+        ]
+        epochs = options.epochs + (rung_epochs(options) if arm == "finalists" else 0)
+        result[arm] = {"test": tests, "above_uniform": pairs, "epochs": epochs}
+        seconds = mean(row["seconds"] for row in found.values())
+        lines.append([arm, str(len(tests)), spread(tests), spread(pairs), str(epochs), f"{seconds:.0f}"])
+    heads = ["", "seeds", "test accuracy, %", "above uniform, points", "epochs in all", "seconds"]
+    print(shared.table(heads, lines), flush=True)
+    for row in by_arm["finalists"].values():
+        print(f"seed {row['seed']}: {row['summary']}", flush=True)
+    return result
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation in points; a single value has no deviation."""
+    if not values:
+        return "-"
+    return f"{100 * mean(values):.2f}" + (f" ± {100 * stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    options = arguments()
+    options.deadline = time.monotonic() + options.limit
+    jobs = [(arm, seed) for seed in options.seeds for arm in ARMS]
+    with ThreadPoolExecutor(options.at_once) as pool:
+        list(pool.map(lambda job: run(options, *job), jobs))
+    rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
+    print(f"{len(rows)} of {len(jobs)} commands are finished", flush=True)
+    given = {name: getattr(options, name) for name in ("rate", "finalists", "rungs", "epochs", "evaluations", "seeds")}
+    result = shared.circumstances(options.device) | given | {"rows": rows, "summary": summary(options, rows)}
+    name = "finalists_smoke" if options.smoke else f"finalists_{100 * options.rate:.0f}_{options.epochs}_epochs"
+    shared.write(options.out, name, result)
+
+
+def arguments() -> argparse.Namespace:
+    """The options of the command line; a smoke run is as small as possible."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--weights", type=Path, help="the weights of ResNet56")
+    parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
+    parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove")
+    parser.add_argument("--finalists", type=int, default=16)
+    parser.add_argument("--rungs", default="3,10,30")
+    parser.add_argument("--epochs", type=int, default=100, help="of the last training")
+    parser.add_argument("--evaluations", type=int, default=200, help="of each search")
+    parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--at-once", type=int, default=3, help="commands that share the GPU")
+    parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
+    parser.add_argument("--runs", type=Path, default=Path("runs/finalists"), help="where everything is kept")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if not options.smoke and not (options.weights and options.data):
+        parser.error("Give --weights and --data, or --smoke.")
+    if options.smoke:
+        smallest = {"finalists": 3, "rungs": "1,2", "epochs": 2, "evaluations": 6, "images": 64, "at_once": 1}
+        vars(options).update(smallest, seeds=options.seeds[:2])
+    return options
+
+
+if __name__ == "__main__":
+    main()
