@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import TrainingMeans
 from aacp.structure import Structure
+from forks import CONTEXT
 from glue import subjects
 from pipeline import tiny_run
 from workers.simulated import SimulatedEngine
@@ -138,23 +140,6 @@ def test_progress_and_events_name_the_rung(tmp_path: Path, capsys: pytest.Captur
 # -- real trainings ---------------------------------------------------------------------------------------------------
 
 
-class Interrupted(Exception):
-    """What a test raises in the middle of a run."""
-
-
-def interrupted_after(epochs: int) -> Callable[[aacp.Event], None]:
-    """A callback that ends the run after a number of epochs of training."""
-    seen = 0
-
-    def callback(event: aacp.Event) -> None:
-        nonlocal seen
-        seen += event.kind == "epoch"
-        if seen == epochs:
-            raise Interrupted
-
-    return callback
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupted: three trainings of one epoch, and two of two epochs."""
@@ -166,15 +151,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # In the second training of the first rung, and in the middle of a training of the second rung.
 @pytest.mark.slow
 @pytest.mark.parametrize("epochs", [2, 5])
-def test_an_interrupted_rung_resumes_to_the_same_result(epochs: int, whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(Interrupted), aacp.listen(interrupted_after(epochs)):
-        compared(tmp_path)
+def test_a_rung_that_was_killed_resumes_to_the_same_result(epochs: int, whole: Path, tmp_path: Path) -> None:
+    process = CONTEXT.Process(target=tiny_run.killed, args=(tmp_path, epochs, PLAN))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not (tmp_path / "structure.json").exists()
     events: list[aacp.Event] = []
     with aacp.listen(events.append):
         compared(tmp_path)
     trained = [event for event in events if event.kind == "epoch"]
-    # An epoch whose event ended the run was logged, but its state was not written yet: it is repeated.
+    # The epoch whose event killed the process was logged, but its state was not written yet: it is repeated.
     assert len(trained) == 3 * 1 + 2 * 2 - (epochs - 1)
     assert {Path(event.folder).parent.parent for event in trained} == {tmp_path / "finalists"}
     for name in ("finalists.json", "structure.json"):

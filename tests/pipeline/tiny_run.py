@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,3 +60,18 @@ def pruned(folder: Path, seed: int = 0, **others: Any) -> Pruned:
     """Prune the network of a seed in a folder; other arguments are those of aacp.prune."""
     arguments: dict[str, Any] = {"budget": BUDGET, "plan": PLAN, "device": "cpu", **others}
     return aacp.prune(network(seed), data(), folder=folder, **arguments)
+
+
+def killed(folder: Path, epochs: int, plan: aacp.Plan) -> None:
+    """Prune in this process, which is killed as soon as a number of epochs of training are over."""
+    torch.set_num_threads(1)
+    left = epochs
+
+    def count(event: aacp.Event) -> None:
+        nonlocal left
+        left -= event.kind == "epoch"
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with aacp.listen(count):
+        pruned(folder, plan=plan)
