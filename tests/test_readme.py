@@ -12,7 +12,7 @@ import torch
 
 import aacp
 from aacp.cli import main
-from aacp.runs.files import BeforeAfter, Latency, OnnxRecord
+from aacp.runs.files import BeforeAfter, ExportRecord, Latency
 from pipeline import tiny_run
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +43,7 @@ def test_the_demo_prints_lines_of_the_form_that_is_shown(tmp_path: Path) -> None
         BeforeAfter(name, "CPU", 16, 20, *times, 2, 2)
         for name in ("torch 2.13.0+cpu, 1 thread", "ONNX Runtime 1.31.1, 1 thread")
     )
-    timed = replace(found, exported=OnnxRecord(18, 0.0, 10, 5, timings))
+    timed = replace(found, exported=ExportRecord(18, 0.0, 10, 5, timings))
     lines = [line for line in str(timed).splitlines() if not line.startswith(("network:", "ONNX:", "report:"))]
     assert forms(printed_by_the_demo()) == forms(lines)
 

@@ -16,7 +16,7 @@ from aacp.pipeline import training
 from aacp.pipeline.checking import check_folder
 from aacp.pipeline.delivery import believed_export
 from aacp.pipeline.training import TrainingRun
-from aacp.runs.files import OnnxRecord
+from aacp.runs.files import ExportRecord
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.search import loop as search_loop
@@ -275,7 +275,7 @@ def test_results_of_another_structure_are_noticed_without_checksums(
 @pytest.mark.parametrize("lost", ["pruned.onnx", "original.onnx"])
 def test_an_export_whose_files_are_lost_is_not_believed(lost: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    record = OnnxRecord(18, 0.0, 5, 3, ())
+    record = ExportRecord(18, 0.0, 5, 3, ())
     for name, content in (("original.onnx", b"12345"), ("pruned.onnx", b"123")):
         (tmp_path / name).write_bytes(content)
     folder.write_json("export.json", record.to_json())
@@ -288,7 +288,7 @@ def test_an_export_whose_files_are_lost_is_not_believed(lost: str, tmp_path: Pat
 def test_a_flipped_bit_of_an_exported_file_leads_to_another_export(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = []
 
-    def export(place: RunFolder, *_: object) -> OnnxRecord:
+    def export(place: RunFolder, *_: object) -> ExportRecord:
         known = believed_export(place)
         if known is not None:
             return known
@@ -296,7 +296,7 @@ def test_a_flipped_bit_of_an_exported_file_leads_to_another_export(run: Path, mo
         for name in ("original.onnx", "pruned.onnx"):
             (place.path / name).write_bytes(b"network")
         place.listing.add("original.onnx", "pruned.onnx")
-        record = OnnxRecord(18, 0.0, 7, 7, ())
+        record = ExportRecord(18, 0.0, 7, 7, ())
         place.write_json("export.json", record.to_json())
         return record
 

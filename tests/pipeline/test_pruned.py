@@ -11,7 +11,7 @@ import torch
 
 import aacp
 from aacp.pipeline.pruned import Pruned
-from aacp.runs.files import ChosenStructure, Evaluation, LimitResult, NetworkMetrics, OnnxRecord
+from aacp.runs.files import ChosenStructure, Evaluation, ExportRecord, LimitResult, NetworkMetrics
 
 BEFORE, AFTER = (
     NetworkMetrics(0.934, 0.94, {"macs": 1_000_000, "params": 500, "activation_bytes": 100, "energy": 2.5}),
@@ -26,7 +26,7 @@ LIMITS = (
 
 @pytest.fixture
 def pruned(tmp_path: Path, graph: aacp.ChannelGraph) -> Pruned:
-    exported = OnnxRecord(18, 0.0, 10, 5, ())
+    exported = ExportRecord(18, 0.0, 10, 5, ())
     folder = aacp.RunFolder(tmp_path / "run")
     return Pruned(
         torch.nn.Identity(),

@@ -30,10 +30,10 @@ from aacp.runs.files import (
     ChosenStructure,
     Epoch,
     Evaluation,
+    ExportRecord,
     Latency,
     LimitResult,
     NetworkMetrics,
-    OnnxRecord,
     Request,
 )
 from aacp.runs.folder import RunFolder
@@ -70,7 +70,7 @@ class Made:
     request: Request
     choice: ChosenStructure
     evaluation: Evaluation
-    exported: OnnxRecord
+    exported: ExportRecord
     epochs: tuple[Epoch, ...]
     recipe: dict[str, Any] = field(default_factory=FINETUNE.scaled(30).to_json)
 
@@ -157,13 +157,13 @@ def metrics(test: float, holdout: float, macs: int, params: int, activation_byte
     return NetworkMetrics(test, holdout, {"macs": macs, "params": params, "activation_bytes": activation_bytes})
 
 
-def _exported(speed: float) -> OnnxRecord:
+def _exported(speed: float) -> ExportRecord:
     def timing(runtime: str, seconds: float) -> BeforeAfter:
         times = [Latency(t, 0.98 * t, 1.03 * t) for t in (seconds, seconds / speed)]
         return BeforeAfter(runtime, "Xeon 8468", 1, 200, times[0], times[1])
 
     timings = (timing("ONNX Runtime 1.20, 1 thread", 1.83e-3), timing("PyTorch 2.11, 1 thread", 4.41e-3))
-    return OnnxRecord(18, 2.4e-6, 1_094_232, 512_444, timings)
+    return ExportRecord(18, 2.4e-6, 1_094_232, 512_444, timings)
 
 
 def _epochs(count: int, final: float) -> tuple[Epoch, ...]:

@@ -14,8 +14,8 @@ from aacp.runs.files import (
     BeforeAfter,
     ChosenStructure,
     Evaluation,
+    ExportRecord,
     Latency,
-    OnnxRecord,
     Request,
     TrainingRequest,
 )
@@ -50,7 +50,7 @@ def test_a_run_without_problems_has_no_cautions() -> None:
 def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(seconds, limits, is_reported: bool) -> None:
     before, *after = (Latency(time, 0.98 * time, 1.02 * time) for time in (0.00191, *seconds))
     timings = tuple(BeforeAfter("ORT", "a CPU", 8, 100, before, each) for each in after)
-    run = replace(RUN, request=replace(REQUEST, limits=limits), exported=OnnxRecord(18, 0.0, 10, 5, timings))
+    run = replace(RUN, request=replace(REQUEST, limits=limits), exported=ExportRecord(18, 0.0, 10, 5, timings))
     remarks_now = remarks_of(run)
     assert [
         text.startswith("The network has fewer MACs but is not faster") and "--step auto" in text
@@ -61,13 +61,13 @@ def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(secon
 def test_a_timing_that_is_too_noisy_to_tell_is_not_a_reason_to_warn() -> None:
     before, after = Latency(0.0073, 0.001, 0.009), Latency(0.001, 0.0008, 0.008)
     timings = (BeforeAfter("ORT", "a CPU", 8, 100, before, after, 0.8, 12.0, 7.3),)
-    assert remarks_of(replace(RUN, exported=OnnxRecord(18, 0.0, 10, 5, timings))) == []
+    assert remarks_of(replace(RUN, exported=ExportRecord(18, 0.0, 10, 5, timings))) == []
 
 
 @pytest.mark.parametrize(("max_drop", "is_reported"), [(0.5, False), (None, True)])
 def test_a_run_that_shrinks_the_latency_is_not_advised_to_limit_it(max_drop: float | None, is_reported: bool) -> None:
     same = Latency(0.002, 0.00195, 0.00205)
-    exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, same, same),))
+    exported = ExportRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, same, same),))
     request = replace(REQUEST, limits=(), max_drop=max_drop, shrink="latency")
     texts = [text for text, _ in remarks_of(replace(RUN, request=request, exported=exported))]
     assert any("Limit the latency itself" in text for text in texts) == is_reported

@@ -13,10 +13,10 @@ from aacp.runs.files import (
     BeforeAfter,
     ChosenStructure,
     Evaluation,
+    ExportRecord,
     Latency,
     LimitResult,
     NetworkMetrics,
-    OnnxRecord,
     Request,
 )
 from report.runs import metrics
@@ -86,7 +86,7 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
     seconds: float, spread: float, words: str, is_good: bool | None
 ) -> None:
     before, after = (Latency(time, time - spread, time + spread) for time in (0.002, seconds))
-    exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, before, after),))
+    exported = ExportRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, before, after),))
     assert remarks_of(replace(RUN, exported=exported))[-1] == (words, is_good)
 
 
@@ -101,7 +101,7 @@ def test_faster_is_only_what_is_faster_beyond_the_spread(
 )
 def test_networks_that_were_timed_in_turns_are_compared_turn_by_turn(low: float, high: float, words: str) -> None:
     busy = (Latency(0.004, 0.001, 0.009), Latency(0.003, 0.001, 0.009))  # times alone say nothing here
-    exported = OnnxRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, *busy, low, high),))
+    exported = ExportRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, *busy, low, high),))
     assert remarks_of(replace(RUN, exported=exported))[-1][0].startswith(words)
 
 

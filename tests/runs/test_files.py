@@ -16,10 +16,10 @@ from aacp.runs.files import (
     ChosenStructure,
     Epoch,
     Evaluation,
+    ExportRecord,
     Latency,
     LimitResult,
     NetworkMetrics,
-    OnnxRecord,
     Record,
     Request,
     TrainingRequest,
@@ -39,7 +39,7 @@ RECORDS: list[Record] = [
     ChosenStructure((3, 5), 0.91, (LimitResult("macs", "MACs", 0.5, None, 100.0, 50.0, 49.0),)),
     Epoch(1, 0.1, 2.3, None, 0.5, 1.5, 100.0),
     Evaluation(BEFORE, AFTER),
-    OnnxRecord(
+    ExportRecord(
         18, 1e-6, 4000, 2000, (BeforeAfter("ORT", "CPU", 1, 100, Latency(2.0, 1.0, 3.0), Latency(1.0, 0.5, 1.5)),),
     ),
 ]  # fmt: skip

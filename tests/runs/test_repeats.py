@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from aacp.runs.files import BeforeAfter, ChosenStructure, Evaluation, Latency, LimitResult, NetworkMetrics, OnnxRecord
+from aacp.runs.files import BeforeAfter, ChosenStructure, Evaluation, ExportRecord, Latency, LimitResult, NetworkMetrics
 from aacp.runs.repeats import Repetition, SeedRun, Spread, choice_metrics, evaluation_metrics
 
 THREE = Repetition(
@@ -69,7 +69,7 @@ def test_the_metrics_of_a_run_are_scores_costs_and_the_ratio_of_times() -> None:
     before = NetworkMetrics(0.92, None, {"macs": 1000, "params": 80})
     after = NetworkMetrics(0.90, 0.91, {"macs": 400, "params": 20})
     timing = BeforeAfter("torch", "cpu", 8, 5, Latency(0.4, 0.3, 0.5), Latency(0.1, 0.1, 0.1))
-    found = evaluation_metrics(Evaluation(before, after), OnnxRecord(18, 0.0, 9, 8, (timing,)), "accuracy")
+    found = evaluation_metrics(Evaluation(before, after), ExportRecord(18, 0.0, 9, 8, (timing,)), "accuracy")
     assert found == pytest.approx(
         {
             "test accuracy before": 0.92,

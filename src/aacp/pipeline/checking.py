@@ -28,7 +28,7 @@ from aacp.runs.files import (
     STRUCTURE,
     ChosenStructure,
     Evaluation,
-    OnnxRecord,
+    ExportRecord,
     Request,
 )
 from aacp.runs.folder import RunFolder
@@ -210,6 +210,6 @@ def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) 
 def _missing_export(training: Path) -> str:
     try:
         known = RunFolder(training).read_json(EXPORT)
-        return "" if known is None else missing_export(training, OnnxRecord.from_json(known))
+        return "" if known is None else missing_export(training, ExportRecord.from_json(known))
     except UNREADABLE:
         return EXPORT

@@ -33,8 +33,8 @@ from aacp.runs.files import (
     EXPORT,
     BeforeAfter,
     ChosenStructure,
+    ExportRecord,
     Latency,
-    OnnxRecord,
     Resources,
     RuntimeFiles,
 )
@@ -103,7 +103,7 @@ def export_both(
     where: Deployment,
     quantization: Quantization | None = None,
     is_timed: bool = True,
-) -> OnnxRecord | None:
+) -> ExportRecord | None:
     """Deliver both networks as files, compared with torch, and time them in alternation in every runtime.
 
     Returns None if the packages of ONNX Runtime are not installed.
@@ -139,7 +139,7 @@ def export_both(
                 made = replace(made, precision=INT8, quantized=scores)
             files.append(made)
     onnx, *others = files  # those of ONNX Runtime come first: torch has no files
-    record = OnnxRecord(
+    record = ExportRecord(
         OPSET, onnx.largest_difference, onnx.before_bytes, onnx.after_bytes, tuple(timings), tuple(others)
     )
     folder.listing.add(*(name for name in names_in(folder) if stage_of(name) == EXPORTED))
@@ -147,7 +147,7 @@ def export_both(
     return record
 
 
-def add_resources(folder: RunFolder, record: OnnxRecord, example: Any, where: Deployment) -> OnnxRecord:
+def add_resources(folder: RunFolder, record: ExportRecord, example: Any, where: Deployment) -> ExportRecord:
     """Measure the memory and energy of both exported networks, unless the record of the export holds them already.
 
     Args:
@@ -175,13 +175,13 @@ def add_resources(folder: RunFolder, record: OnnxRecord, example: Any, where: De
     return record
 
 
-def believed_export(folder: RunFolder) -> OnnxRecord | None:
+def believed_export(folder: RunFolder) -> ExportRecord | None:
     """The record of an export, or None if there is none, or one of its files is not there in its recorded size."""
     try:
         known = folder.read_json(EXPORT)
         if known is None:
             return None
-        record = OnnxRecord.from_json(known)
+        record = ExportRecord.from_json(known)
     except AACPError as error:
         set_aside(folder, EXPORT, f"does not describe an export ({str(error).rstrip('.')})")
         return None

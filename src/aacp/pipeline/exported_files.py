@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aacp.runs.files import OnnxRecord
+from aacp.runs.files import ExportRecord
 from aacp.runs.manifest import Manifest, usable_manifest
 
 PRUNED_ONNX = "pruned.onnx"
@@ -13,7 +13,7 @@ ORIGINAL_ONNX = "original.onnx"
 WEIGHTS_BESIDE = {".onnx": ".onnx.data", ".xml": ".bin", ".param": ".bin"}
 
 
-def missing_export(folder: Path, record: OnnxRecord) -> str:
+def missing_export(folder: Path, record: ExportRecord) -> str:
     """The first exported file that is not there; empty if all are.
 
     A file that the manifest does not list must have its recorded size.

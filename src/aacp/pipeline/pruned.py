@@ -23,7 +23,7 @@ from aacp.runs.files import (
     ChosenStructure,
     DeviceCheck,
     Evaluation,
-    OnnxRecord,
+    ExportRecord,
     Recovery,
     cost_change,
 )
@@ -50,7 +50,7 @@ class Pruned:
     graph: ChannelGraph
     choice: ChosenStructure
     evaluation: Evaluation
-    exported: OnnxRecord | None
+    exported: ExportRecord | None
     folder: RunFolder
     training: RunFolder
     unexported: str = ""
@@ -137,7 +137,7 @@ class Pruned:
             files = self.exported.in_int8
             sizes = f"{files.after_bytes:,} bytes, in float {self.exported.after_bytes:,} bytes"
             onnx.append(f"in int8: {self.training.path / files.file}, {sizes}")
-        onnx += [f"no ONNX files: {self.unexported}"] if self.unexported else []
+        onnx += [f"export failed: {self.unexported}"] if self.unexported else []
         onnx += self._check_to_run()
         report = [f"no report: {self.unreported}"] if self.unreported else [f"report: {self.report}"]
         return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]

@@ -14,7 +14,7 @@ from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.sweep import Sweep
 from aacp.report.page import FILE
-from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation, OnnxRecord, Request
+from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation, ExportRecord, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evaluation_metrics, file_name
 from aacp.runs.trainings import require_name, trainings_in
@@ -184,11 +184,11 @@ def metric_of(folder: RunFolder) -> str:
     return "accuracy" if known is None else Request.from_json(known).metric
 
 
-def export_of(folder: RunFolder, evaluation: Evaluation) -> OnnxRecord | None:
+def export_of(folder: RunFolder, evaluation: Evaluation) -> ExportRecord | None:
     """Sizes and timings of the exported networks of the training with this evaluation, if there are any."""
     for place in trainings_in(folder.path).values():
         training = RunFolder(place)
         if training.read_json(EVALUATION) == evaluation.to_json():
             known = training.read_json(EXPORT)
-            return None if known is None else OnnxRecord.from_json(known)
+            return None if known is None else ExportRecord.from_json(known)
     return None

@@ -47,7 +47,7 @@ from aacp.runs.files import (
     WEIGHTS,
     ChosenStructure,
     Evaluation,
-    OnnxRecord,
+    ExportRecord,
 )
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import usable_manifest
@@ -177,7 +177,7 @@ class TrainingRun:
         if self.plan.recipe is not None:
             ranks.is_training_next()  # rank 0 has ended when this returns
         known = self.place.read_json(EXPORT)
-        exported = None if known is None else OnnxRecord.from_json(known)
+        exported = None if known is None else ExportRecord.from_json(known)
         evaluation = Evaluation.from_json(self.place.read_json(EVALUATION))
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place)
 
@@ -288,8 +288,8 @@ class TrainingRun:
         self.place.write_json(EVALUATION, evaluation.to_json())
         return evaluation
 
-    def export(self, network: nn.Module, choice: ChosenStructure) -> tuple[OnnxRecord | None, str]:
-        """Both networks as ONNX files, or None and the reason why there are none.
+    def export(self, network: nn.Module, choice: ChosenStructure) -> tuple[ExportRecord | None, str]:
+        """Both networks as files of their runtimes, or None and the reason why there are none.
 
         If the latency has to be checked on another device, nothing is timed here, and a folder for the check is added.
         """
@@ -307,10 +307,10 @@ class TrainingRun:
         except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
             return None, str(error)
         if found is None:
-            self._report_progress("no ONNX files: install the packages with pip install 'aacp[onnx]'")
+            self._report_progress("no export: install the packages with pip install 'aacp[onnx]'")
         return self._with_resources(found), ""
 
-    def _with_resources(self, record: OnnxRecord | None) -> OnnxRecord | None:
+    def _with_resources(self, record: ExportRecord | None) -> ExportRecord | None:
         """The record of the export with memory and energy, if they were requested and can be measured."""
         if record is None or not self.plan.resources:
             return record

@@ -35,9 +35,9 @@ from aacp.runs.files import (
     DeviceCheck,
     Epoch,
     Evaluation,
+    ExportRecord,
     LimitResult,
     NetworkMetrics,
-    OnnxRecord,
     Recovery,
     Request,
     TrainingRequest,
@@ -60,7 +60,7 @@ class RecordedTraining:
     request: TrainingRequest | None = None
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
-    exported: OnnxRecord | None = None
+    exported: ExportRecord | None = None
     recovery: Recovery | None = None
     device_check: DeviceCheck | None = None
 
@@ -87,7 +87,7 @@ class Run:
     training: TrainingRequest | None = None
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
-    exported: OnnxRecord | None = None
+    exported: ExportRecord | None = None
     recovery: Recovery | None = None
     device_check: DeviceCheck | None = None
     troubles: tuple[str, ...] = ()
@@ -211,7 +211,7 @@ class _Reader:
             self._attempt(str(inside / TRAINING_REQUEST), lambda: read_training(place)),
             self._attempt(str(inside / TRAINING / LOG), lambda: self._epochs(place)) or (),
             read(EVALUATION, Evaluation.from_json),
-            read(EXPORT, OnnxRecord.from_json),
+            read(EXPORT, ExportRecord.from_json),
             read(RECOVERY, Recovery.from_json),
             read(DEVICE_CHECK, DeviceCheck.from_json),
         )

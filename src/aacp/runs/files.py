@@ -443,8 +443,8 @@ class Resources(Record):
 
 
 @dataclass(frozen=True)
-class OnnxRecord(Record):
-    """export.json: the sizes of the ONNX files, their largest difference from torch, and timings."""
+class ExportRecord(Record):
+    """export.json: the exported files, their largest difference from torch, and timings."""
 
     opset: int
     largest_difference: float  # the largest difference between any output and that of torch

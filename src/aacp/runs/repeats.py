@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from aacp.cost.kinds import cost_words
-from aacp.runs.files import ChosenStructure, Evaluation, OnnxRecord
+from aacp.runs.files import ChosenStructure, Evaluation, ExportRecord
 from aacp.runs.serialisation import Record
 
 Metrics = dict[str, float]
@@ -143,7 +143,7 @@ def file_name(name: str) -> str:
 # -- the metrics of results -------------------------------------------------------------------------------------------
 
 
-def evaluation_metrics(evaluation: Evaluation, exported: OnnxRecord | None, metric: str) -> Metrics:
+def evaluation_metrics(evaluation: Evaluation, exported: ExportRecord | None, metric: str) -> Metrics:
     """The scores, costs and measured times of a pruned network.
 
     Args:
