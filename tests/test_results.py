@@ -628,3 +628,11 @@ def test_results_contain_no_paths_of_a_machine() -> None:
             if paths:
                 found[str(file.relative_to(RESULTS))] = paths[:3]
     assert found == {}
+
+
+def test_the_page_about_workers_has_the_rates_that_were_measured() -> None:
+    page = (ROOT / "docs" / "distributed.md").read_text()
+    for row in raw("worker_throughput.json")["rows"]:
+        name = row["workers"] or "this process"
+        cells = f"{row['per_second']:.1f} | {row['start_seconds']:.1f} | {row['gpu_use_percent']:.0f} %"
+        assert f"| {name} | {cells} | {row['busy_cores']:.1f} |" in page

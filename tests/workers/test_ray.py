@@ -126,7 +126,7 @@ def test_an_error_that_is_not_ours_becomes_a_failure_with_its_first_line() -> No
     assert "RuntimeError: CUDA out of memory. Correct it" in message
 
 
-# -- on a cluster of three nodes --------------------------------------------------------------------------------------
+# -- on a cluster of three nodes: the gate searches once, while a node is killed --------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -146,18 +146,21 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.extensive
 def test_two_nodes_give_the_history_of_one_process(cluster: Any, expected: Any) -> None:
     assert history("auto") == expected
     assert history(1) == expected
 
 
 @pytest.mark.slow
+@pytest.mark.extensive
 def test_a_killed_worker_is_replaced_and_the_history_is_the_same(cluster: Any, expected: Any, tmp_path: Path) -> None:
     assert history("auto", Confidence(mark=tmp_path / "killed")) == expected
     assert (tmp_path / "killed").exists()
 
 
 @pytest.mark.slow
+@pytest.mark.extensive
 def test_an_error_in_a_worker_is_raised_here(cluster: Any) -> None:
     with pytest.raises(InvalidData, match="no such image"):
         history("auto", Confidence(error=InvalidData("There is no such image. Give another.")))
