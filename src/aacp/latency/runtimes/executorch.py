@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from aacp.disk.reading import MAX_BYTES, read_bytes
 from aacp.disk.writing import replace_file
 from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile, RunFile
-from aacp.latency.runtimes.int8 import Calibration, export_quantized, require_single_precision
-from aacp.latency.runtimes.runtime import INT8, QuantizedFile
+from aacp.latency.runtimes.int8 import Int8, require_single_precision
 from aacp.latency.runtimes.xnnpack_int8 import INSTALL, quantize_program, silent
 from aacp.torch_internals import quiet_export
 from aacp.zoo.imports import require_package
@@ -58,21 +57,12 @@ class ExecuTorch(ConvertedRuntime):
         return ExecuTorchInt8(images)
 
 
-class ExecuTorchInt8(ExecuTorch):
+class ExecuTorchInt8(Int8, ExecuTorch):
     """ExecuTorch with networks that torchao quantises statically for XNNPACK."""
 
     packages = (*ExecuTorch.packages, "torchao")
     suffix = ".int8.pte"
     file_format = "ExecuTorch program for XNNPACK in int8"
-
-    def __init__(self, images: Sequence[Any] | None) -> None:
-        self._calibration = Calibration(images)
-
-    def precision(self, network: nn.Module) -> str:
-        return INT8
-
-    def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
-        return export_quantized(self, network, path, example, self._calibration)
 
     def require_installed(self) -> None:
         with silent():  # torchao logs which of its kernels for GPUs cannot be loaded

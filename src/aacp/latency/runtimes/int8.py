@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import ExportFailed, InvalidData, InvalidOption
 from aacp.graph.examples import batch_of, in_batches, tensors_in
-from aacp.latency.runtimes.runtime import QuantizedFile
+from aacp.latency.runtimes.runtime import INT8, QuantizedFile, Runtime
 from aacp.modules import positional
 
 COMPARED_BATCHES = 4  # batches of calibration inputs on which a quantised file is compared with torch
@@ -71,6 +71,23 @@ class Calibration:
         for arguments in self.arguments(network, example):
             for part in in_batches(arguments, batch_of(example)):
                 yield tensors_in(part)
+
+
+class Int8(Runtime):
+    """The part of a runtime that quantises every network to int8; it stands before the class of the runtime in float.
+
+    Args:
+        images: batches of inputs on the CPU to find the ranges of activations on; None uses the example of each call.
+    """
+
+    def __init__(self, images: Sequence[Any] | None) -> None:
+        self._calibration = Calibration(images)
+
+    def precision(self, network: nn.Module) -> str:
+        return INT8
+
+    def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
+        return export_quantized(cast(WritesFiles, self), network, path, example, self._calibration)
 
 
 def export_quantized(

@@ -17,14 +17,12 @@ from aacp.artefact.onnx_int8 import fixed_batch, quantize_file
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.errors import UntraceableModel
 from aacp.latency.runtimes.file_network import FileNetwork
-from aacp.latency.runtimes.int8 import Calibration, export_quantized, require_single_precision
+from aacp.latency.runtimes.int8 import Int8, require_single_precision
 from aacp.latency.runtimes.onnx_pieces import OnnxPieces
 from aacp.latency.runtimes.quick_onnx import export_quickly
 from aacp.latency.runtimes.runtime import (
-    INT8,
     PiecesByMacs,
     PieceTimer,
-    QuantizedFile,
     Runtime,
     RuntimeFile,
     TimedLayer,
@@ -67,8 +65,8 @@ class OnnxRuntime(Runtime):
         return export_onnx(network, path, example)
 
     def write(self, network: nn.Module, path: Path, example: Any) -> object:
-        """Write a network as a file that is not compared with torch."""
-        return export_onnx(network, path, example, check=False)
+        """Write a network as a file, in the precision of this runtime."""
+        return export_onnx(network, path, example)
 
     def module_of(self, path: Path, original: nn.Module, example: Any) -> FileNetwork:
         session = open_session(path, torch.get_num_threads())
@@ -83,20 +81,11 @@ class OnnxRuntime(Runtime):
         return OnnxInt8(images)
 
 
-class OnnxInt8(OnnxRuntime):
+class OnnxInt8(Int8, OnnxRuntime):
     """ONNX Runtime with networks that are quantised statically, as `quantize_file` does it."""
 
     suffix = ".int8.onnx"
     file_format = f"ONNX in int8, opset {OPSET}"
-
-    def __init__(self, images: Sequence[Any] | None) -> None:
-        self._calibration = Calibration(images)
-
-    def precision(self, network: nn.Module) -> str:
-        return INT8
-
-    def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
-        return export_quantized(self, network, path, example, self._calibration)
 
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
@@ -115,7 +104,7 @@ class OnnxInt8(OnnxRuntime):
         require_single_precision(network)
         with tempfile.TemporaryDirectory(prefix="aacp-int8-") as folder:
             source = Path(folder) / "float.onnx"
-            export_onnx(network, source, example, check=False)
+            export_onnx(network, source, example)
             return quantize_file(source, path, self._calibration.arguments(network, example))
 
     def _write_quickly(self, network: nn.Module, path: Path, example: Any) -> None:

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from aacp.artefact.onnx import export_onnx
 from aacp.graph.examples import FlatNetwork, tensors_in
 from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile
-from aacp.latency.runtimes.int8 import Calibration, export_quantized, require_single_precision
+from aacp.latency.runtimes.int8 import Int8, require_single_precision
 from aacp.latency.runtimes.nncf_int8 import INSTALL as INSTALL_INT8
 from aacp.latency.runtimes.nncf_int8 import import_nncf, quantize_model
 from aacp.latency.runtimes.openvino_files import INSTALL, OpenVinoFile, read_model, save_model
 from aacp.latency.runtimes.openvino_pieces import OpenVinoPieces
 from aacp.latency.runtimes.quick_onnx import export_quickly
-from aacp.latency.runtimes.runtime import INT8, PiecesByMacs, PieceTimer, QuantizedFile, TimedLayer
+from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
 from aacp.modules import positional
 from aacp.zoo.imports import require_package
 
@@ -36,7 +36,7 @@ class OpenVino(ConvertedRuntime):
 
     name = "openvino"
     title = "OpenVINO"
-    packages: tuple[str, ...] = ("onnx", "onnxscript", "openvino")
+    packages: tuple[str, ...] = ("onnx", "onnxscript", "onnxruntime", "openvino")
     install = INSTALL
     suffix = ".xml"
     file_format = "OpenVINO IR, weights in the .bin file beside it"
@@ -51,7 +51,7 @@ class OpenVino(ConvertedRuntime):
     def convert(self, network: FlatNetwork, tensors: tuple[Tensor, ...], path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="aacp-openvino-") as folder:
             source = Path(folder) / "network.onnx"
-            export_onnx(network, source, tensors, dynamic_batch=False, check=False)
+            export_onnx(network, source, tensors, dynamic_batch=False)
             save_model(self.model_of(source, network.network, tensors), path)
 
     def model_of(self, source: Path, network: nn.Module, tensors: tuple[Tensor, ...]) -> Any:
@@ -89,22 +89,12 @@ class OpenVino(ConvertedRuntime):
         return PiecesByMacs(timer.run, [layer.macs for layer in layers], self.clock)
 
 
-class OpenVinoInt8(OpenVino):
+class OpenVinoInt8(Int8, OpenVino):
     """OpenVINO with networks that NNCF quantises statically."""
 
-    packages = (*OpenVino.packages, "onnxruntime")
     install = INSTALL_INT8
     suffix = ".int8.xml"
     file_format = "OpenVINO IR in int8, weights in the .bin file beside it"
-
-    def __init__(self, images: Sequence[Any] | None) -> None:
-        self._calibration = Calibration(images)
-
-    def precision(self, network: nn.Module) -> str:
-        return INT8
-
-    def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
-        return export_quantized(self, network, path, example, self._calibration)
 
     def require_installed(self) -> None:
         super().require_installed()
