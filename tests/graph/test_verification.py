@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.graph.tracing import prepare
-from aacp.graph.verification import TOLERANCE
+from aacp.graph.verification import TOLERANCE, verified
 
 
 class Trap(nn.Module):
@@ -260,3 +260,22 @@ def test_double_precision_needs_an_export_only_if_the_program_has_other_numbers_
     graph = verifier.assembled.graph
     units = graph.kept_units({"first": [0, 3, 5]})
     assert double.difference_when(graph, units) is None
+
+
+def test_a_search_for_the_next_culprit_starts_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    verifier = prepare(nn.Sequential(*[nn.Conv2d(3, 3, 1) for _ in range(17)]), torch.randn(1, 3, 4, 4))
+    asked: list[int] = []
+
+    def difference(graph: aacp.ChannelGraph, trial: object, groups: list[str]) -> str | None:
+        asked.append(len(groups))
+        return "wrong" if {"13", "14"} & set(groups) else None
+
+    monkeypatch.setattr(verifier, "difference", difference)
+    monkeypatch.setattr(verifier, "elsewhere", lambda: None)
+    graph = verified(verifier, verifier.assembled.graph, seed=0)
+    assert [group.name for group in graph.groups if group.frozen == "cutting it breaks the network (wrong)"] == [
+        "13",
+        "14",
+    ]
+    # All 16, four halvings; all 15, one halving and the group itself; the rest of the cuts with 14 groups.
+    assert asked == [16, 8, 12, 14, 13, 15, 14, 14, 14, 14, 14]

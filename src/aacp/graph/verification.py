@@ -228,17 +228,27 @@ def verified(verifier: Verifier, graph: ChannelGraph, seed: int) -> ChannelGraph
 
 def _without_culprits(verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup) -> ChannelGraph:
     """The graph with groups frozen, one after another, until the cut of the others is right."""
+    good = 0  # the first `good` free groups can be cut together
     while True:
         free = [group.name for group in graph.free]
         if not free or verifier.difference(graph, trial, free) is None:
             return graph
-        culprit, difference = _culprit(verifier, graph, trial, free)
-        graph = graph.freeze({culprit: f"cutting it breaks the network ({difference})"})
+        good, difference = _culprit(verifier, graph, trial, free, good)
+        graph = graph.freeze({free[good]: f"cutting it breaks the network ({difference})"})
 
 
-def _culprit(verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: list[str]) -> tuple[str, str]:
-    """The group to freeze, and the difference: the last of the shortest list of leading groups that fails."""
-    good = 0  # the first `good` groups can be cut together
+def _culprit(
+    verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: list[str], good: int
+) -> tuple[int, str]:
+    """The place of the group to freeze, and the difference: the last of the shortest list of leading groups that fails.
+
+    Args:
+        verifier: the network.
+        graph: its graph.
+        trial: the cut that is not right.
+        free: the groups that are cut.
+        good: the first `good` of them can be cut together.
+    """
     bad = len(free)  # the first `bad` groups cannot
     difference = ""
     while bad - good > 1:
@@ -249,7 +259,7 @@ def _culprit(verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: 
         else:
             bad = middle
             difference = found
-    return free[bad - 1], difference or verifier.difference(graph, trial, free[:bad]) or ""
+    return good, difference or verifier.difference(graph, trial, free[:bad]) or ""
 
 
 # -- weights ----------------------------------------------------------------------------------------------------------
