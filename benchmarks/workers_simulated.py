@@ -5,7 +5,9 @@ synthetic problem. The search and the pool are the real ones; the time that they
 the time of the process on its core, so that other processes do not matter.
 
 - driver: the time of the search and the pool for one candidate.
-- idle: the share of the time of all workers, from the first estimate to the last, in which they wait.
+- idle: the share of the time of all workers in which they wait.
+- between: the same, from the first structure that is chosen by scores to the last structure. It leaves out the first
+  generation of the default search, which is smaller than the number of workers, and the end of the search.
 - wasted: evaluations that were handed out and never used.
 
 The second table compares the default search with 1 and 8 proposals at once on synthetic problems: the true score, in
@@ -17,6 +19,7 @@ recalibrate, 5,000 to score. Its numbers are estimated accuracies on 10,000 othe
 search has seen. `--smoke` tries it with a small network on the digits.
 
     PYTHONPATH=src:tests python benchmarks/workers_simulated.py [--parts pool proposals] [--seeds 20] [--out FOLDER]
+        [--earlier workers_proposals.json]
     PYTHONPATH=src:tests python benchmarks/workers_simulated.py --parts resnet56 --seeds 3 --weights FILE
         --data cifar10:FOLDER [--out FOLDER]
     PYTHONPATH=src:tests python benchmarks/workers_simulated.py --parts resnet56 --seeds 2 --smoke
@@ -44,9 +47,10 @@ from aacp.search.loop import run_search
 from aacp.workers.pool import WorkerPool
 from workers.simulated import SimulatedEngine
 
-FAMILIES = ("additive", "neighbour", "random", "knapsack")
+FAMILIES = ("neighbour", "random", "knapsack", "additive")
 EVALUATIONS = 200
 MORE = 220  # 10 % more evaluations
+FIRST = 10  # structures of the first generation of the default search
 ROUNDS = 8  # evaluations for each worker, if there are as many proposals as workers
 PARTS = {"resnet56": (4096, 5000, 10_000), "digits_resnet": (256, 256, 400)}  # images to calibrate, score and compare
 
@@ -80,24 +84,33 @@ def simulated(workers: int, seconds: float, proposals: int, method: str) -> dict
         "method": method, "workers": workers, "seconds": seconds, "proposals": proposals, "evaluations": count,
         "driver_milliseconds": 1e3 * driver / count,
         "idle": 1 - engine.busy / (workers * engine.now),
+        "between": idle_between(engine.times, workers, FIRST if method == "default" else 0),
         "wasted": len(engine.submitted) - count,
         "hours": engine.now / 3600,
     }  # fmt: skip
 
 
+def idle_between(times: Sequence[tuple[float, float]], workers: int, first: int) -> float:
+    """The idle share from the beginning of an estimate, by its number, to that of the last."""
+    begin, end = times[first][0], times[-1][0]
+    busy = sum(max(0.0, min(end, ended) - max(begin, begun)) for begun, ended in times)
+    return 1 - busy / (workers * (end - begin))
+
+
 def measure_pool() -> list[dict[str, Any]]:
     rows = []
-    print("| method | workers | s per estimate | proposals | evaluations | driver, ms per candidate | idle | wasted |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| method | workers | s per estimate | proposals | evaluations | driver, ms each | idle | between | wasted |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for method in ("default", "random"):
         for workers in (64, 512):
             for seconds in (1.0, 60.0):
-                for proposals in (8, workers, 2 * workers):
+                for proposals in (8, workers, 2 * workers) if workers == 64 else (workers, 2 * workers):
                     row = simulated(workers, seconds, proposals, method)
                     rows.append(row)
                     print(
                         f"| {method} | {workers} | {seconds:.0f} | {proposals} | {row['evaluations']} | "
-                        f"{row['driver_milliseconds']:.2f} | {row['idle']:.1%} | {row['wasted']} |",
+                        f"{row['driver_milliseconds']:.2f} | {row['idle']:.1%} | "
+                        f"{row['between']:.1%} | {row['wasted']} |",
                         flush=True,
                     )
     return rows
@@ -128,12 +141,17 @@ def line(name: str, one: list[float], eight: list[list[float]]) -> None:
     print(f"| {name} | {fmean(one):.2f} | {' | '.join(cells)} |", flush=True)
 
 
-def measure_proposals(seeds: int) -> list[dict[str, Any]]:
+def measure_proposals(seeds: int, earlier: Path | None) -> list[dict[str, Any]]:
     rows = []
+    known = (
+        {} if earlier is None else {row["family"]: row["one"] for row in json.loads(earlier.read_text())["proposals"]}
+    )
     header("problems", (EVALUATIONS, MORE))
     for family in FAMILIES:
         problems = [problem_of(family, seed) for seed in range(seeds)]
-        one = [true_scores(problem, seed, 1, [EVALUATIONS])[0] for seed, problem in enumerate(problems)]
+        one = known.get(family, [])[:seeds] or [
+            true_scores(problem, seed, 1, [EVALUATIONS])[0] for seed, problem in enumerate(problems)
+        ]
         eight = [true_scores(problem, seed, 8, [EVALUATIONS, MORE]) for seed, problem in enumerate(problems)]
         line(family, one, eight)
         rows.append({"family": family, "one": one, "eight": eight})
@@ -196,12 +214,13 @@ def measure_resnet56(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def circumstances(options: argparse.Namespace) -> dict[str, Any]:
     """The command (without the places of files), the versions and the hardware of a result."""
+    earlier = " --earlier FILE" if options.earlier else ""
     files = " --weights FILE --data cifar10:FOLDER" if options.data else " --smoke" if options.smoke else ""
     parts = " ".join(options.parts)
     gpu = f"{torch.cuda.get_device_name()}, " if options.data and options.device.startswith("cuda") else ""
     versions = f"python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__}"
     return {
-        "command": f"python benchmarks/workers_simulated.py --parts {parts} --seeds {options.seeds}{files}",
+        "command": f"python benchmarks/workers_simulated.py --parts {parts} --seeds {options.seeds}{earlier}{files}",
         "versions": f"{versions}, aacp {aacp.__version__}",
         "hardware": f"{gpu}{machine()}",
         "note": options.note,
@@ -212,6 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", nargs="+", choices=["pool", "proposals", "resnet56"], default=["pool", "proposals"])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--earlier", type=Path, help="a result whose scores with one proposal are taken over")
     parser.add_argument("--weights", help="of ResNet56")
     parser.add_argument("--data", help="of ResNet56, as cifar10:FOLDER")
     parser.add_argument("--device", default="cuda", help="for ResNet56")
@@ -223,7 +243,7 @@ def main() -> None:
         parser.error("ResNet56 needs --weights and --data. Give both, or --smoke.")
     measures = {
         "pool": measure_pool,
-        "proposals": lambda: measure_proposals(options.seeds),
+        "proposals": lambda: measure_proposals(options.seeds, options.earlier),
         "resnet56": lambda: measure_resnet56(options),
     }
     for part in options.parts:

@@ -33,6 +33,7 @@ class SimulatedEngine:
         self.busy = 0.0  # virtual seconds of all workers together
         self.alive: set[int] = set()
         self.submitted: list[tuple[int, Structure]] = []
+        self.times: list[tuple[float, float]] = []  # when each estimate begins and ends
         self._estimate = estimate
         self._seconds = seconds
         self._lost = set(lost)
@@ -56,6 +57,7 @@ class SimulatedEngine:
         self.submitted.append((worker, structure))
         seconds = self._seconds(self._tickets)
         self.busy += seconds
+        self.times.append((self.now, self.now + seconds))
         return self._begin(structure, seconds)
 
     def _begin(self, structure: Structure | None, seconds: float) -> int:
