@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -197,6 +198,20 @@ def test_damaged_finalists_are_restored(whole: Path) -> None:
     file.write_text("{}")
     compared(whole)
     assert file.read_bytes() == before
+
+
+def test_finetune_does_not_take_the_choice_of_the_search_for_a_lost_winner(whole: Path, tmp_path: Path) -> None:
+    """The files were changed together with their checksums, as in a folder of an older version."""
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    (tmp_path / "run" / "structure.json").write_text("{}")
+    task = PruningTask.of(tiny_run.network(), tiny_run.data(), None, **ON_CPU)
+    plan = replace(PLAN, finalists=None, rungs=())
+    budget = Budget.of({"macs": 0.4})
+    run = PruningRun(task, budget, plan, aacp.RunFolder(tmp_path / "run"), is_searched=True)
+    with pytest.raises(aacp.RunMismatch, match="its finalists have to be compared again"):
+        run.find()
+    assert compared(tmp_path / "run") == compared(whole)
 
 
 @pytest.mark.parametrize(

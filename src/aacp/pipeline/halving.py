@@ -29,7 +29,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.searching import Search
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS, ChosenStructure
+from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS, ChosenStructure, Request
 from aacp.runs.finalists import Finalists, epochs_text
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
@@ -40,6 +40,21 @@ from aacp.workers.ray import RayEngine, WorkerRequest
 
 FOLDER = "finalists"  # the folder inside the run folder that holds the trainings of each finalist
 STAGE = "finalists"
+
+
+def require_finalists(folder: RunFolder, request: Request, plan: Plan) -> None:
+    """Reject a call that would deliver the choice of a search instead of the winner of its finalists.
+
+    Args:
+        folder: the run folder, without a structure.
+        request: what run.json records.
+        plan: that of the present call.
+    """
+    if request.finalists is not None and plan.finalists is None:
+        raise RunMismatch(
+            f"The structure in {folder.path} is lost, and its finalists have to be compared again. Repeat the command "
+            "of the search first."
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from aacp.events import Event, emit
 from aacp.graph.tracing import trace
 from aacp.latency.resources import require_separate_process
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
-from aacp.pipeline.halving import Halving
+from aacp.pipeline.halving import Halving, require_finalists
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
@@ -240,6 +240,7 @@ class PruningRun:
             graph = self.trace()
             written = believed_choice(self.folder, graph, self.budget)
             if written is None:
+                require_finalists(self.folder, request, self.plan)
                 return graph, self.search(graph, request)
             if self._lacks_history:
                 self._searched(graph, request)  # for the evaluations that are lost; the choice stands
