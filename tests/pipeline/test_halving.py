@@ -63,12 +63,12 @@ def counts_of(folder: Path) -> list[tuple[int, ...]]:
 
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[int, ...]]]:
-    """Trainings that only note their epochs and structure; the score is the share of the first group."""
+    """Trainings that only note their epochs and structure; the score is higher with a narrower first group."""
     seen: list[tuple[int, tuple[int, ...]]] = []
 
     def trained(self: RungTraining, structure: Structure) -> float:
         seen.append((self.epochs, structure.counts))
-        return structure.counts[0] / 8
+        return 1 - structure.counts[0] / 8
 
     monkeypatch.setattr(RungTraining, "__call__", trained)
     return seen
@@ -85,9 +85,9 @@ def test_the_best_structures_of_the_history_and_the_uniform_one_are_finalists(
     assert counts_of(tmp_path) == [*best[:2], uniform]
     assert [each["is_uniform"] for each in finalists_of(tmp_path)] == [False, False, True]
     assert untrained[:3] == [(1, counts) for counts in counts_of(tmp_path)]
-    widest = sorted(counts_of(tmp_path), key=lambda counts: -counts[0])[:2]
-    assert sorted(untrained[3:]) == sorted((2, counts) for counts in widest)
-    assert winner == widest[0]
+    narrowest = sorted(counts_of(tmp_path), key=lambda counts: counts[0])[:2]
+    assert sorted(untrained[3:]) == sorted((2, counts) for counts in narrowest)
+    assert winner == narrowest[0] != counts_of(tmp_path)[0]  # which is the choice of the search
 
 
 @pytest.mark.slow
