@@ -11,6 +11,7 @@ from aacp.bench.problems import Problem
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InvalidStructure
+from aacp.search.gaussian import GaussianProcess
 from aacp.search.guided import GuidedEvolution, GuidedEvolutionSettings
 from aacp.search.history import History
 from aacp.search.loop import run_search
@@ -203,12 +204,17 @@ def test_a_score_is_reported_once(problem: Problem) -> None:
     assert [candidate.score for candidate in search.history] == [0.25, 0.5]
 
 
-def test_a_proposal_of_the_default_method_is_apart_from_all_without_a_score(problem: Problem) -> None:
+def test_the_default_method_counts_what_outstanding_structures_will_tell(problem: Problem, monkeypatch) -> None:
+    awaited_rows = []
+    predict = GaussianProcess.predict
+
+    def noted(self: GaussianProcess, widths: Any, awaited: Any = None) -> Any:
+        awaited_rows.append(awaited.tolist())
+        return predict(self, widths, awaited)
+
+    monkeypatch.setattr(GaussianProcess, "predict", noted)
     search = guided(problem)
-    for _ in range(14):
-        first = search.ask()[0]
-        search.tell([(first, problem.estimate(first))])
-    rows = np.array([list(structure) for structure in search.ask()])
-    assert len(rows) == 8
-    differences = (rows[:, None] != rows[None]).sum(axis=2)
-    assert differences[~np.eye(8, dtype=bool)].min() >= 3
+    search.tell([(structure, problem.estimate(structure)) for structure in search.ask()])
+    widths = [(np.array(structure) / np.array(problem.space.full)).tolist() for structure in search.ask()]
+    assert len(widths) == 8
+    assert awaited_rows == [widths[:count] for count in range(8) for _ in range(2)]  # two rounds for each proposal

@@ -232,11 +232,13 @@ def test_a_new_search_can_start_from_the_best_of_an_old_one(method: str, problem
     assert isinstance(first, Structure)
 
 
-def test_the_members_of_a_batch_are_apart() -> None:
+def test_the_members_of_a_step_are_apart() -> None:
     problem = pruning_problem("additive", "resnet20", seed=1)
-    search = GuidedEvolution(problem.space, problem.budget, settings=GuidedEvolutionSettings(batch=5))
-    run_generations(search, problem, 3)
-    batch = np.array([list(structure) for structure in search.ask()])
-    assert len(batch) == 5
-    differences = (batch[:, None] != batch[None]).sum(axis=2)
-    assert differences[~np.eye(5, dtype=bool)].min() >= 3
+    search = GuidedEvolution(problem.space, problem.budget, settings=GuidedEvolutionSettings(batch=40))
+    run_generations(search, problem, 1)
+    waiting = search.ask()
+    assert [search.generation_of(structure) for structure in waiting] == [1 + place // 5 for place in range(40)]
+    for start in range(0, 40, 5):
+        step = np.array([list(structure) for structure in waiting[start : start + 5]])
+        differences = (step[:, None] != step[None]).sum(axis=2)
+        assert differences[~np.eye(5, dtype=bool)].min() >= 3

@@ -32,7 +32,7 @@ SCORE_TRUST = 0.25  # weight of a candidate's own score in `recommended`; the mo
 RIDGE_MIN_GROUPS = 40
 RIDGE_MIN_EVALUATIONS = 200
 STEPS = 8  # a batch is proposed in up to this many steps, each after as many scores
-MIN_GENE_DISTANCE = 3  # members of a batch differ in at least this many genes
+MIN_GENE_DISTANCE = 3  # structures of a step differ in at least this many genes
 
 
 @dataclass(frozen=True)
@@ -112,16 +112,15 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         return self.space.genes(np.array(self.outstanding, dtype=np.int64).reshape(-1, len(self._full)))
 
     def _diverse(self, genes: Genes) -> Genes:
-        """The structures of a step: the first rows that differ enough from all others without a score."""
+        """The structures of a step: the first rows that differ enough from those chosen before them."""
         distance = min(MIN_GENE_DISTANCE, len(self.space))
-        others = self._awaited
-        enough = len(others) + self._step
+        chosen = genes[:0]
         for row in genes:
-            if ((row != others).sum(axis=1) >= distance).all():
-                others = np.concatenate([others, row[None]])
-            if len(others) == enough:
+            if ((row != chosen).sum(axis=1) >= distance).all():
+                chosen = np.concatenate([chosen, row[None]])
+            if len(chosen) == self._step:
                 break
-        return others[enough - self._step :]
+        return chosen
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
