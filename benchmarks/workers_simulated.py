@@ -19,7 +19,7 @@ recalibrate, 5,000 to score. Its numbers are estimated accuracies on 10,000 othe
 search has seen. `--smoke` tries it with a small network on the digits.
 
     PYTHONPATH=src:tests python benchmarks/workers_simulated.py [--parts pool proposals] [--seeds 20] [--out FOLDER]
-        [--earlier workers_proposals.json]
+        [--first 0] [--earlier workers_proposals.json]
     PYTHONPATH=src:tests python benchmarks/workers_simulated.py --parts resnet56 --seeds 3 --weights FILE
         --data cifar10:FOLDER [--out FOLDER]
     PYTHONPATH=src:tests python benchmarks/workers_simulated.py --parts resnet56 --seeds 2 --smoke
@@ -141,20 +141,20 @@ def line(name: str, one: list[float], eight: list[list[float]]) -> None:
     print(f"| {name} | {fmean(one):.2f} | {' | '.join(cells)} |", flush=True)
 
 
-def measure_proposals(seeds: int, earlier: Path | None) -> list[dict[str, Any]]:
+def measure_proposals(seeds: range, earlier: Path | None) -> list[dict[str, Any]]:
     rows = []
     known = (
         {} if earlier is None else {row["family"]: row["one"] for row in json.loads(earlier.read_text())["proposals"]}
     )
     header("problems", (EVALUATIONS, MORE))
     for family in FAMILIES:
-        problems = [problem_of(family, seed) for seed in range(seeds)]
-        one = known.get(family, [])[:seeds] or [
-            true_scores(problem, seed, 1, [EVALUATIONS])[0] for seed, problem in enumerate(problems)
+        problems = {seed: problem_of(family, seed) for seed in seeds}
+        one = known.get(family, [])[seeds.start : seeds.stop] or [
+            true_scores(problem, seed, 1, [EVALUATIONS])[0] for seed, problem in problems.items()
         ]
-        eight = [true_scores(problem, seed, 8, [EVALUATIONS, MORE]) for seed, problem in enumerate(problems)]
+        eight = [true_scores(problem, seed, 8, [EVALUATIONS, MORE]) for seed, problem in problems.items()]
         line(family, one, eight)
-        rows.append({"family": family, "one": one, "eight": eight})
+        rows.append({"family": family, "seeds": list(seeds), "one": one, "eight": eight})
     return rows
 
 
@@ -214,13 +214,13 @@ def measure_resnet56(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def circumstances(options: argparse.Namespace) -> dict[str, Any]:
     """The command (without the places of files), the versions and the hardware of a result."""
-    earlier = " --earlier FILE" if options.earlier else ""
+    chosen = (f" --first {options.first}" if options.first else "") + (" --earlier FILE" if options.earlier else "")
     files = " --weights FILE --data cifar10:FOLDER" if options.data else " --smoke" if options.smoke else ""
     parts = " ".join(options.parts)
     gpu = f"{torch.cuda.get_device_name()}, " if options.data and options.device.startswith("cuda") else ""
     versions = f"python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__}"
     return {
-        "command": f"python benchmarks/workers_simulated.py --parts {parts} --seeds {options.seeds}{earlier}{files}",
+        "command": f"python benchmarks/workers_simulated.py --parts {parts} --seeds {options.seeds}{chosen}{files}",
         "versions": f"{versions}, aacp {aacp.__version__}",
         "hardware": f"{gpu}{machine()}",
         "note": options.note,
@@ -231,6 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parts", nargs="+", choices=["pool", "proposals", "resnet56"], default=["pool", "proposals"])
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="the first seed of the synthetic problems")
     parser.add_argument("--earlier", type=Path, help="a result whose scores with one proposal are taken over")
     parser.add_argument("--weights", help="of ResNet56")
     parser.add_argument("--data", help="of ResNet56, as cifar10:FOLDER")
@@ -243,7 +244,7 @@ def main() -> None:
         parser.error("ResNet56 needs --weights and --data. Give both, or --smoke.")
     measures = {
         "pool": measure_pool,
-        "proposals": lambda: measure_proposals(options.seeds, options.earlier),
+        "proposals": lambda: measure_proposals(range(options.first, options.first + options.seeds), options.earlier),
         "resnet56": lambda: measure_resnet56(options),
     }
     for part in options.parts:
