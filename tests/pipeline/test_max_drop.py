@@ -15,6 +15,7 @@ from aacp.estimate.psae import PSAE
 from aacp.pipeline.max_drop import FINENESS
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.request import register_request
 from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import ChosenStructure
@@ -120,6 +121,11 @@ def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> Non
     assert all(len(log.read_text().splitlines()) == 1 for log in logs)
     (limit,) = choice.limits
     assert (tmp_path / "probes" / f"{limit.pruning_rate:.4f}").is_dir()
+    subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))
+    other = replace(plan, recipe=replace(recipe, lr=0.5))
+    with pytest.raises(aacp.RunMismatch, match="probe recipe"):
+        register_request(aacp.RunFolder(tmp_path), subject, Budget(), other)
+    register_request(aacp.RunFolder(tmp_path), subject, Budget(), other, is_searched=True)  # the result may be trained
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
 TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "resources", "training")
 UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request of a search does not hold
 # Fields of run.json about trainings of the search. A later training of its result does not depend on them.
-TRAININGS_OF_SEARCH = ("finalists", "rungs", "finalist_training")
+TRAININGS_OF_SEARCH = ("finalists", "rungs", "finalist_training", "probe_recipe")
 # Fields that do not change the result of a search.
 CIRCUMSTANCES = (
     "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
