@@ -36,7 +36,7 @@ class OpenVino(ConvertedRuntime):
 
     name = "openvino"
     title = "OpenVINO"
-    packages: tuple[str, ...] = ("onnx", "onnxscript", "onnxruntime", "openvino")
+    packages: tuple[str, ...] = ("onnx", "onnxscript", "openvino")
     install = INSTALL
     suffix = ".xml"
     file_format = "OpenVINO IR, weights in the .bin file beside it"
@@ -51,7 +51,7 @@ class OpenVino(ConvertedRuntime):
     def convert(self, network: FlatNetwork, tensors: tuple[Tensor, ...], path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="aacp-openvino-") as folder:
             source = Path(folder) / "network.onnx"
-            export_onnx(network, source, tensors, dynamic_batch=False)
+            export_onnx(network, source, tensors, dynamic_batch=False, check=False)
             save_model(self.model_of(source, network.network, tensors), path)
 
     def model_of(self, source: Path, network: nn.Module, tensors: tuple[Tensor, ...]) -> Any:
@@ -92,6 +92,7 @@ class OpenVino(ConvertedRuntime):
 class OpenVinoInt8(Int8, OpenVino):
     """OpenVINO with networks that NNCF quantises statically."""
 
+    packages = (*OpenVino.packages, "onnxruntime")
     install = INSTALL_INT8
     suffix = ".int8.xml"
     file_format = "OpenVINO IR in int8, weights in the .bin file beside it"
