@@ -120,3 +120,10 @@ def test_an_interrupted_search_resumes_with_another_number_of_workers(model, dat
         aacp.find(model, data, {"macs": 0.5}, tmp_path / "parts", plan=plan(workers=4))
     resumed = aacp.find(model, data, {"macs": 0.5}, tmp_path / "parts", plan=plan(workers=1))
     assert [each.to_json() for each in resumed.history] == [each.to_json() for each in whole.history]
+
+
+@pytest.mark.usefixtures("engines")
+def test_a_search_says_that_workers_will_wait(model, data, capsys: pytest.CaptureFixture[str]) -> None:
+    for workers, is_said in ((5, True), (4, False)):
+        aacp.find(model, data, {"macs": 0.5}, plan=plan(workers=workers, evaluations=8), verbose=True)
+        assert ("5 workers share 8 proposals, so that some of them wait" in capsys.readouterr().err) == is_said

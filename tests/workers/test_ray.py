@@ -86,6 +86,19 @@ def test_workers_are_a_number_auto_or_an_address(given: int | str, request_: Wor
     assert WorkerRequest.of(given) == request_
 
 
+@pytest.mark.parametrize(("given", "proposals", "words"), [
+    (8, 8, "8 workers share 8 proposals, so that some of them wait; --proposals 16 keeps them busy"),
+    (8, 16, ""),
+    (1, 1, ""),
+    ("auto", 8, ""),
+    (8, None, ""),
+])  # fmt: skip
+def test_workers_that_would_wait_for_proposals_are_noticed(given: int | str, proposals: int | None, words: str) -> None:
+    note = WorkerRequest.of(given).idle_note(proposals)
+    assert note.startswith(words)
+    assert bool(note) == bool(words)
+
+
 @pytest.mark.parametrize("given", [0, -1, "0", "", "many", "ray://", "2.5", True])
 def test_other_requests_are_rejected_by_the_plan(given: Any) -> None:
     with pytest.raises(InvalidOption, match="Give the number of workers"):

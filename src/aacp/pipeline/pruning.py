@@ -57,6 +57,7 @@ from aacp.train.teaching import Loss
 from aacp.train.threads import using_threads
 from aacp.user_code import without_exit
 from aacp.values import path_text, paths
+from aacp.workers.ray import WorkerRequest
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -325,6 +326,10 @@ class PruningRun:
         check_training_step(self.task, self.plan, graph, self.means.teacher)
         if self.verbose:
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
+        if self.plan.workers is not None:
+            note = WorkerRequest.of(self.plan.workers).idle_note(self.plan.proposed_at_once)
+            if note:
+                self._report_progress(note)
         self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)

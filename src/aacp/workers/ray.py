@@ -52,6 +52,19 @@ class WorkerRequest:
             f"{SCHEME}head:10001."
         )
 
+    def idle_note(self, proposals: int | None) -> str:
+        """A sentence about workers that will wait, because too few structures are proposed for them; "" if none will.
+
+        Args:
+            proposals: the structures without a score that the search keeps proposed; None if its method decides.
+        """
+        if self.count is None or proposals is None or proposals >= 2 * self.count or self.count == 1:
+            return ""
+        return (
+            f"{self.count} workers share {proposals} proposals, so that some of them wait; "
+            f"--proposals {2 * self.count} keeps them busy, with another result"
+        )
+
 
 class RayWorker:
     """The part of a worker that runs in its own process: an estimate, and errors as plain data."""
