@@ -636,3 +636,10 @@ def test_the_page_about_workers_has_the_rates_that_were_measured() -> None:
         name = row["workers"] or "this process"
         cells = f"{row['per_second']:.1f} | {row['start_seconds']:.1f} | {row['gpu_use_percent']:.0f} %"
         assert f"| {name} | {cells} | {row['busy_cores']:.1f} |" in page
+
+
+def test_the_page_about_latency_has_the_seconds_of_exports() -> None:
+    small, large = (row["seconds"] for row in raw("export_speed.json")["rows"])
+    page = (ROOT / "docs" / "latency.md").read_text()
+    assert f"(ResNet20: {small['older']:.2f} s, with the newer one {small['newer']:.1f} s; MobileNetV2: " in page
+    assert f"{large['older']:.1f} s and {large['newer']:.1f} s on one core" in page
