@@ -70,6 +70,7 @@ def test_a_network_with_more_weights_needs_more_memory_in_its_runtime(tmp_path: 
     assert needed[512] - needed[8] > 4 * 512 * 512 * 9  # the weights alone
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_run_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "network.onnx"
     file.write_bytes(b"no network")
