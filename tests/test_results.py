@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = (ROOT / "docs" / "results.md").read_text()
+RERUN = ROOT / "benchmarks" / "results" / "zoo_again.txt"
 Row = tuple[str, ...]
 CUT_STREAMS = "uniform, residual streams cut too"
 
@@ -643,3 +644,19 @@ def test_the_page_about_latency_has_the_seconds_of_exports() -> None:
     page = (ROOT / "docs" / "latency.md").read_text()
     assert f"(ResNet20: {small['older']:.2f} s, with the newer one {small['newer']:.1f} s; MobileNetV2: " in page
     assert f"{large['older']:.1f} s and {large['newer']:.1f} s on one core" in page
+
+
+def test_the_page_about_devices_has_the_error_of_the_table_of_another_machine() -> None:
+    error = raw("device_table_resnet20_x86.json")["error"]
+    page = (ROOT / "docs" / "devices.md").read_text()
+    assert f"{100 * error['median']:.1f} % off at the median and {100 * error['highest']:.1f} % at most" in page
+    assert f"{error['rank_correlation']:.3f} ([the table]" in " ".join(page.split())
+
+
+def test_the_second_run_of_the_zoo_has_every_network() -> None:
+    names = (ROOT / "benchmarks" / "zoo.txt").read_text().split()
+    found = re.findall(r"^(pass|FAIL) (\S+) +[\d.]+ s  free +[\d.]+% *(\S*)", RERUN.read_text(), flags=re.MULTILINE)
+    assert {name for _, name, _ in found} == set(names)
+    assert f"all {len(names)} networks were traced" in PAGE
+    assert {verdict for verdict, *_ in found} == {"pass"}
+    assert not any("False" in counts for *_, counts in found)  # counts of MACs or parameters that differ from torch's
