@@ -43,7 +43,7 @@ def main() -> None:
     base = aacp.fit(model, data.train, DIGITS.scaled(15), folder=folder / "base")
     print(f"trained for {len(base.epochs)} epochs, last loss {base.last.loss:.3f}")
 
-    print("pruning: the search, the fine-tuning and the export take about a minute")
+    print("pruning: the search, the fine-tuning and the export take one to three minutes")
     pruned = aacp.prune(model, data, BUDGET, folder / "pruned", plan=PLAN)
 
     print(f"\n{pruned}")
