@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +19,12 @@ from aacp.estimate.inheritance import Inheritance
 from aacp.pipeline import recovery
 from aacp.pipeline.recovery import features_of
 from aacp.pipeline.request import plan_of, read_request
-from aacp.train import mimic as mimicking
 from aacp.train.mimic import mimic
 from forks import CONTEXT
+from glue.recovered import PLAN, mimic_in_process, pruned
 from glue.subjects import Tiny, data, inputs_alone
 
 pytestmark = pytest.mark.slow
-
-PLAN = aacp.Plan(
-    pruning_step=4, method="random", evaluations=3, recipe=None, importance="bn", calibration_images=100, export=False,
-    seed=3,
-)  # fmt: skip
-BUDGET = {"macs": 0.5}
-
-
-def pruned(model: nn.Module, folder: Path, **changes: Any) -> aacp.Pruned:
-    return aacp.prune(model, data(), BUDGET, folder, plan=replace(PLAN, **changes), device="cpu")
 
 
 def calibration() -> torch.Tensor:
@@ -144,21 +132,6 @@ def test_a_recovery_that_was_not_scored_is_scored_later(
 def test_another_number_of_steps_is_another_training(mimicked: aacp.Pruned, model: nn.Module) -> None:
     with pytest.raises(aacp.RunMismatch, match="mimic: 6 then, 7 now"):
         pruned(model, mimicked.folder.path, mimic=7)
-
-
-def mimic_in_process(model: nn.Module, folder: Path, is_killed: bool) -> None:
-    """A whole run, which may end itself, as if killed, as soon as its second state is on disk."""
-    torch.set_num_threads(1)
-    save = mimicking._Session.save
-
-    def save_and_die(self: Any, place: Any, done: int) -> None:
-        save(self, place, done)
-        if done == 4 and is_killed:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    mimicking.SAVE_EVERY = 2
-    mimicking._Session.save = save_and_die
-    pruned(model, folder, mimic=6)
 
 
 def test_a_killed_mimicry_resumes_with_the_same_bytes(mimicked: aacp.Pruned, model: nn.Module, tmp_path: Path) -> None:
