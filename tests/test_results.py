@@ -660,3 +660,16 @@ def test_the_second_run_of_the_zoo_has_every_network() -> None:
     assert f"all {len(names)} networks were traced" in PAGE
     assert {verdict for verdict, *_ in found} == {"pass"}
     assert not any("False" in counts for *_, counts in found)  # counts of MACs or parameters that differ from torch's
+
+
+def test_the_page_about_workers_has_the_idle_shares_that_were_simulated() -> None:
+    page = (ROOT / "docs" / "distributed.md").read_text()
+    columns = ("method", "workers", "seconds", "proposals")
+    before, after = (raw(name)["pool"] for name in ("workers_pool_before.json", "workers_pool.json"))
+    for old, new in zip(before, after, strict=True):
+        cells = [f"{new[name]:.0f}" if name != "method" else new[name] for name in columns]
+        assert [old[name] for name in columns] == [new[name] for name in columns]
+        cells.append(f"{old['driver_milliseconds']:.2f}, {new['driver_milliseconds']:.2f}")
+        cells += [f"{100 * old[name]:.1f}, {100 * new[name]:.1f}" for name in ("idle", "between")]
+        assert f"| {' | '.join(cells)} |" in page
+        assert old["wasted"] == new["wasted"] == 0
