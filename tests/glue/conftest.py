@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.latency.runtimes.torch import torch_threads
 from glue.subjects import Tiny, data
 
 RECIPE = aacp.Recipe(epochs=1, batch_size=16, lr=0.02, distillation=0.5)
@@ -25,10 +26,8 @@ def recipe() -> aacp.Recipe:
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Networks as small as these lose more by a second thread than they gain."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(1):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from torch import nn
 import aacp
 from aacp.cli import main
 from aacp.cost.budget import Budget
+from aacp.latency.runtimes.torch import torch_threads
 from aacp.pipeline import halving
 from aacp.pipeline.checking import check_folder
 from aacp.pipeline.finalists import CUTS_STREAMS
@@ -37,10 +38,8 @@ PLAN = replace(tiny_run.PLAN, evaluations=4, finalists=3, rungs=(1, 2))
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Networks as small as these lose more by a second thread than they gain."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(1):
+        yield
 
 
 def compared(folder: Path, plan: aacp.Plan = PLAN, **others: Any) -> tuple[int, ...]:

@@ -124,6 +124,7 @@ def test_an_interrupted_search_resumes_with_another_number_of_workers(model, dat
 
 @pytest.mark.usefixtures("engines")
 def test_a_search_says_that_workers_will_wait(model, data, capsys: pytest.CaptureFixture[str]) -> None:
-    for workers, is_said in ((5, True), (4, False)):
-        aacp.find(model, data, {"macs": 0.5}, plan=plan(workers=workers, evaluations=8), verbose=True)
+    for workers, method, is_said in ((5, "default", True), (4, "default", False), (5, "paper", False)):
+        small = plan(workers=workers, method=method, evaluations=8)
+        aacp.find(model, data, {"macs": 0.5}, plan=small, verbose=True)
         assert ("5 workers share 8 proposals, so that some of them wait" in capsys.readouterr().err) == is_said

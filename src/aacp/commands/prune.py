@@ -57,7 +57,7 @@ FINALISTS = click.option(
     "--finalists",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Compare the N best structures of the search by short trainings, the uniform one always among them, and "
+    help="Compare the N best structures of the search by short trainings, the uniform one among them, and "
     "deliver the one with the best score on the hold-out.",
 )
 RUNGS = click.option(

@@ -82,7 +82,7 @@ class Plan:
         shrink: the cost that max_drop reduces.
         probe_epochs: with max_drop, the epochs of fine-tuning after which a structure is scored; 0 uses the estimate.
         finalists: how many of the best structures of the search are compared by short trainings, the uniform structure
-            always among them; the best on the hold-out is delivered. None delivers the choice of the search.
+            among them; the best on the hold-out is delivered. None delivers the choice of the search.
         rungs: the epochs of these trainings: all finalists are trained for the first number, the best of them for the
             next, and so on, each time from the start with the whole recipe scaled to that number. () with finalists is
             3 %, 10 % and 30 % of the recipe's epochs.

@@ -51,6 +51,7 @@ from aacp.report.page import FILE
 from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE, ChosenStructure, Request
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import training_folder
+from aacp.search.methods import BATCHED
 from aacp.space import SearchSpace
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
@@ -326,7 +327,7 @@ class PruningRun:
         check_training_step(self.task, self.plan, graph, self.means.teacher)
         if self.verbose:
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
-        if self.plan.workers is not None:
+        if self.plan.workers is not None and self.plan.method in BATCHED:  # the other methods propose generations
             note = WorkerRequest.of(self.plan.workers).idle_note(self.plan.proposed_at_once)
             if note:
                 self._report_progress(note)
