@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import aacp
-from aacp.space import SearchSpace
+from aacp.channels.space import SearchSpace
 
 
 def main() -> None:

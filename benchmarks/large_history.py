@@ -39,7 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import aacp
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import Cost, macs, params
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import computed_costs
@@ -52,7 +53,6 @@ from aacp.search.history import Candidate, History
 from aacp.search.pareto import unbeaten
 from aacp.search.saving import SearchFiles, recorded
 from aacp.search.transfer import closest
-from aacp.space import SearchSpace
 
 # Seconds and megabytes that issue 17 allows for 100,000 candidates, and megabytes of memory beyond the candidates.
 LIMITS = {"resume": 5.0, "checkpoint": 0.05, "append": 0.05, "front": 1.0, "report": 10.0, "report_mb": 10.0}

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.pipeline import finalists, pruning, task
 
 _graphs: dict[Hashable, ChannelGraph] = {}

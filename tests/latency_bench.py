@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aacp.channels import ChannelGraph, ChannelGroup, Layer
+from aacp.channels.graph import ChannelGraph, ChannelGroup, Layer
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.latency.layers import pieces_of_graph
 from aacp.latency.measure import measure_table, spread_structures
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure, Width
 from aacp.latency.table import LatencyTable
 from aacp.runs.provenance import machine
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 SETTING = MeasurementConditions("torch", "2.0", "cpu", "float32", 1, 1, machine())
 Kernel = Callable[[int, int], float]

@@ -9,7 +9,7 @@ import torch
 from click.testing import CliRunner
 
 import aacp
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.cli import main
 from aacp.pipeline import training
 

@@ -25,7 +25,7 @@ FLOORS = [
         "version",
     },
     {"disk"},
-    {"structure", "lane_runs", "plain_graphs", "channels", "coordinates", "space"},
+    {"channels"},
     {"cost", "search", "runs"},
     {"modules", "torch_internals"},
     {"data"},
@@ -42,8 +42,8 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "events", "notebook", "user_code", "values", "plain_checks", "correlation", "structure",
-    "lane_runs", "plain_graphs", "channels", "coordinates", "space", "runs", "cost", "search",
+    "disk", "report", "errors", "events", "notebook", "user_code", "values", "plain_checks", "correlation", "channels",
+    "runs", "cost", "search",
 }  # fmt: skip
 
 NUMPY_ONLY = {

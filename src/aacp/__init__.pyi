@@ -6,11 +6,13 @@ from aacp.artefact.onnx import export_onnx as export_onnx
 from aacp.artefact.storage import load as load
 from aacp.artefact.storage import save as save
 from aacp.artefact.timm_structure import timm_structure as timm_structure
-from aacp.channels import ChannelGraph as ChannelGraph
-from aacp.channels import ChannelGroup as ChannelGroup
-from aacp.channels import Layer as Layer
-from aacp.channels import Member as Member
-from aacp.coordinates import paper_structure as paper_structure
+from aacp.channels.coordinates import paper_structure as paper_structure
+from aacp.channels.graph import ChannelGraph as ChannelGraph
+from aacp.channels.graph import ChannelGroup as ChannelGroup
+from aacp.channels.graph import Layer as Layer
+from aacp.channels.graph import Member as Member
+from aacp.channels.space import SearchSpace as SearchSpace
+from aacp.channels.structure import Structure as Structure
 from aacp.cost.analytic import Cost as Cost
 from aacp.cost.analytic import activation_bytes as activation_bytes
 from aacp.cost.analytic import channel_count as channel_count
@@ -121,8 +123,6 @@ from aacp.search.loop import run_search as run_search
 from aacp.search.methods import searcher as searcher
 from aacp.search.rescaling import rescale as rescale
 from aacp.search.searcher import Searcher as Searcher
-from aacp.space import SearchSpace as SearchSpace
-from aacp.structure import Structure as Structure
 from aacp.train.distillation import Distillation as Distillation
 from aacp.train.distillation import distillation_loss as distillation_loss
 from aacp.train.launching import run_in_processes as run_in_processes

@@ -11,7 +11,7 @@ from torch import nn
 
 from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, grow, rounded_widths
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.unverified import trace_unverified
 from graph.micro_networks import MICRO, conv, unit

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from aacp.bench.problems import FAMILIES, _least_damage, equation_14, knapsack, pruning_problem
+from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption
-from aacp.structure import Structure
 
 
 def test_equation_14_is_the_distance_to_five() -> None:

@@ -7,12 +7,12 @@ from aacp.bench.problems import Problem, equation_14, pruning_problem
 from aacp.bench.rivals.bees import ABCPRUNER, BeeColony, BeeColonySettings, classical
 from aacp.bench.rivals.sensitivity import SensitivityThreshold
 from aacp.bench.rivals.tournament import Tournament, TournamentSettings
+from aacp.channels.space import SearchSpace
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.baselines import RandomSearch, RandomSearchSettings, UniformShrinkage
 from aacp.search.loop import run_search
 from aacp.search.population import Population
-from aacp.space import SearchSpace
 
 
 @pytest.mark.slow

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from aacp.bench.networks import vgg16
+from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit, cost_of
 from aacp.errors import InfeasibleBudget, InvalidOption
-from aacp.space import SearchSpace
 
 SPACE = SearchSpace.from_widths([8, 16], pruning_step=1 / 8)
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aacp.bench.networks import resnet, vgg16
+from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import Cost
 from aacp.cost.quadratic import QuadraticForm
-from aacp.space import SearchSpace
 
 
 @pytest.mark.parametrize("network", [vgg16(), resnet(20)])

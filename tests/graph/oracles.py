@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from graph.micro_networks import Micro
 
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from torch import nn
 
 import aacp
+from aacp.channels.structure import Structure
 from aacp.cli import main
 from aacp.cost.budget import Budget
 from aacp.latency.runtimes.torch import torch_threads
@@ -26,7 +27,6 @@ from aacp.pipeline.halving import RungTraining
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import TrainingMeans
-from aacp.structure import Structure
 from forks import CONTEXT
 from glue import subjects
 from pipeline import tiny_run

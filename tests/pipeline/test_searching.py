@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import aacp
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget
 from aacp.latency.check import LatencyCheck
@@ -18,7 +19,6 @@ from aacp.latency.timing import MedianInterval
 from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import Candidate, History
-from aacp.structure import Structure
 from pipeline import tiny_run
 from pipeline.tiny_run import PLAN, UNTRAINED, pruned
 

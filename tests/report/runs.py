@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 import aacp
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import macs, params
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import computed_costs
@@ -39,8 +41,6 @@ from aacp.runs.files import (
 from aacp.runs.folder import RunFolder
 from aacp.search.guided import GuidedEvolution
 from aacp.search.loop import run_search
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 from aacp.train.recipe import FINETUNE
 
 UNPRUNED = 0.9173  # of resnet20, on test data

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit, cost_of
 from aacp.errors import RunMismatch
 from aacp.pipeline.plan import Plan
@@ -24,8 +26,6 @@ from aacp.runs.files import (
     Request,
     TrainingRequest,
 )
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 BEFORE = NetworkMetrics(0.9339, 0.94, {"macs": 126_000_000, "params": 853_018, "energy": 0.25}, 3_420_000)
 AFTER = NetworkMetrics(None, 0.941, {"macs": 63_000_000, "params": 440_000, "energy": 0.125}, None)

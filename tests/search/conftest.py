@@ -3,8 +3,8 @@
 import pytest
 
 from aacp.bench.problems import Problem
+from aacp.channels.space import SearchSpace
 from aacp.cost.budget import Budget
-from aacp.space import SearchSpace
 from small_problem import small_problem
 
 

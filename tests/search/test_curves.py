@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from aacp.bench.problems import Problem, knapsack
+from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InvalidOption
 from aacp.search.curves import CurveSearch, ErrorCurves
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
-from aacp.space import SearchSpace
 
 GROUPS = 4
 WIDTH = 6

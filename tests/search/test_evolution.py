@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from aacp.bench.problems import Problem, equation_14
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.evolution import FIG3, IDE_PLUS, PAPER, RELEASED, EvolutionSettings, ImprovedDifferentialEvolution
 from aacp.search.history import Candidate
 from aacp.search.loop import run_search
 from aacp.search.population import Population
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 SPACE = SearchSpace.from_widths([40] * 6, pruning_step=1)
 

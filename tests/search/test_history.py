@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.history import TOP_KEPT, Candidate, History
-from aacp.structure import Structure
 
 TOTAL = Cost("total", "", 20.0, lambda rows: rows.sum(axis=1))
 FIRST = Cost("first", "", 10.0, lambda rows: rows[:, 0])

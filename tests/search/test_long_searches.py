@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from aacp.bench.problems import Problem
+from aacp.channels.structure import Structure
 from aacp.runs.files import HISTORY
 from aacp.runs.folder import RunFolder
 from aacp.search.baselines import RandomSearch, RandomSearchSettings
 from aacp.search.history import Candidate, History
 from aacp.search.saving import SearchFiles, recorded
 from aacp.search.transfer import closest
-from aacp.structure import Structure
 
 SHORT, LONG = 500, 4000  # candidates of the searches that are compared
 

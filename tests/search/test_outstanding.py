@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from aacp.bench.problems import Problem
+from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InvalidStructure
@@ -17,7 +18,6 @@ from aacp.search.history import History
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 from aacp.search.searcher import Searcher
-from aacp.space import SearchSpace
 from aacp.workers.pool import WorkerPool
 from search.ahead import ROWS, WINDOW, Ahead
 from workers.simulated import SimulatedEngine

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.search import pareto
 from aacp.search.history import Candidate, History
 from aacp.search.pareto import unbeaten
-from aacp.structure import Structure
 
 
 def by_pairs(losses: NDArray[np.float64]) -> NDArray[np.bool_]:

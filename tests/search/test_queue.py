@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from aacp.channels.structure import Structure
 from aacp.search.queue import Estimate, MapQueue
-from aacp.structure import Structure
 
 STRUCTURES = [Structure((number, 2)) for number in range(1, 7)]
 

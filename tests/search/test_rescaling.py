@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aacp.bench.networks import resnet, vgg16
+from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit, cost_of
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.search.rescaling import Rescaling, rescale
-from aacp.space import SearchSpace
 
 RESNET = resnet(20)
 SPACE = SearchSpace.from_widths(RESNET.widths)

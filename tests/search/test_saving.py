@@ -10,6 +10,7 @@ import pytest
 
 from aacp.bench.problems import Problem
 from aacp.bench.rivals import COMPARED, compared_method
+from aacp.channels.structure import Structure
 from aacp.errors import RunMismatch
 from aacp.runs.files import CHECKPOINT, HISTORY
 from aacp.runs.folder import RunFolder
@@ -17,7 +18,6 @@ from aacp.search.history import Candidate, History
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 from aacp.search.searcher import Searcher
-from aacp.structure import Structure
 from sampling import sampled
 
 LENGTH = 30  # evaluations of a whole search

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from aacp.bench.networks import resnet
 from aacp.bench.problems import Problem, pruning_problem
 from aacp.bench.rivals import COMPARED, compared_method
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InfeasibleBudget, InvalidOption, InvalidScore, InvalidStructure, RunMismatch
@@ -21,8 +23,6 @@ from aacp.search.history import History
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 from aacp.search.searcher import Searcher
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 STEPS = 14  # generations that are enough to see every part of every method
 every_method = pytest.mark.parametrize("method", COMPARED)

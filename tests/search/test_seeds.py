@@ -5,11 +5,11 @@ import pytest
 
 from aacp import trace
 from aacp.bench.networks import resnet
+from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import macs
 from aacp.cost.budget import Budget, Limit
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import largest, nearest, seeds
-from aacp.space import SearchSpace
 from aacp.zoo.models import build_model, example_input
 
 NETWORK = resnet(20)

@@ -9,6 +9,8 @@ import pytest
 
 import aacp
 from aacp.bench.networks import resnet
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.quadratic import QuadraticForm
@@ -17,8 +19,6 @@ from aacp.search.history import Candidate, History
 from aacp.search.methods import METHODS, needs_curves, searcher
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import largest, seeds
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 NETWORK = resnet(20)
 WIDTHS = NETWORK.widths

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from aacp.channels.space import SearchSpace
 from aacp.cost.budget import Budget
 from aacp.search.rescaling import Rescaling
 from aacp.search.variation import crossed, mutated, nudged, transferred
-from aacp.space import SearchSpace
 
 
 def test_mutation_moves_by_one_or_two_steps_at_its_rate() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
-from aacp.structure import Structure
+from aacp.channels.structure import Structure
 from aacp.workers.pool import WorkerLost
 
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from aacp.channels.structure import Structure
 from aacp.errors import InvalidData, WorkerFailed
-from aacp.structure import Structure
 from aacp.workers.pool import MAX_LOSSES, WorkerPool
 from workers.simulated import SimulatedEngine
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelAxis, ChannelGraph
+from aacp.channels.graph import ChannelAxis, ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.slicing import set_sizes
 from aacp.modules import copy_module, named_tensors

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.plain_graphs import MAX_DIMS
+from aacp.channels.structure import Structure
 from aacp.disk.parsing import parse_json
 from aacp.disk.tensors import tensor_header
 from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, BrokenArtefact, InvalidOption, first_line
-from aacp.plain_graphs import MAX_DIMS
 from aacp.runs.trainings import delivered_in
-from aacp.structure import Structure
 from aacp.values import path_text
 from aacp.version import __version__
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from aacp.artefact.header import COPY_AGAIN, KEY, AppliedCut, Artefact, artefact_path
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.disk.tensors import tensor_bytes, tensors_in
 from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, BrokenArtefact, GraphMismatch, InvalidOption, first_line
@@ -28,7 +29,6 @@ from aacp.graph.surgery import Kept, shrink
 from aacp.modules import require_network, unwrapped
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, is_whole
-from aacp.structure import Structure
 from aacp.values import described, path_text
 
 

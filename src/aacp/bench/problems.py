@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aacp.bench.networks import ConvolutionNetwork, resnet, vgg16
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InvalidOption
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import seeds
 from aacp.search.variation import mutated, transferred
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 FAMILIES = ("additive", "neighbour", "random")
 Rows = NDArray[np.float64]

@@ -10,10 +10,10 @@ import numpy as np
 
 from aacp.bench.problems import network, pruning_problem
 from aacp.bench.rivals import compared_method
+from aacp.channels.space import SearchSpace
 from aacp.cost.budget import Budget, Limit
 from aacp.search.methods import searcher
 from aacp.search.rescaling import Form, Rescaling
-from aacp.space import SearchSpace
 
 FORMS: tuple[Form, ...] = ("printed", "shrink", "two-sided")
 

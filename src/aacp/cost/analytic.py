@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels import ChannelGraph, Tensor
+from aacp.channels.graph import ChannelGraph, Tensor
 
 
 @dataclass(frozen=True)

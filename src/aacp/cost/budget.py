@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.kinds import (
     COSTS,
@@ -31,8 +33,6 @@ from aacp.cost.kinds import (
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.runs.serialisation import Record
 from aacp.runs.sources import source_of
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 from aacp.values import as_float, cost_number, shown
 
 TOLERANCE = 1e-9  # relative: a cost that equals its bound up to rounding meets it

@@ -11,7 +11,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost, weight_bytes
 
 # Bytes for what the graph does not know: the name of the network, the shapes of an example, versions, padding.

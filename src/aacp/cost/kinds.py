@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, channel_count, macs, params, weight_bytes
 from aacp.cost.file_size import file_size
 from aacp.errors import InvalidOption

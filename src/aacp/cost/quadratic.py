@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.channels.space import SearchSpace
 from aacp.cost.kinds import AnyCost
-from aacp.space import SearchSpace
 
 Counts = NDArray[np.float64]
 

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
@@ -24,7 +25,6 @@ from aacp.repairs.obs import removal
 from aacp.repairs.parallel import ParallelRepair
 from aacp.repairs.sequential import repair
 from aacp.search.curves import ErrorCurves
-from aacp.structure import Structure
 from aacp.torch_internals import pytree
 from aacp.user_code import described_failure
 

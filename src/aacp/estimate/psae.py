@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from aacp.acceleration import accelerated
+from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy, scored
 from aacp.errors import InvalidOption
 from aacp.estimate.execution import Execution, Sliced
 from aacp.estimate.inheritance import Inheritance, require_finite
 from aacp.estimate.recalibration import running_norms
-from aacp.structure import Structure
 
 ExecutionName = Literal["auto", "sliced", "masked"]
 EXECUTIONS = ("auto", "sliced", "masked")

@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import nn
 
+from aacp.channels.structure import Structure
 from aacp.correlation import kendall, spearman
 from aacp.data.batches import Batches
 from aacp.data.scores import scored
 from aacp.errors import InvalidOption
 from aacp.estimate.psae import PSAE
-from aacp.structure import Structure
 from aacp.train.loop import finetune
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.teaching import Loss

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.graph.assembly import Assembled
 from aacp.graph.examples import tensors_in
 from aacp.graph.program import Program

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.errors import GraphMismatch
 from aacp.graph.exported import GraphNetwork
 from aacp.graph.slicing import size_in
 from aacp.modules import named_tensors
-from aacp.structure import Structure
 
 
 def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:

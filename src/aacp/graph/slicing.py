@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, HardCodedSize
+from aacp.channels.graph import ChannelGraph, HardCodedSize
 from aacp.errors import GraphMismatch
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 from aacp.modules import closure_of, copy_module, named_tensors, submodules, with_closure

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, InvalidStructure
 from aacp.graph.exported import cut_exported
 from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
 from aacp.modules import copy_module, positional, require_network
-from aacp.structure import Structure
 from aacp.values import instance
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]

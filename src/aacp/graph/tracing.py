@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, ChannelGroup
-from aacp.coordinates import Ties, paper_coordinates, tied
+from aacp.channels.coordinates import Ties, paper_coordinates, tied
+from aacp.channels.graph import ChannelGraph, ChannelGroup
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
 from aacp.graph.training_only import unused_parameters, with_training_parts

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelAxis, ChannelGraph, Tensor
+from aacp.channels.graph import ChannelAxis, ChannelGraph, Tensor
 from aacp.errors import UntraceableModel
 from aacp.graph.examples import with_batch
 from aacp.graph.labels import ids_of, varying

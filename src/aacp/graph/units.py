@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import InvalidOption
 from aacp.graph.labels import core, ids_of, varying
 from aacp.graph.program import Program, shape_of, to_program

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import InvalidExample, NothingToPrune, first_line
 from aacp.graph.assembly import Assembled, assemble
 from aacp.graph.assigned import AssignedInForward, named_assignment

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import UntraceableModel, first_line
 from aacp.graph.assembly import Assembled
 from aacp.graph.comparison import compare, rounded

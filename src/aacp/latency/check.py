@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.runtimes.torch import timed_copy, torch_threads
 from aacp.latency.timing import MAX_SECONDS, MedianInterval, Timing, time_interleaved
-from aacp.structure import Structure
 
 ORIGINAL = "original"  # the name of the unpruned network among the networks that are timed
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import PruningStep, SearchSpace
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.graph.tracing import trace
 from aacp.latency.deployment import HERE, Deployment, conditions_here
@@ -17,7 +18,6 @@ from aacp.latency.measure import STRUCTURES, measure_latency
 from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
-from aacp.space import PruningStep, SearchSpace
 from aacp.zoo.models import build_model, example_input
 
 

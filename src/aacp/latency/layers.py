@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aacp.channels import ChannelGraph, Layer
+from aacp.channels.graph import ChannelGraph, Layer
+from aacp.channels.structure import Structure
 from aacp.errors import UntraceableModel
 from aacp.latency.pieces import Piece, Width
 from aacp.latency.runtimes.runtime import TimedLayer
 from aacp.modules import copy_module, positional
-from aacp.structure import Structure
 
 # The names of torch functions that multiply activations, besides convolutions.
 PRODUCTS = {"linear", "matmul", "__matmul__", "__rmatmul__", "bmm", "addmm", "baddbmm", "mm", "einsum"}

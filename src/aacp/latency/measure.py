@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.disk.writing import require_place
 from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
@@ -30,8 +32,6 @@ from aacp.latency.plain_tables import require_timed
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
 from aacp.runs.folder import RunFolder
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 STRUCTURES = 48  # how many structures are measured to fit a table
 HELD_OUT = 10  # how many more structures are measured, only to determine the error of the table

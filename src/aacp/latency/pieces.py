@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import DeviceMismatch
 
 LEAST_NOISE = 1e-3  # relative uncertainty that is assumed of the steadiest measurement, when two are merged

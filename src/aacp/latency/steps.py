@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from aacp.channels import ChannelGraph, ChannelGroup
+from aacp.channels.graph import ChannelGraph, ChannelGroup
+from aacp.channels.structure import Structure
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
-from aacp.structure import Structure
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)  # the steps that are considered
 DEFAULT_STEP = 8  # the step of a group whose width has no measurable effect on the time

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost
 from aacp.disk.reading import read_json
 from aacp.disk.translation import reading_as

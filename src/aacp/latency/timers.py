@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import Deployment
@@ -21,7 +22,6 @@ from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.runtimes.runtime import PieceTimer
 from aacp.latency.runtimes.torch import on_device, torch_threads
 from aacp.modules import device_of_model
-from aacp.structure import Structure
 
 WARMUP = 2  # turns that are not counted
 MIN_TURNS = 7  # timed turns, even if they take longer than the requested seconds

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget, is_within
 from aacp.cost.kinds import COSTS, LATENCY, computed_costs
 from aacp.errors import AACPError, InvalidStructure, RunMismatch
@@ -27,7 +28,6 @@ from aacp.runs.files import (
 from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend, set_aside
-from aacp.structure import Structure
 
 SEARCHES = ("corrected-*", "probes/*")  # the folders of further searches inside a run folder
 # What reading plain data of an unknown form may raise.

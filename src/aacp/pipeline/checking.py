@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aacp.artefact.header import Artefact
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.disk.folders import folders_in, names_in
 from aacp.disk.reading import read_bytes, read_json

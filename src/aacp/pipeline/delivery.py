@@ -12,7 +12,7 @@ from torch import nn
 from aacp.artefact.header import Artefact
 from aacp.artefact.onnx import OPSET
 from aacp.artefact.storage import save
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.disk.folders import names_in
 from aacp.disk.tensors import tensor_bytes, tensor_header
 from aacp.errors import AACPError, BrokenArtefact, UnreadableFile

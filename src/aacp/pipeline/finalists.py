@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import PruningStep, SearchSpace
+from aacp.channels.structure import Structure
 from aacp.errors import InfeasibleBudget, NothingToPrune
 from aacp.estimate.psae import PSAE
 from aacp.graph.tracing import trace
@@ -14,8 +16,6 @@ from aacp.runs.files import ChosenStructure
 from aacp.runs.finalists import Finalist, Finalists
 from aacp.search.history import Candidate, History
 from aacp.search.methods import searcher
-from aacp.space import PruningStep, SearchSpace
-from aacp.structure import Structure
 
 INNER = "inner"  # the scope that leaves residual streams as they are
 CUTS_STREAMS = "The uniform structure cuts residual streams too, since the limits cannot be met without that."

@@ -16,7 +16,8 @@ from torch import nn
 
 from aacp.artefact.header import Artefact
 from aacp.artefact.storage import save
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import macs
 from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
@@ -35,7 +36,6 @@ from aacp.runs.files import ChosenStructure, cost_change
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
-from aacp.structure import Structure
 from aacp.user_code import without_exit
 from aacp.values import function, path_text, paths
 

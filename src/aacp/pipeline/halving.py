@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.errors import RunMismatch
 from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE
@@ -33,7 +34,6 @@ from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS, ChosenStructure, Req
 from aacp.runs.finalists import Finalists, epochs_text
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
-from aacp.structure import Structure
 from aacp.train.loop import fit
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest

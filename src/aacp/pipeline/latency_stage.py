@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import PruningStep, SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.errors import InfeasibleBudget, InvalidOption
@@ -22,8 +24,6 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import CHECKS, STEPS, TABLE, LimitResult
 from aacp.runs.folder import RunFolder
-from aacp.space import PruningStep, SearchSpace
-from aacp.structure import Structure
 
 # A limit is rejected before the table is measured if the smallest structure takes this many times the limit. It is
 # more than 1 because a wider structure that suits the machine may be faster than the smallest one.

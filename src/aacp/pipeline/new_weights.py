@@ -17,14 +17,14 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.data.seeding import derived
 from aacp.errors import InvalidOption
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.surgery import shrink
 from aacp.pipeline.plan import Init, Plan
 from aacp.pipeline.task import PruningTask
-from aacp.structure import Structure
 from aacp.torch_internals import RecordedWrites
 from aacp.train.new_weights import draw_weights
 from aacp.train.seeding import global_seed

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from aacp.channels.space import PruningStep, checked_steps
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.scores import Score, accuracy
@@ -18,7 +19,6 @@ from aacp.pipeline import defaults
 from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
 from aacp.search.methods import Method, named_method, proposes_one, require_method
-from aacp.space import PruningStep, checked_steps
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.values import (
     MAX_SCORE,

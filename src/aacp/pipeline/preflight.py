@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.data.examples import call, has_targets, inputs_of, targets_of
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.data.likeness import LIKENESS
 from aacp.notebook import html_table
 from aacp.pipeline.exported_files import PRUNED_ONNX

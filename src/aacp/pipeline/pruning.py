@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import LATENCY
 from aacp.data.devices import device_of
@@ -52,7 +53,6 @@ from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE, ChosenStructure, Reque
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import training_folder
 from aacp.search.methods import BATCHED
-from aacp.space import SearchSpace
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
 from aacp.train.threads import using_threads

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.data.splits import sampled
 from aacp.errors import AACPError

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph, Layer
+from aacp.channels.graph import ChannelGraph, Layer
+from aacp.channels.structure import Structure
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import recalibrate, running_norms
 from aacp.graph.surgery import cut_units
@@ -17,7 +18,6 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.runs.files import RECOVERY, TRAINING, NetworkMetrics, Recovery, RecoveryStep
 from aacp.runs.folder import RunFolder
-from aacp.structure import Structure
 from aacp.train.mimic import Features, mimic
 
 INHERITED = "inherited"

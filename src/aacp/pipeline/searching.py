@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.data.likeness import Likeness
@@ -32,7 +33,6 @@ from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
 from aacp.search.queue import MapQueue, ScoreQueue
 from aacp.search.saving import recorded
-from aacp.space import SearchSpace
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.data.scores import NetworkScore
 from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE, ExecutionName
@@ -16,7 +17,6 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
 from aacp.search.queue import MapQueue, ScoreQueue
-from aacp.structure import Structure
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest
 

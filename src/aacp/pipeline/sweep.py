@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
 from aacp.cost.budget import Budget, Limit, amount
 from aacp.cost.kinds import COSTS, LATENCY
 from aacp.data.devices import device_of
@@ -33,7 +34,6 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import is_begun, trainings_in
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
-from aacp.space import SearchSpace
 from aacp.train.teaching import Loss
 from aacp.user_code import without_exit
 from aacp.values import path_text, paths

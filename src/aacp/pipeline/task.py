@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
 from aacp.data.examples import has_targets
@@ -22,7 +23,6 @@ from aacp.graph.tracing import difference_when_cut
 from aacp.modules import evaluating, require_network
 from aacp.pipeline.plan import Plan
 from aacp.runs.files import NetworkMetrics
-from aacp.structure import Structure
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
 from aacp.values import function, instance

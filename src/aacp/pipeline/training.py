@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from aacp.artefact.storage import load
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.data.scores import Score
 from aacp.data.splits import Source

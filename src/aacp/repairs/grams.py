@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, tensors_in
 from aacp.errors import InvalidData, UntraceableModel, first_line

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, Tensor
+from aacp.channels.graph import ChannelGraph, Tensor
 from aacp.data.batches import Batches
 from aacp.data.memory import free_memory
 from aacp.errors import InvalidData, InvalidStructure, UntraceableModel

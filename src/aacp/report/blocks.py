@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.report.channels import kept_counts, layers_of, named_axis
 from aacp.report.chart import GREY, LINE_COLOURS, Trace, axis, hover, layout, line
 from aacp.report.headline import limits_text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from aacp.channels import ChannelGraph, ChannelGroup
+from aacp.channels.graph import ChannelGraph, ChannelGroup
 from aacp.report.chart import BLUE, GREY, PALE, SHADES, axis, hover, layout, words
 from aacp.report.html import Figure
 from aacp.report.numbers import percent

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.kinds import computed_costs
 from aacp.errors import NothingToReport, RunMismatch
@@ -47,7 +48,6 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
 from aacp.search.saving import recorded
-from aacp.structure import Structure
 
 Anything = TypeVar("Anything")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit, amount, is_within
 from aacp.cost.kinds import COSTS
 from aacp.runs.serialisation import Record, field_place, read_number
-from aacp.structure import Structure
 
 RUN = "run.json"
 GRAPH = "graph.json"

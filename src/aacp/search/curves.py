@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.rescaling import Genes, Rescaling
 from aacp.search.searcher import NoSettings, Searcher
 from aacp.search.seeds import largest
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 Errors = NDArray[np.float64]
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import AnyCost
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.notebook import html_table
 from aacp.search.pareto import unbeaten
-from aacp.structure import Structure
 
 PART = 4096  # candidates whose counts are made an array at a time
 LARGEST = 2**53  # the largest number or count of a candidate that is read from a file

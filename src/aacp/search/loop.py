@@ -16,6 +16,7 @@ from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption
 from aacp.events import Event, emit
 from aacp.runs.folder import RunFolder
@@ -25,7 +26,6 @@ from aacp.search.progress import Progress, showing
 from aacp.search.queue import Estimate, Map, MapQueue, ScoreQueue
 from aacp.search.saving import SearchFiles
 from aacp.search.searcher import Searcher
-from aacp.structure import Structure
 from aacp.values import real_number, whole_number
 
 Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupted"]

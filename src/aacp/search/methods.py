@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.baselines import RandomSearch, UniformShrinkage
@@ -14,8 +16,6 @@ from aacp.search.evolution import FIG3, GENERATIONS, IDE_PLUS, PAPER, RELEASED, 
 from aacp.search.guided import GuidedEvolution
 from aacp.search.history import History
 from aacp.search.searcher import Searcher
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 EVALUATIONS = 200  # the length of a search unless its method has a length of its own
 AUTHORS_EVALUATIONS = PAPER.population * GENERATIONS  # the length of the authors' searches, N x T

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidStructure
 from aacp.search.history import Candidate
 from aacp.search.rescaling import Genes
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from aacp.structure import Structure
+from aacp.channels.structure import Structure
 
 Estimate = Callable[[Structure], float]
 Map = Callable[[Estimate, list[Structure]], Iterable[float]]

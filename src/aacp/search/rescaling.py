@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.quadratic import QuadraticForm
 from aacp.errors import InvalidOption
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 
 Genes = NDArray[np.int64]
 Form = Literal["two-sided", "shrink", "printed"]

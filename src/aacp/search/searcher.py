@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.errors import RunMismatch
 from aacp.search.history import Candidate, History
@@ -22,8 +24,6 @@ from aacp.search.outstanding import Outstanding, Proposal, Trials, checked_rows,
 from aacp.search.rescaling import Genes, Rescaling
 from aacp.search.state import SearchState, damaged_state, fingerprint_of
 from aacp.search.transfer import closest, warm_starts
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 from aacp.values import finite_score, seed_number
 
 Settings = TypeVar("Settings")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.channels.space import SearchSpace
 from aacp.search.rescaling import Genes, Rescaling
-from aacp.space import SearchSpace
 
 Shape = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from aacp.channels.structure import Structure
 from aacp.errors import AACPError, WorkerFailed
-from aacp.structure import Structure
 
 MAX_LOSSES = 3  # workers that may end on the same structure, or before they are ready, until the search gives up
 POLL_SECONDS = 1.0  # how long to wait for a score before the number of workers is considered again

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, WorkerFailed, first_line
-from aacp.structure import Structure
 from aacp.version import __version__
 from aacp.workers.failures import described, rebuilt
 from aacp.workers.pool import WorkerLost

@@ -19,7 +19,7 @@ from torch import fx, nn
 
 from aacp.accelerate.kernels.dispatch import Convolution, Pending, moments
 from aacp.accelerate.masked.weights import MaskedWeights
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
 from aacp.data.moments import Moments
 from aacp.estimate.recalibration import running_norms
 from aacp.graph.masking import MaskedRun

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels import ChannelGraph, Tensor
+from aacp.channels.graph import ChannelGraph, Tensor
 from aacp.modules import named_tensors
 
 

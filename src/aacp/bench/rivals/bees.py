@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.channels.space import SearchSpace
 from aacp.errors import InvalidOption
 from aacp.search.population import Population
 from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.searcher import Searcher
-from aacp.space import SearchSpace
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit
 from aacp.cost.kinds import LATENCY
 from aacp.disk.reading import read_bytes, read_json, sha256_of
@@ -23,7 +24,6 @@ from aacp.latency.devices.plain_results import CHECK, FORMAT, require_manifest
 from aacp.latency.devices.results import MAX_BYTES, DeviceResults
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.timing import Timing
-from aacp.structure import Structure
 
 PRUNED = "pruned"  # the name of the pruned network among the two that are timed
 

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.space import SearchSpace
+from aacp.channels.structure import Structure
 from aacp.disk.folders import create_folder
 from aacp.disk.reading import read_bytes, sha256_of
 from aacp.disk.writing import replace_file
@@ -28,8 +30,6 @@ from aacp.latency.runtimes.runtime import Runtime
 from aacp.latency.runtimes.torch import on_device, timed_copy
 from aacp.latency.timers import MeasurementProgress
 from aacp.modules import device_of_model
-from aacp.space import SearchSpace
-from aacp.structure import Structure
 from aacp.torch_internals import pytree
 
 MANIFEST = "manifest.json"

@@ -1,6 +1,6 @@
 """Structure: how many units each prunable group keeps (the paper's structure vector C').
 
-A unit is one channel, or several that must be removed together; see `aacp.channels`.
+A unit is one channel, or several that must be removed together; see `aacp.channels.graph`.
 """
 
 from __future__ import annotations

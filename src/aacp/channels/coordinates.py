@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from aacp.channels import ChannelGraph
+from aacp.channels.graph import ChannelGraph
+from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, InvalidStructure
-from aacp.structure import Structure
 
 Ties = Iterable[Sequence[str]]
 

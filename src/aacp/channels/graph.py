@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from aacp.channels.lane_runs import from_runs, to_runs, uneven_lane
+from aacp.channels.plain_graphs import require_graph
+from aacp.channels.structure import Structure
 from aacp.disk.reading import read_json
 from aacp.disk.translation import reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
-from aacp.lane_runs import from_runs, to_runs, uneven_lane
 from aacp.notebook import html_table
-from aacp.plain_graphs import require_graph
-from aacp.structure import Structure
 
 FORMAT = 1  # version of the JSON; raise it when the meaning of a field changes
 

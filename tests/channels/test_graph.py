@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import aacp
-from aacp.channels import ChannelGraph, Member
+from aacp.channels.graph import ChannelGraph, Member
 
 
 @pytest.fixture(scope="module")

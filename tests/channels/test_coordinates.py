@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import aacp
-from aacp.coordinates import paper_coordinates, tied
+from aacp.channels.coordinates import paper_coordinates, tied
 from aacp.graph.unverified import trace_unverified
 from aacp.zoo.models import build_model, example_input
 from sampling import sampled
