@@ -14,10 +14,7 @@ SOURCE = Path(aacp.__file__).parent
 FLOORS = [
     {
         "errors",
-        "events",
-        "notebook",
-        "user_code",
-        "values",
+        "user",
         "plain_checks",
         "correlation",
         "acceleration",
@@ -42,7 +39,7 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "events", "notebook", "user_code", "values", "plain_checks", "correlation", "channels",
+    "disk", "report", "errors", "user", "plain_checks", "correlation", "channels",
     "runs", "cost", "search",
 }  # fmt: skip
 

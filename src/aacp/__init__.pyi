@@ -65,8 +65,6 @@ from aacp.estimate.psae import PSAE as PSAE
 from aacp.estimate.ranking import Ranking as Ranking
 from aacp.estimate.ranking import ranking as ranking
 from aacp.estimate.recalibration import recalibrate as recalibrate
-from aacp.events import Event as Event
-from aacp.events import listen as listen
 from aacp.graph.program import UnsupportedUse as UnsupportedUse
 from aacp.graph.rules import register_rule as register_rule
 from aacp.graph.surgery import shrink as shrink
@@ -131,6 +129,8 @@ from aacp.train.loop import finetune as finetune
 from aacp.train.loop import fit as fit
 from aacp.train.loop import train_from_scratch as train_from_scratch
 from aacp.train.recipe import Recipe as Recipe
+from aacp.user.events import Event as Event
+from aacp.user.events import listen as listen
 from aacp.zoo.data import load_data as load_data
 from aacp.zoo.folders import ImageFolder as ImageFolder
 from aacp.zoo.models import build_model as build_model

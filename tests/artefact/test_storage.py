@@ -141,7 +141,7 @@ aacp.save(network, found.graph, {str(again)!r}, kept=found.cuts[0].kept, model=f
     modules = {name for name in json.loads(result.stdout.replace("'", '"')) if name.startswith("aacp.")}
     rooms = {name.split(".")[1] for name in modules - {"aacp.data", "aacp.data.examples"}}
     plain = {"channels", "lane_runs", "structure", "errors", "version", "cost", "space", "plain_graphs", "disk"}
-    plain |= {"values", "plain_checks", "user_code", "notebook"}
+    plain |= {"user", "plain_checks"}
     assert rooms <= plain | {"artefact", "runs", "modules", "torch_internals", "graph", "zoo"}
     assert "plotly" not in result.stdout
     assert again.read_bytes() == path.read_bytes()

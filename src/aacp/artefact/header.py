@@ -22,7 +22,7 @@ from aacp.disk.tensors import tensor_header
 from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, BrokenArtefact, InvalidOption, first_line
 from aacp.runs.trainings import delivered_in
-from aacp.values import path_text
+from aacp.user.values import path_text
 from aacp.version import __version__
 
 FORMAT = 1  # version of the header's format; raise it when a field changes its meaning

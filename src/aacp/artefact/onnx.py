@@ -24,7 +24,7 @@ from aacp.graph.examples import FlatNetwork, batch_of, from_plain, with_batch
 from aacp.modules import copy_module, positional, require_network
 from aacp.runs.folder import RunFolder
 from aacp.torch_internals import pytree
-from aacp.values import path_text, whole_number
+from aacp.user.values import path_text, whole_number
 from aacp.zoo.imports import require_package
 
 OPSET = 18  # the oldest opset that torch's exporter writes, which most runtimes can read

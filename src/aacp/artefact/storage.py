@@ -29,7 +29,7 @@ from aacp.graph.surgery import Kept, shrink
 from aacp.modules import require_network, unwrapped
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, is_whole
-from aacp.values import described, path_text
+from aacp.user.values import described, path_text
 
 
 def save(

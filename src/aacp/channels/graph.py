@@ -25,7 +25,7 @@ from aacp.disk.reading import read_json
 from aacp.disk.translation import reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
-from aacp.notebook import html_table
+from aacp.user.notebook import html_table
 
 FORMAT = 1  # version of the JSON; raise it when the meaning of a field changes
 

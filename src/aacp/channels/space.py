@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, InvalidStructure
-from aacp.values import MAX_COUNT, instance, shown, whole_number
+from aacp.user.values import MAX_COUNT, instance, shown, whole_number
 
 _STEP_ADVICE = "Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."
 

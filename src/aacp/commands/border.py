@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from aacp.errors import AACPError, UserCodeFailed, first_line
-from aacp.user_code import described_failure, is_from_user_code
+from aacp.user.code import described_failure, is_from_user_code
 
 FAILED = 1
 OUR_MISTAKE = 3

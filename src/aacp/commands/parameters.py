@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from aacp.values import MAX_COUNT, MAX_SEED, shown
+from aacp.user.values import MAX_COUNT, MAX_SEED, shown
 
 MAX_NUMBERS = 2**31  # in one input; 8 GiB in single precision
 SEED = click.IntRange(0, MAX_SEED)

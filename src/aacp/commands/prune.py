@@ -29,7 +29,7 @@ from aacp.commands.parameters import Number, Rungs
 from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
 from aacp.cost.kinds import COSTS
 from aacp.pipeline import defaults
-from aacp.values import MAX_SCORE
+from aacp.user.values import MAX_SCORE
 
 MAX_DROP = click.option(
     "--max-drop",

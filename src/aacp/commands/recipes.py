@@ -10,7 +10,7 @@ import click
 from aacp.commands.options import Given, gathered
 from aacp.errors import InvalidOption
 from aacp.train.recipe import FINETUNE, RECIPES, Recipe
-from aacp.values import instance
+from aacp.user.values import instance
 from aacp.zoo.catalogue import named_data
 
 if TYPE_CHECKING:

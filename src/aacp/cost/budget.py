@@ -33,7 +33,7 @@ from aacp.cost.kinds import (
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.runs.serialisation import Record
 from aacp.runs.sources import source_of
-from aacp.values import as_float, cost_number, shown
+from aacp.user.values import as_float, cost_number, shown
 
 TOLERANCE = 1e-9  # relative: a cost that equals its bound up to rounding meets it
 # The advice for a latency that cannot be met: a runtime may be slow at widths that it has no kernels for.

@@ -19,7 +19,7 @@ from aacp.cost.analytic import Cost, activation_bytes, channel_count, macs, para
 from aacp.cost.file_size import file_size
 from aacp.errors import InvalidOption
 from aacp.runs.sources import source_of
-from aacp.values import shown
+from aacp.user.values import shown
 
 COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 BYTES = {"": 1.0, "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}

@@ -7,7 +7,7 @@ from typing import Any
 
 from aacp.data.examples import batch_size_of
 from aacp.errors import AACPError, InvalidData
-from aacp.user_code import described_failure
+from aacp.user.code import described_failure
 
 MAX_EXAMPLES = 100_000_000  # of any data: their positions are drawn in memory
 # What a loader without a length may give in one pass. A larger one only needs a length.

@@ -13,8 +13,8 @@ from aacp.data.examples import call, inputs_of, targets_of, tensors_in
 from aacp.data.likeness import Likeness
 from aacp.errors import AACPError, InvalidData, InvalidScore
 from aacp.modules import copy_module
-from aacp.user_code import described_failure
-from aacp.values import finite_score
+from aacp.user.code import described_failure
+from aacp.user.values import finite_score
 
 Score = Callable[[nn.Module, Batches], float]
 

@@ -19,7 +19,7 @@ from aacp.modules import evaluating, named_tensors
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import activation_scores, removal
 from aacp.torch_internals import BatchNorm
-from aacp.user_code import described_failure
+from aacp.user.code import described_failure
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 GroupScores = Mapping[str, ArrayLike]  # one number per unit of each group, by the name of the group

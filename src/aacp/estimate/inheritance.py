@@ -26,7 +26,7 @@ from aacp.repairs.parallel import ParallelRepair
 from aacp.repairs.sequential import repair
 from aacp.search.curves import ErrorCurves
 from aacp.torch_internals import pytree
-from aacp.user_code import described_failure
+from aacp.user.code import described_failure
 
 KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept units of each free group, by name
 TINY = 1e-300  # keeps a division by the norm of a group whose filters are all zero finite

@@ -17,7 +17,7 @@ from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
 from aacp.modules import copy_module, positional, require_network
-from aacp.values import instance
+from aacp.user.values import instance
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]
 

@@ -21,8 +21,8 @@ from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.modules import cuda_devices, require_network
-from aacp.user_code import without_exit
-from aacp.values import names
+from aacp.user.code import without_exit
+from aacp.user.values import names
 
 SCOPES = ("all", "inner", "paper")
 FORMS = ("module", "exported")

@@ -14,7 +14,7 @@ from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime
 from aacp.modules import require_network
 from aacp.runs.provenance import machine
-from aacp.values import shown, whole_number
+from aacp.user.values import shown, whole_number
 
 MAX_THREADS = 1024
 PRECISIONS = ("float32", INT8)  # float32 runs a network as it is, whatever the type of its numbers

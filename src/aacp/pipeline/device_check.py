@@ -28,7 +28,7 @@ from aacp.report.page import FILE
 from aacp.runs.files import CHECK_FOLDER, DEVICE_CHECK, STRUCTURE, TABLE, ChosenStructure, DeviceCheck, LimitResult
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import run_of
-from aacp.values import path_text
+from aacp.user.values import path_text
 
 
 def unchecked_limit(choice: ChosenStructure) -> LimitResult | None:

@@ -26,7 +26,6 @@ from aacp.data.splits import Data, Source
 from aacp.errors import InvalidOption
 from aacp.estimate.inheritance import Inheritance
 from aacp.modules import device_of_model
-from aacp.notebook import html_table
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.ranks import Ranks
@@ -36,8 +35,9 @@ from aacp.runs.files import ChosenStructure, cost_change
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
-from aacp.user_code import without_exit
-from aacp.values import function, path_text, paths
+from aacp.user.code import without_exit
+from aacp.user.notebook import html_table
+from aacp.user.values import function, path_text, paths
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -22,7 +22,6 @@ from aacp.channels.structure import Structure
 from aacp.errors import RunMismatch
 from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE
-from aacp.events import Event, emit
 from aacp.pipeline.believing import believed_finalists
 from aacp.pipeline.finalists import FinalistChoice
 from aacp.pipeline.new_weights import first_network
@@ -35,6 +34,7 @@ from aacp.runs.finalists import Finalists, epochs_text
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
 from aacp.train.loop import fit
+from aacp.user.events import Event, emit
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest
 

@@ -20,7 +20,7 @@ from aacp.report.card import model_card
 from aacp.report.run import Run, read_run
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import run_of
-from aacp.values import path_text
+from aacp.user.values import path_text
 from aacp.version import __version__
 
 MODEL = "model.safetensors"

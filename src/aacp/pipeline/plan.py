@@ -20,7 +20,7 @@ from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
 from aacp.search.methods import Method, named_method, proposes_one, require_method
 from aacp.train.recipe import FINETUNE, Recipe
-from aacp.values import (
+from aacp.user.values import (
     MAX_SCORE,
     instance,
     names,

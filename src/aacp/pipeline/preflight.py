@@ -28,8 +28,8 @@ from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
-from aacp.user_code import described_failure
-from aacp.values import instance, whole_number
+from aacp.user.code import described_failure
+from aacp.user.values import instance, whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on

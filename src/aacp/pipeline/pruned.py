@@ -9,7 +9,6 @@ from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.data.likeness import LIKENESS
-from aacp.notebook import html_table
 from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
@@ -28,6 +27,7 @@ from aacp.runs.files import (
     cost_change,
 )
 from aacp.runs.folder import RunFolder
+from aacp.user.notebook import html_table
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
-from aacp.events import Event, emit
 from aacp.graph.tracing import trace
 from aacp.latency.resources import require_separate_process
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
@@ -56,8 +55,9 @@ from aacp.search.methods import BATCHED
 from aacp.train.sources import as_carried_out
 from aacp.train.teaching import Loss
 from aacp.train.threads import using_threads
-from aacp.user_code import without_exit
-from aacp.values import path_text, paths
+from aacp.user.code import without_exit
+from aacp.user.events import Event, emit
+from aacp.user.values import path_text, paths
 from aacp.workers.ray import WorkerRequest
 
 if TYPE_CHECKING:

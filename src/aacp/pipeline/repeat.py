@@ -18,7 +18,7 @@ from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evaluation_metrics, file_name
 from aacp.runs.trainings import require_name, trainings_in
-from aacp.values import finite_metric, function, instance, path_text, seed_number, shown
+from aacp.user.values import finite_metric, function, instance, path_text, seed_number, shown
 
 RunOfSeed = Callable[[int, Path], "Pruned | Sweep | Mapping[str, float]"]
 

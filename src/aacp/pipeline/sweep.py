@@ -19,7 +19,6 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
-from aacp.notebook import html_table
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_scoring
 from aacp.pipeline.pruning import PruningRun
@@ -35,8 +34,9 @@ from aacp.runs.trainings import is_begun, trainings_in
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
 from aacp.train.teaching import Loss
-from aacp.user_code import without_exit
-from aacp.values import path_text, paths
+from aacp.user.code import without_exit
+from aacp.user.notebook import html_table
+from aacp.user.values import path_text, paths
 
 FRONT = "front.json"
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs

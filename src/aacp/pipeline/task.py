@@ -25,7 +25,7 @@ from aacp.pipeline.plan import Plan
 from aacp.runs.files import NetworkMetrics
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
-from aacp.values import function, instance
+from aacp.user.values import function, instance
 
 
 def chosen_score(score: Score | None, model: nn.Module, data: Data) -> Score:

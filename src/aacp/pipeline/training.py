@@ -22,7 +22,6 @@ from aacp.data.splits import Source
 from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
-from aacp.events import Event, emit
 from aacp.modules import copy_module
 from aacp.pipeline.believing import believed_evaluation
 from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, require_network_of, save_network
@@ -58,6 +57,7 @@ from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.teaching import Loss
 from aacp.train.threads import using_threads
+from aacp.user.events import Event, emit
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -19,7 +19,7 @@ from aacp.report.thinning import limit_per_figure
 from aacp.runs.files import RUN, TRAINING
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Repetition
-from aacp.values import paths
+from aacp.user.values import paths
 from aacp.version import __version__
 
 FILE = "report.html"

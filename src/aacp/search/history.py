@@ -22,8 +22,8 @@ from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import AnyCost
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
-from aacp.notebook import html_table
 from aacp.search.pareto import unbeaten
+from aacp.user.notebook import html_table
 
 PART = 4096  # candidates whose counts are made an array at a time
 LARGEST = 2**53  # the largest number or count of a candidate that is read from a file

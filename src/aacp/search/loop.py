@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption
-from aacp.events import Event, emit
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.search.history import Candidate, History
@@ -26,7 +25,8 @@ from aacp.search.progress import Progress, showing
 from aacp.search.queue import Estimate, Map, MapQueue, ScoreQueue
 from aacp.search.saving import SearchFiles
 from aacp.search.searcher import Searcher
-from aacp.values import real_number, whole_number
+from aacp.user.events import Event, emit
+from aacp.user.values import real_number, whole_number
 
 Stop = Literal["evaluations", "generations", "seconds", "exhausted", "interrupted"]
 

@@ -24,7 +24,7 @@ from aacp.search.outstanding import Outstanding, Proposal, Trials, checked_rows,
 from aacp.search.rescaling import Genes, Rescaling
 from aacp.search.state import SearchState, damaged_state, fingerprint_of
 from aacp.search.transfer import closest, warm_starts
-from aacp.values import finite_score, seed_number
+from aacp.user.values import finite_score, seed_number
 
 Settings = TypeVar("Settings")
 Self = TypeVar("Self", bound="Searcher[Any]")

@@ -19,7 +19,7 @@ from aacp.data.examples import call, tensors_in
 from aacp.errors import InvalidData
 from aacp.modules import copy_module, detach_hooks, require_network
 from aacp.train.heads import Heads, checked_heads
-from aacp.values import real_number
+from aacp.user.values import real_number
 
 SMALLEST_SQUARE = 1e-6  # added to the mean square of a teacher's head, which may be all zeros
 

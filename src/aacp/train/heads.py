@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from aacp.errors import InvalidOption
-from aacp.values import shown
+from aacp.user.values import shown
 
 Comparison = Literal["auto", "classes", "values"]
 COMPARISONS = ("auto", "classes", "values")

@@ -18,7 +18,7 @@ from aacp.lifetime import end_with
 from aacp.torch_internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
-from aacp.values import whole_number
+from aacp.user.values import whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -30,8 +30,8 @@ from aacp.train.sources import as_carried_out, batches_of, has_own_batches, part
 from aacp.train.teaching import Loss
 from aacp.train.threads import THREADS, same_threads
 from aacp.train.trained_as import TrainedDirectly, accelerated_network
-from aacp.user_code import without_exit
-from aacp.values import function, instance, whole_number
+from aacp.user.code import without_exit
+from aacp.user.values import function, instance, whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -9,7 +9,7 @@ from torch import nn
 
 from aacp.errors import InvalidOption
 from aacp.train.recipe import Recipe
-from aacp.user_code import described_failure
+from aacp.user.code import described_failure
 
 BETA2 = 0.999  # the decay of AdamW's second moment
 Groups = list[dict[str, Any]]

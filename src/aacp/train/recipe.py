@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.runs.sources import source_of
 from aacp.train.heads import Heads, checked_heads
-from aacp.user_code import described_failure
-from aacp.values import MAX_SEED, real_number, shown, truth_value, whole_number
+from aacp.user.code import described_failure
+from aacp.user.values import MAX_SEED, real_number, shown, truth_value, whole_number
 
 Schedule = Literal["steps", "cosine"] | Callable[[int, int], float]
 Optimiser = Literal["sgd", "adamw"] | Callable[..., Any]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from aacp.disk.folders import create_folder
 from aacp.errors import InvalidOption
-from aacp.events import Event, emit
 from aacp.runs.files import LOG, Epoch
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import Recipe
+from aacp.user.events import Event, emit
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -14,7 +14,7 @@ from aacp.errors import AACPError, InvalidLoss, InvalidOption
 from aacp.modules import copy_module
 from aacp.train.distillation import distance
 from aacp.train.recipe import Recipe
-from aacp.user_code import described_failure
+from aacp.user.code import described_failure
 
 Loss = Callable[[Any, Any], Tensor]
 CONVERTIBLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.splits import UNNAMED, Data, Holdout
 from aacp.errors import InvalidOption, UnknownData
-from aacp.values import checked_holdout, seed_number, shown
+from aacp.user.values import checked_holdout, seed_number, shown
 from aacp.zoo.catalogue import DATA_NAMES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits

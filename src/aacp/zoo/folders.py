@@ -17,7 +17,7 @@ from aacp.data.memory import worker_count
 from aacp.data.seeding import derived
 from aacp.data.splits import Data, Holdout, split
 from aacp.errors import CorruptImage, InvalidData, InvalidOption
-from aacp.values import path_text
+from aacp.user.values import path_text
 from aacp.zoo.listing import Listing, is_flat, list_flat, list_images
 from aacp.zoo.pictures import centred_crop, random_crop
 from aacp.zoo.pixel_cache import PixelCache

@@ -18,7 +18,7 @@ from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, InvalidWeights
 from aacp.modules import require_network
 from aacp.torch_internals import COMPILED_PREFIX
-from aacp.values import path_text
+from aacp.user.values import path_text
 from aacp.zoo.pickles import require_bounded
 
 PLACES = ("state_dict", "model")  # keys under which training scripts save the state dict beside other values

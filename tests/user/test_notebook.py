@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import aacp
-from aacp.notebook import html_table
+from aacp.user.notebook import html_table
 from aacp.zoo import networks
 from aacp.zoo.networks import ResNet
 from pipeline.tiny_run import UNTRAINED, data, network, pruned
 from test_code_blocks import with_few_epochs, with_small_plan
 
-DEMO = Path(__file__).parent.parent / "examples" / "demo.ipynb"
+DEMO = Path(__file__).parents[2] / "examples" / "demo.ipynb"
 
 
 class Cells(HTMLParser):

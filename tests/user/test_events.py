@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import aacp
-from aacp.events import emit
+from aacp.user.events import emit
 from pipeline.tiny_run import UNTRAINED, pruned
 
 

@@ -67,4 +67,4 @@ def _is_user_file(name: str) -> bool:
 @cache
 def _library_folders() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
-    return (Path(__file__).parent, *(Path(paths[name]) for name in _LIBRARIES))
+    return (Path(__file__).parents[1], *(Path(paths[name]) for name in _LIBRARIES))

@@ -14,7 +14,7 @@ import aacp
 from aacp.cost.kinds import COSTS
 from aacp.errors import InvalidOption, InvalidScore
 from aacp.search.loop import Bounds
-from aacp.values import finite_score, names, real_number, shown, truth_value, whole_number
+from aacp.user.values import finite_score, names, real_number, shown, truth_value, whole_number
 
 RECIPE = aacp.Recipe(epochs=4, batch_size=8, lr=0.1)
 HUGE = 10**400  # beyond the floats

@@ -1,0 +1,34 @@
+"""The line of the user's code that an exception passed through, and what is not the user's code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import aacp
+from aacp.user.code import described_failure, is_from_user_code, user_frame
+
+
+def users_function() -> None:
+    """A function of the user that calls aacp, which raises."""
+    aacp.Structure([0])
+
+
+def test_the_innermost_line_of_the_user_is_outside_of_aacp() -> None:
+    with pytest.raises(aacp.InvalidStructure) as caught:
+        users_function()
+    frame = user_frame(caught.value)
+    assert frame is not None
+    assert (frame.filename, frame.name) == (__file__, "users_function")
+    assert "(in users_function, test_code.py, line " in described_failure(caught.value)
+
+
+def test_an_error_that_only_aacp_and_python_passed_through_is_not_the_users() -> None:
+    with pytest.raises(ValueError, match="Expecting value") as caught:
+        json.loads("")
+    error = caught.value
+    assert error.__traceback__ is not None
+    inner = error.with_traceback(error.__traceback__.tb_next)  # without the line of this test
+    assert user_frame(inner) is None
+    assert not is_from_user_code(inner)
