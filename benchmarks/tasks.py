@@ -49,7 +49,7 @@ from aacp.graph.examples import tensors_in
 from aacp.graph.other_shapes import other_examples
 from aacp.graph.tracing import prepare
 from aacp.graph.verification import randomised_copy
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 from aacp.runs.provenance import machine
 from tasks_networks import NETWORKS, imported
 

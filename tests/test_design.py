@@ -24,7 +24,7 @@ FLOORS = [
     {"disk"},
     {"channels"},
     {"cost", "search", "runs"},
-    {"modules", "torch_internals"},
+    {"pytorch"},
     {"data"},
     {"zoo"},
     {"train"},

@@ -20,7 +20,7 @@ from torch import nn
 
 import aacp
 from aacp.cli import main
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 from aacp.train.seeding import digest, global_seed
 
 pytestmark = pytest.mark.slow

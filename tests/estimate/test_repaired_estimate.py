@@ -8,7 +8,7 @@ import torch
 
 import aacp
 from aacp.graph.surgery import cut_units
-from aacp.modules import copy_module, named_tensors
+from aacp.pytorch.modules import copy_module, named_tensors
 from estimate.repaired_network import estimated, repaired
 from estimate.small_network import CALIBRATION, IMAGES, OTHER, STRUCTURE, network
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.graph.program import to_program
-from aacp.modules import copy_module, named_tensors
+from aacp.pytorch.modules import copy_module, named_tensors
 
 
 class Wrapped(nn.Module):

@@ -10,7 +10,7 @@ from torch import nn
 
 import aacp
 from aacp.graph.surgery import cut_units
-from aacp.modules import copy_module, named_tensors
+from aacp.pytorch.modules import copy_module, named_tensors
 from aacp.repairs import grams as grams_module
 from aacp.repairs.grams import Grams
 from aacp.repairs.parallel import ParallelRepair

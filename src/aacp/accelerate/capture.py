@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aacp.torch_internals import is_synchronisation
+from aacp.pytorch.internals import is_synchronisation
 from aacp.train.update import PlainUpdate
 
 WARM_UP_STEPS = 3  # before a capture: libraries allocate memory and choose their algorithms in these

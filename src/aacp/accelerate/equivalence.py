@@ -17,7 +17,7 @@ from aacp.errors import first_line
 from aacp.graph.comparison import compare
 from aacp.graph.examples import tensors_in
 from aacp.graph.verification import randomised_copy
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 
 TOLERANCE = 1e-7  # batch norms amplify rounding errors of 1e-16 to nearly this; a real difference is far larger
 # Shifts of all biases to try: max/min over channels reacts to an added zero channel only if all others are below/above

@@ -17,7 +17,7 @@ from torch import nn
 from aacp.channels.graph import ChannelAxis, ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.slicing import set_sizes
-from aacp.modules import copy_module, named_tensors
+from aacp.pytorch.modules import copy_module, named_tensors
 
 
 class Growth:

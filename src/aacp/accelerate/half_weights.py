@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from aacp.torch_internals import copy_each
+from aacp.pytorch.internals import copy_each
 from aacp.train.teaching import CONVERTIBLE
 
 

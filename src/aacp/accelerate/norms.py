@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from aacp.accelerate.kernels.loading import load_kernels
-from aacp.torch_internals import is_compiled
+from aacp.pytorch.internals import is_compiled
 from aacp.train.fabric import half_type
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from aacp.accelerate.capture import CapturedUpdate, new_stream
 from aacp.accelerate.half_weights import HalfWeights
-from aacp.modules import has_external_references
+from aacp.pytorch.modules import has_external_references
 from aacp.train.fabric import half_type
 from aacp.train.teaching import Teacher
 from aacp.train.update import PlainUpdate, Update

@@ -21,8 +21,8 @@ from aacp.accelerate.norms import fast_norms
 from aacp.data.examples import batch_size_of, moved
 from aacp.errors import first_line
 from aacp.graph.unverified import trace_unverified
-from aacp.modules import copy_module, has_external_references
-from aacp.torch_internals import Convolution, pytree
+from aacp.pytorch.internals import Convolution, pytree
+from aacp.pytorch.modules import copy_module, has_external_references
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches

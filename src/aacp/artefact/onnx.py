@@ -21,9 +21,9 @@ from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import ExportFailed, InvalidOption
 from aacp.graph.examples import FlatNetwork, batch_of, from_plain, with_batch
-from aacp.modules import copy_module, positional, require_network
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import copy_module, positional, require_network
 from aacp.runs.folder import RunFolder
-from aacp.torch_internals import pytree
 from aacp.user.values import path_text, whole_number
 from aacp.zoo.imports import require_package
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from aacp.artefact.onnx_session import open_session, session_inputs
 from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork, tensors_in, with_batch, with_more
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 
 # The largest difference from torch that is accepted, relative to the largest value of an output, by precision.
 TOLERANCE = {torch.float16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-7}

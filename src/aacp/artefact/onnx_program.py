@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork, batch_of, tensors_in, with_batch, with_more
-from aacp.torch_internals import quiet_export
+from aacp.pytorch.internals import quiet_export
 
 SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers are limited to 2 GB; larger weights go to a second file
 # The names of the third and later dimensions of an input, by its number of dimensions.

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from aacp.errors import ExportFailed, InvalidOption, first_line
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[onnx]'"

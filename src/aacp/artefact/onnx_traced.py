@@ -15,7 +15,7 @@ from torch import Tensor
 
 from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork, batch_of, tensors_in, with_batch
-from aacp.torch_internals import TracerWarning, quiet_export
+from aacp.pytorch.internals import TracerWarning, quiet_export
 
 
 def write_traced(

@@ -26,7 +26,7 @@ from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
 from aacp.graph.slicing import passing_attributes, plain_attributes, size_in
 from aacp.graph.surgery import Kept, shrink
-from aacp.modules import require_network, unwrapped
+from aacp.pytorch.modules import require_network, unwrapped
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, is_whole
 from aacp.user.values import described, path_text

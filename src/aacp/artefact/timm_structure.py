@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from aacp.errors import ExportFailed, MissingPackage
-from aacp.modules import copy_module
+from aacp.pytorch.modules import copy_module
 
 SEPARATOR = "***"
 

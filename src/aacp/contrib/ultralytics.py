@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from aacp.errors import InvalidOption
-from aacp.modules import copy_module
+from aacp.pytorch.modules import copy_module
 
 
 class _Enough(Exception):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from aacp.errors import InvalidData
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 
 
 def inputs_of(batch: Any) -> Any:

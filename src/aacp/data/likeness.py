@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from aacp.data.batches import Batches
 from aacp.data.examples import bytes_of, call, tensors_in
 from aacp.errors import InvalidData
-from aacp.modules import copy_module, detach_hooks
+from aacp.pytorch.modules import copy_module, detach_hooks
 
 LIKENESS = "likeness"  # the name of this score in run.json, summaries and reports
 MAX_KEPT = 256 << 20  # bytes of the original's outputs that are kept; more are computed again for every score

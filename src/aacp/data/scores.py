@@ -12,7 +12,7 @@ from aacp.data.batches import Batches
 from aacp.data.examples import call, inputs_of, targets_of, tensors_in
 from aacp.data.likeness import Likeness
 from aacp.errors import AACPError, InvalidData, InvalidScore
-from aacp.modules import copy_module
+from aacp.pytorch.modules import copy_module
 from aacp.user.code import described_failure
 from aacp.user.values import finite_score
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from aacp.estimate.inheritance import Inheritance
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 
 
 class Execution(Protocol):

@@ -15,10 +15,10 @@ from aacp.channels.graph import ChannelAxis, ChannelGraph
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidOption
 from aacp.graph.slicing import require_match
-from aacp.modules import evaluating, named_tensors
+from aacp.pytorch.internals import BatchNorm
+from aacp.pytorch.modules import evaluating, named_tensors
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import activation_scores, removal
-from aacp.torch_internals import BatchNorm
 from aacp.user.code import described_failure
 
 Scores = NDArray[np.float64]  # one per unit of the graph

@@ -19,13 +19,13 @@ from aacp.errors import AACPError, InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
-from aacp.modules import copy_module, detach_hooks, device_of_model, named_tensors, require_network
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import copy_module, detach_hooks, device_of_model, named_tensors, require_network
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import removal
 from aacp.repairs.parallel import ParallelRepair
 from aacp.repairs.sequential import repair
 from aacp.search.curves import ErrorCurves
-from aacp.torch_internals import pytree
 from aacp.user.code import described_failure
 
 KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept units of each free group, by name

@@ -24,8 +24,8 @@ from aacp.data.memory import free_memory
 from aacp.data.moments import Moments
 from aacp.errors import AACPError, InvalidData, first_line
 from aacp.estimate.synchronised_forward import SynchronisedForward
-from aacp.modules import evaluating, require_network
-from aacp.torch_internals import BatchNorm, pytree
+from aacp.pytorch.internals import BatchNorm, pytree
+from aacp.pytorch.modules import evaluating, require_network
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
 BATCH_SIZE = 128  # images per forward pass on a CPU; fewer if they are large

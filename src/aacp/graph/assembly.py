@@ -25,8 +25,8 @@ from aacp.channels.graph import (
 from aacp.graph.labels import Ids, Labels, core, ids_of, varying
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
-from aacp.modules import named_tensors
-from aacp.torch_internals import storage_number
+from aacp.pytorch.internals import storage_number
+from aacp.pytorch.modules import named_tensors
 
 Mask = NDArray[np.bool_]
 

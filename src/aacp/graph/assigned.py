@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from aacp.errors import UntraceableModel
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 
 SHOWN = 3  # names in a message
 

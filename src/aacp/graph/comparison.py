@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 
 # Lower bound of the scale that differences are divided by, as a share of the value: it keeps nearly constant outputs
 # from being judged by their rounding errors. Times the tolerance in double precision it is far above rounding.

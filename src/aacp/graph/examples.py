@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from aacp.data.examples import narrowed
 from aacp.errors import InvalidExample, InvalidOption, first_line
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

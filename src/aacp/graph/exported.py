@@ -18,8 +18,8 @@ from aacp.graph.examples import tensors_in
 from aacp.graph.program import Program
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.slicing import sliced_tensors
-from aacp.modules import named_tensors
-from aacp.torch_internals import operator_arguments, pytree
+from aacp.pytorch.internals import operator_arguments, pytree
+from aacp.pytorch.modules import named_tensors
 
 
 class GraphNetwork(nn.Module):

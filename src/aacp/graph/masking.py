@@ -19,7 +19,7 @@ from torch import fx, nn
 from aacp.graph.labels import Labels, core, varying
 from aacp.graph.program import Call, shape_of
 from aacp.graph.propagation import Propagation
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 
 
 class MaskedRun:

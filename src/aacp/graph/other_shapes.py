@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from aacp.graph.examples import tensors_in
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 
 STRIDE = 32  # most networks accept only multiples of their stride, which is at most this
 SMALLEST = 4  # dimensions of fewer elements are not sizes of pictures or lengths of sequences

@@ -20,8 +20,8 @@ from aacp.channels.graph import Activation, ChannelGraph, Layer, Member, Tensor
 from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
 from aacp.graph.examples import tensors_in
 from aacp.graph.unverified import evaluation_copy, trace_unverified, units_of_weights
-from aacp.modules import named_tensors, positional
-from aacp.torch_internals import Convolution, pytree
+from aacp.pytorch.internals import Convolution, pytree
+from aacp.pytorch.modules import named_tensors, positional
 
 TracePart = Callable[[nn.Module, tuple[Any, ...]], ChannelGraph]  # a submodule and its arguments -> its graph
 

@@ -14,8 +14,7 @@ from torch import fx, nn
 
 from aacp.errors import UntraceableModel, first_line
 from aacp.graph.assigned import AssignedInForward
-from aacp.modules import named_tensors
-from aacp.torch_internals import (
+from aacp.pytorch.internals import (
     assigns_data,
     calling_module,
     is_assigned_in_forward,
@@ -29,6 +28,7 @@ from aacp.torch_internals import (
     pytree,
     quiet_export,
 )
+from aacp.pytorch.modules import named_tensors
 
 
 class UnsupportedUse(Exception):

@@ -11,7 +11,7 @@ from aacp.channels.structure import Structure
 from aacp.errors import GraphMismatch
 from aacp.graph.exported import GraphNetwork
 from aacp.graph.slicing import size_in
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 
 
 def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:

@@ -16,7 +16,7 @@ from aacp.graph.labels import Ids, ids_of, varying
 from aacp.graph.program import Call
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.tracked import SHAPE, Source, TorchCall, Tracked, whole_numbers
-from aacp.torch_internals import operator_arguments
+from aacp.pytorch.internals import operator_arguments
 
 TRIALS = 6  # random cuts in which a guess about a number must be right; verification follows
 # A size that no tensor has. If a number is computed from a shape, putting this size in place of the real one shows

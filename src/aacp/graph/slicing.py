@@ -14,8 +14,8 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph, HardCodedSize
 from aacp.errors import GraphMismatch
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
-from aacp.modules import closure_of, copy_module, named_tensors, submodules, with_closure
-from aacp.torch_internals import Convolution, Norm, TransposedConvolution, own_parameters
+from aacp.pytorch.internals import Convolution, Norm, TransposedConvolution, own_parameters
+from aacp.pytorch.modules import closure_of, copy_module, named_tensors, submodules, with_closure
 
 
 def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.Module:

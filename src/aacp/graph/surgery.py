@@ -16,7 +16,7 @@ from aacp.graph.exported import cut_exported
 from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
-from aacp.modules import copy_module, positional, require_network
+from aacp.pytorch.modules import copy_module, positional, require_network
 from aacp.user.values import instance
 
 Kept = Structure | Mapping[str, Any] | Iterable[Any]

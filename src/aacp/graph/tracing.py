@@ -20,7 +20,7 @@ from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
 from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
-from aacp.modules import cuda_devices, require_network
+from aacp.pytorch.modules import cuda_devices, require_network
 from aacp.user.code import without_exit
 from aacp.user.values import names
 

@@ -21,7 +21,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from aacp.modules import closure_of, with_closure
+from aacp.pytorch.modules import closure_of, with_closure
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from aacp.graph.program import Program, to_program
 from aacp.graph.propagation import OUTPUT, Propagation
 from aacp.graph.units import units_of_ids
 from aacp.graph.unverified import evaluation_copy, propagate
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 
 BATCH = 2  # batch norms in training need more than one example
 

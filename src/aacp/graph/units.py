@@ -17,7 +17,7 @@ from aacp.graph.labels import core, ids_of, varying
 from aacp.graph.program import Program, shape_of, to_program
 from aacp.graph.propagation import Propagation
 from aacp.graph.unverified import analyse
-from aacp.modules import copy_module
+from aacp.pytorch.modules import copy_module
 
 
 @dataclass(frozen=True, eq=False)

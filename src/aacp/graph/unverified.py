@@ -19,8 +19,8 @@ from aacp.graph.propagation import RECURRENT, UNCOUNTED, Propagation, TracedLaye
 from aacp.graph.rules import RULES
 from aacp.graph.sizes import TracedSize, resolve_sizes
 from aacp.graph.tracked import TrackedRun, run_tracked
-from aacp.modules import copy_module, detach_hooks, device_of_model, positional, submodules
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import copy_module, detach_hooks, device_of_model, positional, submodules
 
 FAST_PATH = "nn.MultiheadAttention is counted without its fast path, which torch's counter does not see"
 MAX_PASSES = 3  # over the program, each with other choices for split dimensions

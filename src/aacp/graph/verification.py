@@ -26,8 +26,8 @@ from aacp.graph.propagation import Propagation
 from aacp.graph.slicing import cut
 from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import converted, evaluation_copy
-from aacp.modules import copy_module, named_tensors, seed_generators, submodules
-from aacp.torch_internals import BatchNorm, own_buffers, own_parameters
+from aacp.pytorch.internals import BatchNorm, own_buffers, own_parameters
+from aacp.pytorch.modules import copy_module, named_tensors, seed_generators, submodules
 
 # Largest allowed difference, as a share of how much the output varies. Rounding errors stay below; a wrong channel is
 # far above, because the weights are random.

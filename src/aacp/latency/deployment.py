@@ -12,7 +12,7 @@ from aacp.errors import InvalidOption
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime
-from aacp.modules import require_network
+from aacp.pytorch.modules import require_network
 from aacp.runs.provenance import machine
 from aacp.user.values import shown, whole_number
 

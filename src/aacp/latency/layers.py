@@ -19,7 +19,7 @@ from aacp.channels.structure import Structure
 from aacp.errors import UntraceableModel
 from aacp.latency.pieces import Piece, Width
 from aacp.latency.runtimes.runtime import TimedLayer
-from aacp.modules import copy_module, positional
+from aacp.pytorch.modules import copy_module, positional
 
 # The names of torch functions that multiply activations, besides convolutions.
 PRODUCTS = {"linear", "matmul", "__matmul__", "__rmatmul__", "bmm", "addmm", "baddbmm", "mm", "einsum"}

@@ -21,7 +21,7 @@ from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.runtimes.runtime import PieceTimer
 from aacp.latency.runtimes.torch import on_device, torch_threads
-from aacp.modules import device_of_model
+from aacp.pytorch.modules import device_of_model
 
 WARMUP = 2  # turns that are not counted
 MIN_TURNS = 7  # timed turns, even if they take longer than the requested seconds

@@ -25,9 +25,9 @@ from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing, speedup
-from aacp.modules import named_tensors
 from aacp.pipeline.exported_files import missing_export
 from aacp.pipeline.quantization import Quantization
+from aacp.pytorch.modules import named_tensors
 from aacp.runs.files import (
     ARTEFACT,
     EXPORT,

@@ -25,12 +25,12 @@ from aacp.data.scores import NetworkScore, Score
 from aacp.data.splits import Data, Source
 from aacp.errors import InvalidOption
 from aacp.estimate.inheritance import Inheritance
-from aacp.modules import device_of_model
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
+from aacp.pytorch.modules import device_of_model
 from aacp.runs.files import ChosenStructure, cost_change
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History

@@ -25,7 +25,7 @@ from aacp.estimate.inheritance import Inheritance
 from aacp.graph.surgery import shrink
 from aacp.pipeline.plan import Init, Plan
 from aacp.pipeline.task import PruningTask
-from aacp.torch_internals import RecordedWrites
+from aacp.pytorch.internals import RecordedWrites
 from aacp.train.new_weights import draw_weights
 from aacp.train.seeding import global_seed
 from aacp.zoo.models import build_model

@@ -16,10 +16,10 @@ from aacp.data.scores import accuracy
 from aacp.data.splits import Source
 from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
-from aacp.modules import copy_module, device_of_model, evaluating
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask, can_be_given
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import copy_module, device_of_model, evaluating
 from aacp.train.loader_batches import check_targets
 from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing

@@ -17,9 +17,9 @@ from aacp.graph.examples import batch_of, with_batch
 from aacp.latency.layers import describe_pieces, timed_layers
 from aacp.latency.runtimes.runtime import QuantizedFile, Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import on_device, timed_copy
-from aacp.modules import device_of_model
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
+from aacp.pytorch.modules import device_of_model
 from aacp.runs.files import QuantizedScores
 
 # The most training images that ranges of activations are found on, to limit the time and memory of calibration. The

@@ -13,9 +13,9 @@ from aacp.channels.structure import Structure
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import recalibrate, running_norms
 from aacp.graph.surgery import cut_units
-from aacp.modules import copy_module
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
+from aacp.pytorch.modules import copy_module
 from aacp.runs.files import RECOVERY, TRAINING, NetworkMetrics, Recovery, RecoveryStep
 from aacp.runs.folder import RunFolder
 from aacp.train.mimic import Features, mimic

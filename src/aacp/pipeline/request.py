@@ -22,11 +22,11 @@ from aacp.errors import RunMismatch
 from aacp.estimate.importance import CRITERIA
 from aacp.estimate.inheritance import REPAIR
 from aacp.latency.deployment import Deployment
-from aacp.modules import named_tensors
 from aacp.pipeline.functions import recorded_name, restored
 from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
+from aacp.pytorch.modules import named_tensors
 from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, TRAININGS, Request, TrainingRequest
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST

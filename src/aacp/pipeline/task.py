@@ -20,8 +20,8 @@ from aacp.data.splits import Data, Holdout, Source, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import difference_when_cut
-from aacp.modules import evaluating, require_network
 from aacp.pipeline.plan import Plan
+from aacp.pytorch.modules import evaluating, require_network
 from aacp.runs.files import NetworkMetrics
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss

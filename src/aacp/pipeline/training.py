@@ -22,7 +22,6 @@ from aacp.data.splits import Source
 from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
-from aacp.modules import copy_module
 from aacp.pipeline.believing import believed_evaluation
 from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, require_network_of, save_network
 from aacp.pipeline.device_check import deliver_check, unchecked_limit
@@ -35,6 +34,7 @@ from aacp.pipeline.recovery import Recovering
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training_request import is_finished, record_failure
+from aacp.pytorch.modules import copy_module
 from aacp.runs.files import (
     ARTEFACT,
     DEVICE_CHECK,

@@ -18,8 +18,8 @@ from torch import fx
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call, is_tensor, shape_of
 from aacp.graph.propagation import Propagation
+from aacp.pytorch.internals import is_mutable
 from aacp.repairs.products import Product
-from aacp.torch_internals import is_mutable
 
 UNCHANGED = {"dropout", "contiguous", "clone", "alias", "identity", "detach"}
 RESHAPES = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "_unsafe_view", "unflatten"}

@@ -23,7 +23,7 @@ from aacp.errors import InvalidData, UntraceableModel, first_line
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call
 from aacp.graph.units import UnitProgram
-from aacp.modules import named_tensors, positional
+from aacp.pytorch.modules import named_tensors, positional
 from aacp.repairs.products import Product, products_of, sample_rows
 from aacp.repairs.sensitivity import Sensitivities, sensitivities
 

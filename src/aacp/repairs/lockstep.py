@@ -10,7 +10,7 @@ from torch import fx, nn
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call
 from aacp.graph.units import UnitProgram
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 from aacp.repairs.branches import Branch, Goal, is_running_norm
 from aacp.repairs.least_squares import Weights, fitted
 from aacp.repairs.norms import SeenNorms

@@ -17,7 +17,7 @@ from torch import fx, nn
 
 from aacp.graph.program import Call, Program, shape_of
 from aacp.graph.units import UnitProgram
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 from aacp.repairs.windows import Window
 
 CONVOLUTIONS = {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from aacp.graph.propagation import Propagation
+from aacp.pytorch.internals import is_mutable
 from aacp.repairs.branches import Branch, branch_of
 from aacp.repairs.products import Product
-from aacp.torch_internals import is_mutable
 
 
 @dataclass

@@ -20,7 +20,7 @@ from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, tensors_in
 from aacp.graph.masking import MaskedRun
 from aacp.graph.units import UnitProgram
-from aacp.modules import positional
+from aacp.pytorch.modules import positional
 from aacp.repairs.products import Product, products_of
 
 IMAGES = 128  # the number of images that gradients are averaged over

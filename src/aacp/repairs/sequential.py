@@ -18,9 +18,9 @@ from aacp.graph.exported import GraphNetwork
 from aacp.graph.slicing import require_match
 from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import evaluation_copy
-from aacp.modules import device_of_model, named_tensors, positional, require_network
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import device_of_model, named_tensors, positional, require_network
 from aacp.repairs.lockstep import LockStep
-from aacp.torch_internals import pytree
 
 MEMORY_SHARE = 0.7  # share of the free memory that both runs may take
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from aacp.torch_internals import interpolate_each
+from aacp.pytorch.internals import interpolate_each
 
 
 class Average:

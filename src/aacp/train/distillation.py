@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from aacp.data.examples import call, tensors_in
 from aacp.errors import InvalidData
-from aacp.modules import copy_module, detach_hooks, require_network
+from aacp.pytorch.modules import copy_module, detach_hooks, require_network
 from aacp.train.heads import Heads, checked_heads
 from aacp.user.values import real_number
 

@@ -12,7 +12,7 @@ import torch
 
 from aacp.data.devices import device_of
 from aacp.errors import InvalidOption, MissingPackage, WorkerFailed
-from aacp.torch_internals import is_lost_connection
+from aacp.pytorch.internals import is_lost_connection
 from aacp.train.recipe import Precision
 
 if TYPE_CHECKING:

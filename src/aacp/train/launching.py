@@ -15,7 +15,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 
 from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
 from aacp.lifetime import end_with
-from aacp.torch_internals import STRIDES_WARNING
+from aacp.pytorch.internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
 from aacp.user.values import whole_number

@@ -16,7 +16,7 @@ from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
 from aacp.errors import InvalidData
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 from aacp.train.seeding import generator
 
 IGNORED = -100  # the label that torch's losses ignore

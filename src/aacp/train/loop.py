@@ -14,7 +14,7 @@ from torch import nn
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
-from aacp.modules import device_of_model, require_network
+from aacp.pytorch.modules import device_of_model, require_network
 from aacp.runs.files import RUN, WEIGHTS, Epoch
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend

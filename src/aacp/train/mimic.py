@@ -18,7 +18,7 @@ from aacp.data.examples import call, tensors_in
 from aacp.disk.tensors import tensor_bytes, tensor_header
 from aacp.disk.tensors import tensors_in as read_tensors
 from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch, UnreadableFile
-from aacp.modules import copy_module, detach_hooks, evaluating
+from aacp.pytorch.modules import copy_module, detach_hooks, evaluating
 from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend

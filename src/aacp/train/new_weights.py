@@ -6,8 +6,8 @@ import warnings
 
 from torch import nn
 
-from aacp.modules import device_of_model
-from aacp.torch_internals import Convolution
+from aacp.pytorch.internals import Convolution
+from aacp.pytorch.modules import device_of_model
 from aacp.train.seeding import global_seed
 
 

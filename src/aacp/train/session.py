@@ -16,9 +16,9 @@ from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
 from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData, first_line
-from aacp.modules import evaluating
+from aacp.pytorch.internals import BatchNorm
+from aacp.pytorch.modules import evaluating
 from aacp.runs.files import Epoch
-from aacp.torch_internals import BatchNorm
 from aacp.train.averaging import Average
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from aacp.data.examples import call
 from aacp.errors import AACPError, InvalidLoss, InvalidOption
-from aacp.modules import copy_module
+from aacp.pytorch.modules import copy_module
 from aacp.train.distillation import distance
 from aacp.train.recipe import Recipe
 from aacp.user.code import described_failure

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aacp.data.examples import tensors_in
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
 
 MAX_SHIFT = 1 / 8  # of the height and of the width of an image
 IMAGE_DIMENSIONS = 4  # examples, channels, height, width

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from aacp.errors import InvalidOption, UnknownModel
-from aacp.modules import require_network
+from aacp.pytorch.modules import require_network
 from aacp.user.values import shown
 from aacp.zoo._torchvision import import_torchvision
 from aacp.zoo.imports import function_of, module_of, result_of

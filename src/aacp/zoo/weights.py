@@ -16,8 +16,8 @@ from aacp.disk.reading import open_file
 from aacp.disk.tensors import tensors_in
 from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, InvalidWeights
-from aacp.modules import require_network
-from aacp.torch_internals import COMPILED_PREFIX
+from aacp.pytorch.internals import COMPILED_PREFIX
+from aacp.pytorch.modules import require_network
 from aacp.user.values import path_text
 from aacp.zoo.pickles import require_bounded
 

@@ -19,7 +19,7 @@ from aacp.latency.layers import timed_layers
 from aacp.latency.runtimes import nncf_int8, registry
 from aacp.latency.runtimes.int8 import Calibration, export_quantized
 from aacp.latency.runtimes.runtime import QuantizedFile, Runtime
-from aacp.modules import copy_module
+from aacp.pytorch.modules import copy_module
 
 QUANTISING = ("onnxruntime", "openvino", "executorch")
 EXAMPLE = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))

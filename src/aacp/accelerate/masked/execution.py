@@ -20,8 +20,8 @@ from aacp.data.batches import Batches
 from aacp.errors import InvalidData
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import running_norms
-from aacp.modules import copy_module, positional
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import copy_module, positional
 
 
 class Masked(nn.Module):

@@ -25,7 +25,7 @@ from aacp.estimate.recalibration import running_norms
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call
 from aacp.graph.units import UnitProgram
-from aacp.torch_internals import is_mutable, pytree
+from aacp.pytorch.internals import is_mutable, pytree
 
 TINY = torch.finfo(torch.float32).tiny
 Affine = tuple[torch.Tensor, torch.Tensor]  # scale and shift of each channel

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph, Tensor
-from aacp.modules import named_tensors
+from aacp.pytorch.modules import named_tensors
 
 
 class MaskedWeights:

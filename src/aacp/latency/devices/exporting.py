@@ -29,8 +29,8 @@ from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
 from aacp.latency.runtimes.runtime import Runtime
 from aacp.latency.runtimes.torch import on_device, timed_copy
 from aacp.latency.timers import MeasurementProgress
-from aacp.modules import device_of_model
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import device_of_model
 
 MANIFEST = "manifest.json"
 RESULTS = "results.json"

@@ -23,7 +23,7 @@ from aacp.errors import AACPError, ExportFailed, InvalidOption, first_line
 from aacp.graph.examples import FlatNetwork, tensors_in
 from aacp.latency.runtimes.file_network import FileNetwork
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
-from aacp.modules import positional
+from aacp.pytorch.modules import positional
 
 RunFile = Callable[[], Sequence[Any]]  # runs one batch, and returns its outputs as arrays or tensors
 

@@ -15,7 +15,7 @@ from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile, RunFile
 from aacp.latency.runtimes.int8 import Int8, require_single_precision
 from aacp.latency.runtimes.xnnpack_int8 import INSTALL, quantize_program, silent
-from aacp.torch_internals import quiet_export
+from aacp.pytorch.internals import quiet_export
 from aacp.zoo.imports import require_package
 
 METHOD = "forward"  # the only method of a program

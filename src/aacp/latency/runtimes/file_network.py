@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from aacp.graph.examples import batch_of, in_batches, tensors_in
-from aacp.modules import evaluating, positional
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import evaluating, positional
 
 RunInputs = Callable[[tuple[Tensor, ...]], Sequence[Any]]  # runs a file on inputs; its outputs are arrays or tensors
 

@@ -21,7 +21,7 @@ from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import ExportFailed, InvalidData, InvalidOption
 from aacp.graph.examples import batch_of, in_batches, tensors_in
 from aacp.latency.runtimes.runtime import INT8, QuantizedFile, Runtime
-from aacp.modules import positional
+from aacp.pytorch.modules import positional
 
 COMPARED_BATCHES = 4  # batches of calibration inputs on which a quantised file is compared with torch
 

@@ -21,7 +21,7 @@ from aacp.disk.writing import replace_file
 from aacp.errors import ExportFailed
 from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile, RunFile
-from aacp.modules import copy_module
+from aacp.pytorch.modules import copy_module
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[ncnn]'"

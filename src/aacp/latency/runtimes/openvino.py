@@ -25,7 +25,7 @@ from aacp.latency.runtimes.openvino_files import INSTALL, OpenVinoFile, read_mod
 from aacp.latency.runtimes.openvino_pieces import OpenVinoPieces
 from aacp.latency.runtimes.quick_onnx import export_quickly
 from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
-from aacp.modules import positional
+from aacp.pytorch.modules import positional
 from aacp.zoo.imports import require_package
 
 _logger = logging.getLogger("aacp")

@@ -15,7 +15,7 @@ from torch import nn
 from aacp.graph.examples import tensors_in
 from aacp.latency.runtimes.openvino_files import OpenVinoFile, compiled
 from aacp.latency.runtimes.runtime import TimedLayer
-from aacp.modules import positional
+from aacp.pytorch.modules import positional
 
 # The operators that begin a piece, by their types in the graph that OpenVINO executes.
 CONVOLUTIONS = {"Convolution", "Deconvolution"}

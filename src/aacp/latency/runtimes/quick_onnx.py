@@ -14,7 +14,7 @@ from aacp.artefact.onnx_session import INSTALL
 from aacp.artefact.onnx_traced import write_traced
 from aacp.errors import ExportFailed
 from aacp.graph.examples import FlatNetwork
-from aacp.modules import copy_module, positional
+from aacp.pytorch.modules import copy_module, positional
 from aacp.zoo.imports import require_package
 
 _logger = logging.getLogger("aacp")

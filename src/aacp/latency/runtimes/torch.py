@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 from aacp.errors import InvalidOption
 from aacp.latency.layers import is_convolution, is_layer
 from aacp.latency.runtimes.runtime import PieceTimer, Runtime, TimedLayer
-from aacp.modules import copy_module, positional
-from aacp.torch_internals import pytree
+from aacp.pytorch.internals import pytree
+from aacp.pytorch.modules import copy_module, positional
 
 
 class TorchRuntime(Runtime):

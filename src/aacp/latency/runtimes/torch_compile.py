@@ -14,8 +14,8 @@ from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork, tensors_in
 from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
 from aacp.latency.runtimes.torch import TorchNetwork, TorchRuntime, required_module, torch_threads
-from aacp.modules import positional
-from aacp.torch_internals import quiet_export
+from aacp.pytorch.internals import quiet_export
+from aacp.pytorch.modules import positional
 
 
 class TorchCompile(TorchRuntime):

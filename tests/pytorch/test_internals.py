@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import aacp
-from aacp import torch_internals
+from aacp.pytorch import internals
 
 SOURCE = Path(aacp.__file__).parent
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name != "torch_internals.py")
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != Path(internals.__file__))
 KINDS = (nn.Module(), nn.Parameter(torch.ones(1)), torch.ops.aten.relu.default, torch.UntypedStorage(), torch, nn)
 PRIVATE = {name for kind in KINDS for name in dir(kind) if name.startswith("_") and not name.startswith("__")}
 OF_MODULES = {name for name in vars(nn.Module()) if name.startswith("_")}
@@ -73,37 +73,37 @@ def test_hooks_of_every_kind_are_found() -> None:
         getattr(owner, register)(lambda *arguments: None)
         return layer
 
-    assert not torch_internals.has_hooks(nn.Linear(2, 2))
+    assert not internals.has_hooks(nn.Linear(2, 2))
     for kind in ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"):
-        assert torch_internals.has_hooks(registered(f"register_{kind}"))
-    assert torch_internals.has_hooks(registered("register_hook"))
-    assert torch_internals.has_hooks(registered("register_post_accumulate_grad_hook"))
+        assert internals.has_hooks(registered(f"register_{kind}"))
+    assert internals.has_hooks(registered("register_hook"))
+    assert internals.has_hooks(registered("register_post_accumulate_grad_hook"))
 
 
 @pytest.mark.slow
 def test_a_compiled_module_is_recognised() -> None:
     layer = nn.Linear(2, 2)
-    assert not torch_internals.is_compiled(layer)
-    assert torch_internals.is_compiled(torch.compile(layer))  # type: ignore[arg-type]
-    assert torch_internals.COMPILED_PREFIX + "weight" in torch.compile(layer).state_dict()  # type: ignore[attr-defined]
+    assert not internals.is_compiled(layer)
+    assert internals.is_compiled(torch.compile(layer))  # type: ignore[arg-type]
+    assert internals.COMPILED_PREFIX + "weight" in torch.compile(layer).state_dict()  # type: ignore[attr-defined]
     layer.compile()
-    assert torch_internals.is_compiled(layer)
+    assert internals.is_compiled(layer)
 
 
 def test_operators_say_what_they_are_called_with() -> None:
     relu, add = torch.ops.aten.relu_.default, torch.ops.aten.add.Tensor
-    assert torch_internals.is_operator(relu)
-    assert not torch_internals.is_operator(torch.relu)
-    assert torch_internals.operator_name(relu) == "aten::relu_"
-    assert torch_internals.operator_arguments(add) == [("self", None), ("other", None), ("alpha", 1)]
-    assert torch_internals.is_mutable(relu)
-    assert not torch_internals.is_mutable(add)
+    assert internals.is_operator(relu)
+    assert not internals.is_operator(torch.relu)
+    assert internals.operator_name(relu) == "aten::relu_"
+    assert internals.operator_arguments(add) == [("self", None), ("other", None), ("alpha", 1)]
+    assert internals.is_mutable(relu)
+    assert not internals.is_mutable(add)
 
 
 def test_views_share_a_storage_number() -> None:
     base = torch.zeros(4, device="meta")
-    assert torch_internals.storage_number(base) == torch_internals.storage_number(base[1:])
-    assert torch_internals.storage_number(base) != torch_internals.storage_number(base.clone())
+    assert internals.storage_number(base) == internals.storage_number(base[1:])
+    assert internals.storage_number(base) != internals.storage_number(base.clone())
 
 
 class Wrapped(nn.Module):
@@ -128,7 +128,7 @@ def exported() -> torch.export.ExportedProgram:
 
 
 def test_placeholders_stand_for_tensors_settings_and_inputs(exported: torch.export.ExportedProgram) -> None:
-    found = list(torch_internals.placeholders(exported))
+    found = list(internals.placeholders(exported))
     assert {p.target for p in found if p.target} == {"inner.0.weight", "inner.0.bias", "table"}
     assert [p.name for p in found if p.is_input] == ["x"]
     assert [(p.name, p.value) for p in found if p.is_setting] == [("scale", 2)]
@@ -136,10 +136,10 @@ def test_placeholders_stand_for_tensors_settings_and_inputs(exported: torch.expo
 
 def test_blocks_under_autocast_and_calling_modules_are_found(exported: torch.export.ExportedProgram) -> None:
     nodes = list(exported.graph.nodes)
-    assert len([node for node in nodes if torch_internals.is_wrapped_block(node)]) == 1
+    assert len([node for node in nodes if internals.is_wrapped_block(node)]) == 1
     block = next(iter(exported.graph_module.children()))
     layers = [node for node in block.graph.nodes if node.op == "call_function" and "linear" in str(node.target)]
-    assert [torch_internals.calling_module(node) for node in layers] == ["inner.0", "inner.0"]
+    assert [internals.calling_module(node) for node in layers] == ["inner.0", "inner.0"]
 
 
 def test_a_lean_export_records_no_lines_of_code_and_changes_no_later_export() -> None:
@@ -148,9 +148,9 @@ def test_a_lean_export_records_no_lines_of_code_and_changes_no_later_export() ->
         return [node.stack_trace for node in program.graph.nodes if node.op == "call_function"]
 
     usual = lines_of_code()
-    with torch_internals.lean_export():
+    with internals.lean_export():
         lean = lines_of_code()
-    with pytest.raises(KeyError), torch_internals.lean_export():
+    with pytest.raises(KeyError), internals.lean_export():
         raise KeyError
     if hasattr(torch.fx.config, "do_not_emit_stack_traces"):
         assert lean == [None]

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from aacp.errors import InvalidOption, UntraceableModel, first_line
-from aacp.torch_internals import compiled_from, forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
+from aacp.pytorch.internals import compiled_from, forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
 
 WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)  # each holds a network as `module`
 
