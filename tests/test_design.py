@@ -15,7 +15,6 @@ FLOORS = [
     {
         "errors",
         "user",
-        "plain_checks",
         "correlation",
         "acceleration",
         "lifetime",
@@ -39,7 +38,7 @@ FLOORS = [
     {"commands", "cli"},
 ]
 TORCHLESS = {
-    "disk", "report", "errors", "user", "plain_checks", "correlation", "channels",
+    "disk", "report", "errors", "user", "correlation", "channels",
     "runs", "cost", "search",
 }  # fmt: skip
 

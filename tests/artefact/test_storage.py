@@ -140,7 +140,7 @@ aacp.save(network, found.graph, {str(again)!r}, kept=found.cuts[0].kept, model=f
     assert result.returncode == 0, result.stderr
     modules = {name for name in json.loads(result.stdout.replace("'", '"')) if name.startswith("aacp.")}
     rooms = {name.split(".")[1] for name in modules - {"aacp.data", "aacp.data.examples"}}
-    plain = {"channels", "errors", "version", "cost", "disk", "user", "plain_checks"}
+    plain = {"channels", "errors", "version", "cost", "disk", "user"}
     assert rooms <= plain | {"artefact", "runs", "pytorch", "graph", "zoo"}
     assert "plotly" not in result.stdout
     assert again.read_bytes() == path.read_bytes()

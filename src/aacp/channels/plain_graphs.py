@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aacp.plain_checks import (
+from aacp.disk.plain_checks import (
     MAX_NUMBER,
     Check,
     is_list,

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from aacp.plain_checks import (
+from aacp.disk.plain_checks import (
     Check,
     is_list,
     is_list_of,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aacp.latency.plain_tables import COUNT, require_choices, require_piece
-from aacp.plain_checks import (
+from aacp.disk.plain_checks import (
     Check,
     is_list,
     is_list_of,
@@ -17,6 +16,7 @@ from aacp.plain_checks import (
     require,
     require_fields,
 )
+from aacp.latency.plain_tables import COUNT, require_choices, require_piece
 
 FORMAT = 1  # of both files
 MAX_TURNS = 100_000  # of one network
