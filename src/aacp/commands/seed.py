@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aacp.lifetime import end_with
+from aacp.workers.lifetime import end_with
 
 
 def main() -> None:

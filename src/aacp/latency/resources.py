@@ -22,7 +22,7 @@ from aacp.graph.examples import from_plain, to_plain, with_batch
 from aacp.latency.deployment import Deployment
 from aacp.latency.energy import find_counters
 from aacp.latency.runtimes.torch import torch_threads
-from aacp.lifetime import end_with
+from aacp.workers.lifetime import end_with
 
 SECONDS = 1.0  # how long batches are run: counters of energy are updated every few milliseconds
 STATUS = Path("/proc/self/status")

@@ -14,11 +14,11 @@ import torch
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
-from aacp.lifetime import end_with
 from aacp.pytorch.internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
 from aacp.user.values import whole_number
+from aacp.workers.lifetime import end_with
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

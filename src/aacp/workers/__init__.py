@@ -1,1 +1,1 @@
-"""Workers: estimates on several processes and machines. The search itself stays in one process."""
+"""Workers: other processes, here or on other machines, that work for the one that runs the search."""

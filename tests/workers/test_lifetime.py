@@ -11,10 +11,10 @@ import pytest
 
 CHILD = """
 import ctypes, os, sys, time
-import aacp.lifetime
+import aacp.workers.lifetime
 if sys.argv[2] == "the thread":
     ctypes.CDLL = lambda name: None  # as on a system without prctl
-aacp.lifetime.end_with(int(sys.argv[1]))
+aacp.workers.lifetime.end_with(int(sys.argv[1]))
 print(os.getpid(), flush=True)
 time.sleep(60)
 """
