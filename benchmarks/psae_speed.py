@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import aacp
-from aacp.correlation import spearman
+from aacp.estimate.correlation import spearman
 from aacp.runs.provenance import Provenance
 
 

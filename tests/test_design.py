@@ -12,13 +12,8 @@ import aacp
 
 SOURCE = Path(aacp.__file__).parent
 FLOORS = [
-    {
-        "errors",
-        "user",
-        "correlation",
-        "acceleration",
-        "version",
-    },
+    {"errors", "version", "acceleration"},
+    {"user"},
     {"disk"},
     {"channels"},
     {"cost", "search", "runs"},
@@ -37,12 +32,9 @@ FLOORS = [
     {"contrib"},
     {"commands", "cli"},
 ]
-TORCHLESS = {
-    "disk", "report", "errors", "user", "correlation", "channels",
-    "runs", "cost", "search",
-}  # fmt: skip
+TORCHLESS = {"errors", "user", "disk", "channels", "runs", "cost", "search", "report"}
 
-NUMPY_ONLY = {
+NUMPY_ONLY = {"estimate/correlation.py"} | {
     f"latency/{name}.py"
     for name in ("calibration", "curves", "judging", "lookup", "pieces", "plain_tables", "table", "timing")
 }

@@ -10,10 +10,10 @@ from typing import Any
 from torch import nn
 
 from aacp.channels.structure import Structure
-from aacp.correlation import kendall, spearman
 from aacp.data.batches import Batches
 from aacp.data.scores import scored
 from aacp.errors import InvalidOption
+from aacp.estimate.correlation import kendall, spearman
 from aacp.estimate.psae import PSAE
 from aacp.train.loop import finetune
 from aacp.train.recipe import FINETUNE, Recipe

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.correlation import spearman
+from aacp.estimate.correlation import spearman
 from aacp.latency.curves import non_negative
 
 Values = NDArray[np.float64]
