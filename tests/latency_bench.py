@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from aacp.channels.graph import ChannelGraph, ChannelGroup, Layer
+from aacp.channels.elements import ChannelGroup, Layer
+from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.latency.layers import pieces_of_graph

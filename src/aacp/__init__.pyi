@@ -7,10 +7,10 @@ from aacp.artefact.storage import load as load
 from aacp.artefact.storage import save as save
 from aacp.artefact.timm_structure import timm_structure as timm_structure
 from aacp.channels.coordinates import paper_structure as paper_structure
+from aacp.channels.elements import ChannelGroup as ChannelGroup
+from aacp.channels.elements import Layer as Layer
+from aacp.channels.elements import Member as Member
 from aacp.channels.graph import ChannelGraph as ChannelGraph
-from aacp.channels.graph import ChannelGroup as ChannelGroup
-from aacp.channels.graph import Layer as Layer
-from aacp.channels.graph import Member as Member
 from aacp.channels.space import SearchSpace as SearchSpace
 from aacp.channels.structure import Structure as Structure
 from aacp.cost.analytic import Cost as Cost

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import aacp
-from aacp.channels.graph import ChannelGraph, Member
+from aacp.channels.elements import Member
+from aacp.channels.graph import ChannelGraph
 
 
 @pytest.fixture(scope="module")

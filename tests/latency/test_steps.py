@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import aacp
-from aacp.channels.graph import ChannelGroup
+from aacp.channels.elements import ChannelGroup
 from aacp.latency.steps import coloured, find_steps, probe_counts
 from latency.own_int8 import OwnRuntime
 from latency_bench import FakeBench, blocked, chain, proportional

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aacp.channels.graph import ChannelGraph, ChannelGroup
+from aacp.channels.elements import ChannelGroup
+from aacp.channels.graph import ChannelGraph
 from aacp.report.blocks import block_of, blocks_figure, blocks_of, blocks_of_run, kept_shares
 from aacp.report.page import write_report
 from aacp.report.run import Run

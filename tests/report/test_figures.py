@@ -11,7 +11,8 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from aacp.channels.graph import ChannelGraph, ChannelGroup
+from aacp.channels.elements import ChannelGroup
+from aacp.channels.graph import ChannelGraph
 from aacp.report.channels import channels_figure
 from aacp.report.curves import training_figure
 from aacp.report.page import write_report

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelAxis, ChannelGraph
+from aacp.channels.elements import ChannelAxis
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.slicing import set_sizes
 from aacp.pytorch.modules import copy_module, named_tensors

@@ -18,111 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels.lane_runs import from_runs, to_runs, uneven_lane
-from aacp.channels.plain_graphs import require_graph
+from aacp.channels.elements import Activation, ChannelAxis, ChannelGroup, HardCodedSize, Layer, Tensor
+from aacp.channels.lane_runs import to_runs
+from aacp.channels.plain_graphs import graph_fields
 from aacp.channels.structure import Structure
 from aacp.disk.reading import read_json
 from aacp.disk.translation import reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.user.notebook import html_table
+from aacp.user.values import shown
 
 FORMAT = 1  # version of the JSON; raise it when the meaning of a field changes
-
-# One dimension of a tensor: for each of its indices the number of the unit, or -1 if the index always stays.
-ChannelAxis = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Member:
-    """One dimension of a tensor that holds channels of a group."""
-
-    tensor: str
-    dim: int
-
-    def __str__(self) -> str:
-        return f"{self.tensor}[{self.dim}]"
-
-    @classmethod
-    def parse(cls, text: str) -> Member:
-        """The inverse of `str`: "conv1.weight[0]"."""
-        tensor, _, dim = text.removesuffix("]").rpartition("[")
-        return cls(tensor, int(dim))
-
-    @property
-    def module(self) -> str:
-        """The path of the module that the tensor belongs to."""
-        return self.tensor.rpartition(".")[0]
-
-
-@dataclass(frozen=True)
-class ChannelGroup:
-    """Channels that several layers keep or remove together."""
-
-    name: str
-    width: int  # in units
-    unit_channels: int  # channels per unit in the layer that the group is named after
-    members: tuple[Member, ...]  # every tensor dimension that holds channels of the group
-    frozen: str | None = None  # why no channel of the group may be removed; None if they may
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One multiplication of activations: a convolution, a linear layer or a matrix product.
-
-    It costs `macs_per_channel` times the number of kept indices of each lane in `macs_lanes`.
-    """
-
-    name: str
-    kind: str
-    kernel: tuple[int, ...]
-    output_size: tuple[int, ...]
-    input: int | None  # lane of the input channels
-    output: int | None  # lane of the output channels
-    macs_per_channel: int
-    macs_lanes: tuple[int, ...]
-
-    @property
-    def is_convolution(self) -> bool:
-        return self.kind.startswith("conv")
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A parameter or buffer, and the lane of each of its dimensions (None: the size never changes)."""
-
-    name: str
-    shape: tuple[int, ...]
-    lanes: tuple[int | None, ...]
-    is_parameter: bool
-    element_bytes: int = 4
-
-
-@dataclass(frozen=True)
-class HardCodedSize:
-    """A number inside a module that depends on the size of a lane: `times` x kept indices / `over`.
-
-    `path` leads from the module to the number: an attribute name, then keys or indices, or a closure variable.
-    """
-
-    module: str
-    path: tuple[str | int, ...]
-    lane: int
-    times: int = 1
-    over: int = 1
-
-
-@dataclass(frozen=True)
-class Activation:
-    """A tensor that the network computes: its size in memory, and the steps during which it is needed.
-
-    It takes `bytes_per_channel` times the number of kept indices of each lane, from step `born` to step `dies`.
-    """
-
-    bytes_per_channel: int
-    lanes: tuple[int, ...]
-    born: int
-    dies: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +160,7 @@ class ChannelGraph:
         if counts.size and (counts.min() < 1 or (counts > np.asarray(self.full)).any()):
             raise InvalidStructure(
                 "A structure keeps at least 1 unit of each group and at most all of them, but got "
-                f"{_short(counts)}. graph.full holds the largest counts."
+                f"{shown(counts.tolist())}. graph.full holds the largest counts."
             )
         return counts
 
@@ -268,7 +175,7 @@ class ChannelGraph:
         start = 0
         for group in self.groups:
             if group.name in choices:
-                mask[start : start + group.width] = _group_mask(group, choices[group.name])
+                mask[start : start + group.width] = group.kept_units(choices[group.name])
             start += group.width
         return mask
 
@@ -315,34 +222,13 @@ class ChannelGraph:
         """The graph that `to_json` was called on; data that do not describe a graph are rejected."""
         if isinstance(data, Mapping) and data.get("format") != FORMAT:
             raise GraphMismatch(
-                f"This graph has format {_short(data.get('format'))}, but this version of aacp reads format {FORMAT}. "
+                f"This graph has format {shown(data.get('format'))}, but this version of aacp reads format {FORMAT}. "
                 "Trace the network again."
             )
         try:
-            require_graph(data)
+            return cls(**graph_fields(data))
         except ValueError as error:
             raise GraphMismatch(f"This is not a channel graph: {error}. Trace the network again.") from error
-        groups = [{**group, "members": [Member.parse(text) for text in group["members"]]} for group in data["groups"]]
-        graph = cls(
-            model=data["model"],
-            groups=tuple(ChannelGroup(**_tuples(group)) for group in groups),
-            lanes=tuple(from_runs(runs) for runs in data["lanes"]),
-            layers=tuple(Layer(**_tuples(layer)) for layer in data["layers"]),
-            tensors=tuple(Tensor(**_tuples(tensor)) for tensor in data["tensors"]),
-            sizes=tuple(HardCodedSize(**_tuples(size)) for size in data["sizes"]),
-            activations=tuple(Activation(**_tuples(activation)) for activation in data["activations"]),
-            form=data["form"],
-            notes=tuple(data["notes"]),
-            ties=tuple(map(tuple, data.get("ties", ()))),  # older files have none
-            parts=tuple(data.get("parts", ())),  # nor these
-        )
-        uneven = uneven_lane(graph.lanes, [group.width for group in graph.groups])
-        if uneven is not None:
-            raise GraphMismatch(
-                f"This is not a channel graph: lane {uneven} holds the units of a group unequally often. Trace the "
-                "network again."
-            )
-        return graph
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a JSON file."""
@@ -398,40 +284,9 @@ class ChannelGraph:
         return ", ".join(self.producer_names(group)) or group.name
 
 
-def _group_mask(group: ChannelGroup, choice: Any) -> NDArray[np.bool_]:
-    """A mask over the units of one group: the first `choice` stay, or those listed, or those marked True."""
-    mask = np.zeros(group.width, dtype=bool)
-    values = np.asarray(choice)
-    if values.ndim == 0 and np.issubdtype(values.dtype, np.integer):
-        values = np.arange(int(values))
-    elif values.ndim == 1 and values.dtype == bool:
-        if values.shape != (group.width,):
-            raise InvalidStructure(
-                f"Group {group.name!r} has {group.width} units, but its mask has shape {values.shape}. "
-                "Give one truth value per unit."
-            )
-        values = np.flatnonzero(values)
-    are_indices = values.ndim == 1 and len(values) > 0 and np.issubdtype(values.dtype, np.integer)
-    if not are_indices or len(np.unique(values)) != len(values) or values.min() < 0 or values.max() >= group.width:
-        raise InvalidStructure(
-            f"Group {group.name!r} keeps between 1 and {group.width} different units, but got {_short(choice)}. "
-            "Give a count, or different indices from 0 on."
-        )
-    mask[values] = True
-    return mask
-
-
 def _width(group: ChannelGroup) -> str:
     return str(group.width) if group.unit_channels == 1 else f"{group.width} x {group.unit_channels}"
 
 
-def _short(value: Any) -> str:
-    return _shortened(repr(value.tolist() if isinstance(value, np.ndarray) else value))
-
-
 def _shortened(text: str, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def _tuples(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}

@@ -1,4 +1,4 @@
-"""Channel graphs as plain data from a file, checked before anything is built from them.
+"""Channel graphs from the plain data of a file, which are checked before anything is built from them.
 
 A file may come from anybody. Its numbers decide how much memory a graph takes and which of its parts refer to which
 others, so all of them are compared with limits and with each other. Every failure is a ValueError with a reason.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aacp.channels.elements import Activation, ChannelGroup, HardCodedSize, Layer, Member, Tensor
+from aacp.channels.lane_runs import from_runs, uneven_lane
 from aacp.disk.plain_checks import (
     MAX_NUMBER,
     Check,
@@ -83,6 +85,32 @@ FIELDS: dict[str, dict[str, Check]] = {
     },
 }
 DEFAULTS = {"frozen", "element_bytes", "times", "over"}
+
+
+def graph_fields(data: Any) -> dict[str, Any]:
+    """The fields of a ChannelGraph from what its `to_json` returned; data that do not describe a graph are rejected."""
+    require_graph(data)
+    groups = [{**group, "members": [Member.parse(text) for text in group["members"]]} for group in data["groups"]]
+    lanes = tuple(from_runs(runs) for runs in data["lanes"])
+    uneven = uneven_lane(lanes, [group["width"] for group in groups])
+    require(uneven is None, f"lane {uneven} holds the units of a group unequally often")
+    return {
+        "model": data["model"],
+        "groups": tuple(ChannelGroup(**_tuples(group)) for group in groups),
+        "lanes": lanes,
+        "layers": tuple(Layer(**_tuples(layer)) for layer in data["layers"]),
+        "tensors": tuple(Tensor(**_tuples(tensor)) for tensor in data["tensors"]),
+        "sizes": tuple(HardCodedSize(**_tuples(size)) for size in data["sizes"]),
+        "activations": tuple(Activation(**_tuples(activation)) for activation in data["activations"]),
+        "form": data["form"],
+        "notes": tuple(data["notes"]),
+        "ties": tuple(map(tuple, data.get("ties", ()))),  # older files have none
+        "parts": tuple(data.get("parts", ())),  # nor these
+    }
+
+
+def _tuples(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
 
 
 def require_graph(data: Any) -> None:

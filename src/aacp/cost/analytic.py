@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels.graph import ChannelGraph, Tensor
+from aacp.channels.elements import Tensor
+from aacp.channels.graph import ChannelGraph
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelAxis, ChannelGraph
+from aacp.channels.elements import ChannelAxis
+from aacp.channels.graph import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidOption
 from aacp.graph.slicing import require_match

@@ -12,16 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-from aacp.channels.graph import (
-    Activation,
-    ChannelAxis,
-    ChannelGraph,
-    ChannelGroup,
-    HardCodedSize,
-    Layer,
-    Member,
-    Tensor,
-)
+from aacp.channels.elements import Activation, ChannelAxis, ChannelGroup, HardCodedSize, Layer, Member, Tensor
+from aacp.channels.graph import ChannelGraph
 from aacp.graph.labels import Ids, Labels, core, ids_of, varying
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize

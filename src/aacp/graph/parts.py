@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import Activation, ChannelGraph, Layer, Member, Tensor
+from aacp.channels.elements import Activation, Layer, Member, Tensor
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
 from aacp.graph.examples import tensors_in
 from aacp.graph.unverified import evaluation_copy, trace_unverified, units_of_weights

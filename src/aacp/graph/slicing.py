@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph, HardCodedSize
+from aacp.channels.elements import HardCodedSize
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import GraphMismatch
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 from aacp.pytorch.internals import Convolution, Norm, TransposedConvolution, own_parameters

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels.coordinates import Ties, paper_coordinates, tied
-from aacp.channels.graph import ChannelGraph, ChannelGroup
+from aacp.channels.elements import ChannelGroup
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
 from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
 from aacp.graph.training_only import unused_parameters, with_training_parts

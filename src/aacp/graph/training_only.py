@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelAxis, ChannelGraph, Tensor
+from aacp.channels.elements import ChannelAxis, Tensor
+from aacp.channels.graph import ChannelGraph
 from aacp.errors import UntraceableModel
 from aacp.graph.examples import with_batch
 from aacp.graph.labels import ids_of, varying

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aacp.channels.graph import ChannelGraph, Layer
+from aacp.channels.elements import Layer
+from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.errors import UntraceableModel
 from aacp.latency.pieces import Piece, Width

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph, ChannelGroup
+from aacp.channels.elements import ChannelGroup
+from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph, Layer
+from aacp.channels.elements import Layer
+from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import recalibrate, running_norms

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aacp.channels.graph import ChannelGroup
+from aacp.channels.elements import ChannelGroup
 from aacp.repairs.factors import ridge_factor
 from aacp.repairs.grams import Gram, Grams
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph, Tensor
+from aacp.channels.elements import Tensor
+from aacp.channels.graph import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.data.memory import free_memory
 from aacp.errors import InvalidData, InvalidStructure, UntraceableModel

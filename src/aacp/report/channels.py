@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from aacp.channels.graph import ChannelGraph, ChannelGroup
+from aacp.channels.elements import ChannelGroup
+from aacp.channels.graph import ChannelGraph
 from aacp.report.chart import BLUE, GREY, PALE, SHADES, axis, hover, layout, words
 from aacp.report.html import Figure
 from aacp.report.numbers import percent

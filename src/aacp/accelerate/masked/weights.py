@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph, Tensor
+from aacp.channels.elements import Tensor
+from aacp.channels.graph import ChannelGraph
 from aacp.pytorch.modules import named_tensors
 
 

@@ -1,0 +1,129 @@
+"""The elements of a channel graph: its groups of channels, layers, tensors, sizes and activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aacp.errors import InvalidStructure
+from aacp.user.values import shown
+
+# One dimension of a tensor: for each of its indices the number of the unit, or -1 if the index always stays.
+ChannelAxis = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One dimension of a tensor that holds channels of a group."""
+
+    tensor: str
+    dim: int
+
+    def __str__(self) -> str:
+        return f"{self.tensor}[{self.dim}]"
+
+    @classmethod
+    def parse(cls, text: str) -> Member:
+        """The inverse of `str`: "conv1.weight[0]"."""
+        tensor, _, dim = text.removesuffix("]").rpartition("[")
+        return cls(tensor, int(dim))
+
+    @property
+    def module(self) -> str:
+        """The path of the module that the tensor belongs to."""
+        return self.tensor.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class ChannelGroup:
+    """Channels that several layers keep or remove together."""
+
+    name: str
+    width: int  # in units
+    unit_channels: int  # channels per unit in the layer that the group is named after
+    members: tuple[Member, ...]  # every tensor dimension that holds channels of the group
+    frozen: str | None = None  # why no channel of the group may be removed; None if they may
+
+    def kept_units(self, choice: Any) -> NDArray[np.bool_]:
+        """A mask over the units of the group: the first `choice` stay, or those listed, or those marked True."""
+        mask = np.zeros(self.width, dtype=bool)
+        values = np.asarray(choice)
+        if values.ndim == 0 and np.issubdtype(values.dtype, np.integer):
+            values = np.arange(int(values))
+        elif values.ndim == 1 and values.dtype == bool:
+            if values.shape != (self.width,):
+                raise InvalidStructure(
+                    f"Group {self.name!r} has {self.width} units, but its mask has shape {values.shape}. "
+                    "Give one truth value per unit."
+                )
+            values = np.flatnonzero(values)
+        are_indices = values.ndim == 1 and len(values) > 0 and np.issubdtype(values.dtype, np.integer)
+        if not are_indices or len(np.unique(values)) != len(values) or values.min() < 0 or values.max() >= self.width:
+            raise InvalidStructure(
+                f"Group {self.name!r} keeps between 1 and {self.width} different units, but got "
+                f"{shown(np.asarray(choice).tolist())}. Give a count, or different indices from 0 on."
+            )
+        mask[values] = True
+        return mask
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One multiplication of activations: a convolution, a linear layer or a matrix product.
+
+    It costs `macs_per_channel` times the number of kept indices of each lane in `macs_lanes`.
+    """
+
+    name: str
+    kind: str
+    kernel: tuple[int, ...]
+    output_size: tuple[int, ...]
+    input: int | None  # lane of the input channels
+    output: int | None  # lane of the output channels
+    macs_per_channel: int
+    macs_lanes: tuple[int, ...]
+
+    @property
+    def is_convolution(self) -> bool:
+        return self.kind.startswith("conv")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter or buffer, and the lane of each of its dimensions (None: the size never changes)."""
+
+    name: str
+    shape: tuple[int, ...]
+    lanes: tuple[int | None, ...]
+    is_parameter: bool
+    element_bytes: int = 4
+
+
+@dataclass(frozen=True)
+class HardCodedSize:
+    """A number inside a module that depends on the size of a lane: `times` x kept indices / `over`.
+
+    `path` leads from the module to the number: an attribute name, then keys or indices, or a closure variable.
+    """
+
+    module: str
+    path: tuple[str | int, ...]
+    lane: int
+    times: int = 1
+    over: int = 1
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A tensor that the network computes: its size in memory, and the steps during which it is needed.
+
+    It takes `bytes_per_channel` times the number of kept indices of each lane, from step `born` to step `dies`.
+    """
+
+    bytes_per_channel: int
+    lanes: tuple[int, ...]
+    born: int
+    dies: int
