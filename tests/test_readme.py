@@ -60,7 +60,7 @@ def test_the_numbers_that_are_shown_are_those_of_the_kept_channels() -> None:
     kept = aacp.Structure([int(count) for count in re.findall(r"\d+", shown["kept"])])
     for name in ("macs", "params", "channel_count", "weight_bytes", "activation_bytes"):
         cost = getattr(aacp, name)(graph)
-        assert shown[name].startswith(f"{cost.full:,.0f} -> {cost(kept):,.0f} (")
+        assert shown[name].startswith(f"{cost.full:,.0f} -> {cost(kept):,.0f} {cost.unit} (")
     for name, rate in demo.BUDGET.items():
         most = float(re.search(r"at most ([\d,]+)", shown[name])[1].replace(",", ""))
         assert most == pytest.approx((1 - rate) * getattr(aacp, name)(graph).full, abs=1)

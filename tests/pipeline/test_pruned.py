@@ -41,11 +41,11 @@ def pruned(tmp_path: Path, graph: aacp.ChannelGraph) -> Pruned:
 
 def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: Path) -> None:
     assert str(pruned).splitlines() == [
-        "macs: 1,000,000 -> 499,000 (-50.1%)",
-        "params: 500 -> 260 (-48.0%), at most 300",
-        "activation_bytes: 100 -> 80 (-20.0%)",
-        "energy: 2.5 -> 1.25 (-50.0%), at most 1.5",
-        "latency: 8 ms -> 3 ms (-62.5%), at most 4 ms",
+        "macs: 1,000,000 -> 499,000 MACs (-50.1%)",
+        "params: 500 -> 260 parameters (-48.0%), at most 300 parameters",
+        "activation_bytes: 100 -> 80 bytes (-20.0%)",
+        "energy: 2.5 -> 1.25 J (-50.0%), at most 1.5 J",
+        "latency: 8 -> 3 ms (-62.5%), at most 4 ms",
         "test score: 0.9340 -> 0.9370",
         "kept: [1, 2]",
         f'network: aacp.load("{tmp_path}/run/trainings/finetuned/pruned.safetensors", into=MODEL)',

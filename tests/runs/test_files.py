@@ -119,7 +119,7 @@ def test_every_part_of_a_plan_is_written_down_in_one_of_the_two_requests_and_so_
 
 def test_a_cost_that_the_unpruned_network_does_not_have_is_shown_without_a_share() -> None:
     choice = ChosenStructure((1,), 0.5, (LimitResult("joules", "J", None, 2.0, 0.0, 2.0, 0.0),))
-    assert str(choice).splitlines()[0] == "joules: 0 -> 0, at most 2"
+    assert str(choice).splitlines()[0] == "joules: 0 -> 0 J, at most 2 J"
 
 
 def timed(before: float, after: float, *speedups: float) -> BeforeAfter:
@@ -152,4 +152,4 @@ def test_a_wide_interval_is_too_noisy_to_tell_and_a_narrow_one_decides(
 )
 def test_a_latency_says_whether_it_was_measured(measured: bool | None, words: str) -> None:
     result = LimitResult("latency", "s", 0.4, None, 4.39e-3, 2.634e-3, 2.5e-3, measured)
-    assert str(result) == f"latency: 4.39 ms -> 2.5 ms (-43.1%), at most 2.63 ms{words}"
+    assert str(result) == f"latency: 4.39 -> 2.5 ms (-43.1%), at most 2.63 ms{words}"

@@ -30,6 +30,7 @@ from aacp.cost.kinds import (
     kind_of_builder,
     require_cost_name,
 )
+from aacp.cost.quantities import amount
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.runs.serialisation import Record
 from aacp.runs.sources import source_of
@@ -62,13 +63,6 @@ def cost_of(
 
     full = float(rows(np.asarray(space.full)[None])[0])
     return Cost(name, unit, full, rows, source_of(function))
-
-
-def amount(value: float, unit: str = "") -> str:
-    """A cost for people to read: seconds as milliseconds, everything else as a number without its unit."""
-    if unit == "s":
-        return f"{1e3 * value:.3g} ms"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.6g}"
 
 
 def is_within(values: ArrayLike, bound: float) -> NDArray[np.bool_]:
@@ -110,7 +104,8 @@ class Limit(Record):
         if rate is not None and not 0 <= rate < 1:
             raise InvalidOption(f"{name}: a pruning rate lies in [0, 1), but got {rate!r}. It is the share to remove.")
         if most is not None and not 0 < most < math.inf:
-            raise InvalidOption(f"{name}: at_most is a positive number, but got {most!r}. Give it in {self._unit}.")
+            unit = self.cost.unit or "the unit of the cost"
+            raise InvalidOption(f"{name}: at_most is a positive number, but got {most!r}. Give it in {unit}.")
         if rate is not None and is_cost(self.cost) and not 0 < self.cost.full < math.inf:
             raise InvalidOption(
                 f"{name}: the unpruned network costs {self.cost.full!r}, of which no share can be removed. Use at_most."
@@ -179,11 +174,7 @@ class Limit(Record):
         if self.pruning_rate is not None:
             return f"{self.cost.name} -{100 * self.pruning_rate:.4g} %"
         assert self.at_most is not None
-        return f"{self.cost.name} <= {self._amount(self.at_most)}"
-
-    @property
-    def _unit(self) -> str:
-        return self.cost.unit or "the unit of the cost"
+        return f"{self.cost.name} <= {amount(self.at_most, self.cost.unit)}"
 
     def _reach(self, smallest: float) -> str:
         """The limit, and what the smallest structure reaches."""
@@ -191,14 +182,11 @@ class Limit(Record):
             wanted = f"a pruning rate of {self.pruning_rate:g}"
             reached = f"{1 - smallest / self.cost.full:.4g}"
         else:
-            wanted = f"at most {self._amount(self.bound)}"
-            reached = self._amount(smallest)
+            wanted = f"at most {amount(self.bound, self.cost.unit)}"
+            reached = amount(smallest, self.cost.unit)
         if self.holds(smallest):
             return f"{self.cost.name}: {wanted} can be met (the smallest structure: {reached})"
         return f"{self.cost.name}: {wanted} cannot be met, since the smallest structure in this space reaches {reached}"
-
-    def _amount(self, value: float) -> str:
-        return amount(value, self.cost.unit) if self.cost.unit == "s" else f"{amount(value)} {self._unit}"
 
     # -- for structures -----------------------------------------------------------------------------------------------
 

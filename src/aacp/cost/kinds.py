@@ -187,6 +187,11 @@ def cost_words(name: str) -> str:
     return words or name.replace("_", " ")
 
 
+def cost_unit(name: str) -> str:
+    """The unit of a cost of the table; empty for others."""
+    return COSTS[name].unit if name in COSTS else ""
+
+
 def computed_costs(graph: ChannelGraph) -> tuple[Cost, ...]:
     """The costs of the table that evaluations record, in its order: all but latency and the size of the file.
 

@@ -20,6 +20,7 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.cost.analytic import macs
 from aacp.cost.budget import Budget
+from aacp.cost.quantities import cost_change
 from aacp.data.devices import device_of
 from aacp.data.scores import NetworkScore, Score
 from aacp.data.splits import Data, Source
@@ -31,7 +32,7 @@ from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pytorch.modules import device_of_model
-from aacp.runs.files import ChosenStructure, cost_change
+from aacp.runs.files import ChosenStructure
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
@@ -105,7 +106,7 @@ class Found:
 
     def __repr__(self) -> str:
         cost = macs(self.graph)
-        change = cost_change("macs", cost.full, float(cost(self.structure)))
+        change = cost_change(cost.name, cost.full, float(cost(self.structure)), cost.unit)
         return f"<Found {self.graph.model}, {change}, score {self.choice.score:.4f}>"
 
     def _repr_html_(self) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
+from aacp.cost.kinds import cost_unit
+from aacp.cost.quantities import cost_change
 from aacp.data.likeness import LIKENESS
 from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
@@ -24,7 +26,6 @@ from aacp.runs.files import (
     Evaluation,
     ExportRecord,
     Recovery,
-    cost_change,
 )
 from aacp.runs.folder import RunFolder
 from aacp.user.notebook import html_table
@@ -87,7 +88,7 @@ class Pruned:
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
 
     def __repr__(self) -> str:
-        macs = cost_change("macs", self.evaluation.before.macs, self.evaluation.after.macs)
+        macs = self._change("macs")
         return f"<Pruned {self.graph.model}, {macs}, in {self.folder.path}>"
 
     def _repr_html_(self) -> str:
@@ -99,11 +100,16 @@ class Pruned:
         """Each cost before and after, with its limit if it has one; latency only if it is limited."""
         before = self.evaluation.before.costs
         after = self.evaluation.after.costs
-        lines = {name: cost_change(name, before[name], after[name]) for name in before if name in after}
+        lines = {name: self._change(name) for name in before if name in after}
         lines |= {limit.cost: str(limit) for limit in self.choice.limits}
         found = self.device_check
         lines |= {found.limit.cost: str(found)} if found is not None else {}
         return list(lines.values())
+
+    def _change(self, cost: str) -> str:
+        """One cost before and after."""
+        before = self.evaluation.before.costs[cost]
+        return cost_change(cost, before, self.evaluation.after.costs[cost], cost_unit(cost))
 
     @property
     def device_check(self) -> DeviceCheck | None:

@@ -13,8 +13,9 @@ from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import SearchSpace
-from aacp.cost.budget import Budget, Limit, amount
+from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import COSTS, LATENCY
+from aacp.cost.quantities import amount
 from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Data
@@ -293,10 +294,10 @@ class SweepRun:
 
 def folder_name(budget: Budget) -> str:
     """A budget as the name of a folder: macs-0.5_params-0.3."""
-    return "_".join(f"{limit.cost.name}-{_amount(limit)}" for limit in budget.limits)
+    return "_".join(f"{limit.cost.name}-{_folder_part(limit)}" for limit in budget.limits)
 
 
-def _amount(limit: Limit) -> str:
+def _folder_part(limit: Limit) -> str:
     return f"{limit.pruning_rate:.10g}" if limit.at_most is None else f"max-{limit.at_most:.10g}"
 
 

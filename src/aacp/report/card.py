@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aacp.cost.kinds import COSTS, cost_words
+from aacp.cost.kinds import cost_unit, cost_words
 from aacp.report.cautions import cautions
 from aacp.report.headline import headline, limits_text
 from aacp.report.numbers import change, gain, quantity, score
@@ -36,7 +36,7 @@ def _comparison(run: Run) -> Iterator[str]:
             yield f"| {run.metric}, {name} | {' | '.join(cells)} |"
     for cost, old_cost in before.costs.items():
         if cost in after.costs:
-            unit = COSTS[cost].unit if cost in COSTS else ""
+            unit = cost_unit(cost)
             cells = (quantity(old_cost, unit), quantity(after.costs[cost], unit), change(old_cost, after.costs[cost]))
             yield f"| {cost_words(cost)} | {' | '.join(cells)} |"
     yield ""

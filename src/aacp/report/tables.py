@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aacp.cost.kinds import COSTS, cost_words
+from aacp.cost.kinds import cost_unit, cost_words
 from aacp.report.channels import kept_counts, layers_of
 from aacp.report.headline import limits_text
 from aacp.report.html import Markup, definitions, details, joined, table, tag
@@ -76,11 +76,10 @@ def _costs(run: Run) -> Iterator[Row]:
     if before is None:
         return
     units = {limit.cost: limit.unit for limit in (run.choice.limits if run.choice else ())}
-    units |= {kind.name: kind.unit for kind in COSTS.values()}
     for cost, old in before.costs.items():
         new = None if after is None else after.costs.get(cost)
         name = cost_words(cost)
-        yield _cost_row(name[:1].upper() + name[1:], old, new, units.get(cost, ""))
+        yield _cost_row(name[:1].upper() + name[1:], old, new, units.get(cost, cost_unit(cost)))
     if before.file_bytes is not None:
         yield _cost_row("Weights as a file", before.file_bytes, None if after is None else after.file_bytes, "bytes")
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from aacp.channels.structure import Structure
-from aacp.cost.budget import Limit, amount, is_within
+from aacp.cost.budget import Limit, is_within
 from aacp.cost.kinds import COSTS
+from aacp.cost.quantities import amount, cost_change
 from aacp.runs.serialisation import Record, field_place, read_number
 
 RUN = "run.json"
@@ -140,12 +141,6 @@ class TrainingRequest(Record):
 
 
 # -- structure.json ---------------------------------------------------------------------------------------------------
-
-
-def cost_change(name: str, before: float, after: float, unit: str = "") -> str:
-    """A cost before and after pruning, for people: "macs: 1,000 -> 500 (-50.0%)"."""
-    share = f" ({after / before - 1:+.1%})" if before else ""
-    return f"{name}: {amount(before, unit)} -> {amount(after, unit)}{share}"
 
 
 @dataclass(frozen=True)
