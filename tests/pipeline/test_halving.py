@@ -20,7 +20,7 @@ from aacp.channels.structure import Structure
 from aacp.cli import main
 from aacp.cost.budget import Budget
 from aacp.latency.runtimes.torch import torch_threads
-from aacp.pipeline import halving
+from aacp.pipeline import finalists, halving
 from aacp.pipeline.checking import check_folder
 from aacp.pipeline.finalists import CUTS_STREAMS
 from aacp.pipeline.halving import RungTraining
@@ -87,6 +87,24 @@ def test_the_best_structures_of_the_history_and_the_uniform_one_are_finalists(
     narrowest = sorted(counts_of(tmp_path), key=lambda counts: counts[0])[:2]
     assert sorted(untrained[3:]) == sorted((2, counts) for counts in narrowest)
     assert winner == narrowest[0] != counts_of(tmp_path)[0]  # which is the choice of the search
+
+
+@pytest.mark.usefixtures("untrained")
+def test_finalists_differ_from_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the distance the second finalist is the second of the history."""
+    plan = replace(PLAN, evaluations=12)
+    compared(tmp_path / "near", plan)
+    monkeypatch.setattr(finalists, "APART", 0.3)
+    compared(tmp_path / "apart", plan)
+    graph = aacp.ChannelGraph.from_json(json.loads((tmp_path / "near" / "graph.json").read_text()))
+    least = 0.3 * sum(group.width for group in graph.free)
+
+    def gap(place: str) -> int:
+        first, second, _ = counts_of(tmp_path / place)
+        return sum(abs(a - b) for a, b in zip(first, second, strict=True))
+
+    assert gap("near") < least <= gap("apart")
+    assert counts_of(tmp_path / "near")[0] == counts_of(tmp_path / "apart")[0]
 
 
 @pytest.mark.slow

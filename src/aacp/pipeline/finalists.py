@@ -1,9 +1,11 @@
-"""Which structures of a search become finalists: its choice, the best others, and the uniform structure."""
+"""Which structures of a search become finalists: its choice, the best that differ from it, and the uniform one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PruningStep, SearchSpace
@@ -17,6 +19,7 @@ from aacp.runs.finalists import Finalist, Finalists
 from aacp.search.history import Candidate, History
 from aacp.search.methods import searcher
 
+APART = 0.05  # the share of all channels in which finalists differ, if the search has enough such structures
 INNER = "inner"  # the scope that leaves residual streams as they are
 CUTS_STREAMS = "The uniform structure cuts residual streams too, since the limits cannot be met without that."
 NO_UNIFORM = "The uniform structure is left out, since it misses the limit on latency when it is measured."
@@ -47,7 +50,9 @@ class FinalistChoice:
         others = [each for each in history.top(len(history)) if each.structure not in (chosen.structure, uniform)]
         places = wanted - 1 if uniform == chosen.structure else wanted - 2
         found = [Finalist(chosen, is_uniform=uniform == chosen.structure)]
-        found += [Finalist(choice) for choice in self.search.choices(others[:places])]
+        widths = sum(group.width for group in self.search.graph.free)
+        different = best_apart(chosen.structure, others, places, APART * widths)
+        found += [Finalist(choice) for choice in self.search.choices(different)]
         if uniform != chosen.structure:
             known = history.find(uniform) or Candidate(len(history), 0, uniform, self.estimate(uniform))
             delivered = self.search.choices([known])
@@ -92,6 +97,33 @@ class FinalistChoice:
         budget = search.budget.on(graph, search.table)
         (found,) = searcher("uniform", space, budget, search.plan.seed).ask()
         return found
+
+
+def best_apart(first: Structure, ranked: Sequence[Candidate], count: int, channels: float) -> list[Candidate]:
+    """The best candidates that differ from each other and from a structure; all are near the best one otherwise.
+
+    The last candidates of a search differ in one or two groups, and their trainings would tell nothing. A candidate
+    is taken if it differs in at least `channels` channels, all groups together, from those taken before it. If there
+    are fewer than `count` of them, the number of channels is halved.
+
+    Args:
+        first: the structure that is taken before the candidates.
+        ranked: the candidates, best first, each structure once.
+        count: how many to take, or all if there are fewer.
+        channels: the number of channels.
+    """
+    if len(ranked) <= count:
+        return list(ranked)
+    counts = np.array([candidate.structure.counts for candidate in ranked])
+    nearest = np.abs(counts - first.counts).sum(axis=1)  # to the structures that are taken
+    taken: list[int] = []
+    while len(taken) < count and (nearest >= channels).any():
+        best = int(np.argmax(nearest >= channels))
+        taken.append(best)
+        nearest = np.minimum(nearest, np.abs(counts - counts[best]).sum(axis=1))
+    if len(taken) < count:
+        return best_apart(first, ranked, count, channels / 2)
+    return [ranked[position] for position in taken]
 
 
 def _steps_of(graph: ChannelGraph, whole: ChannelGraph, steps: PruningStep) -> PruningStep:
