@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.elements import ChannelAxis
 from aacp.channels.graph import ChannelGraph
+from aacp.channels.lanes import Lane
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.graph.slicing import set_sizes
 from aacp.pytorch.modules import copy_module, named_tensors
@@ -121,7 +121,7 @@ def _new_units(graph: ChannelGraph, widths: Sequence[int]) -> NDArray[np.int64]:
     return more
 
 
-def _placed(lane: ChannelAxis, graph: ChannelGraph, more: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def _placed(lane: Lane, graph: ChannelGraph, more: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """The new index of every old index, and the new length.
 
     A unit may occur several times in a row, as in a flattened image; each new unit then occurs as often.

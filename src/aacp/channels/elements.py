@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from aacp.errors import InvalidStructure
 from aacp.user.values import shown
 
-# One dimension of a tensor: for each of its indices the number of the unit, or -1 if the index always stays.
-ChannelAxis = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Member:

@@ -2,7 +2,7 @@
 
 A *unit* is the smallest thing that can be removed: one channel, or several that must be removed together. Units that
 occur in the same tensors form a *group*, which is one coordinate of the paper's structure vector. Every dimension of a
-tensor that holds channels has a *lane*, a `ChannelAxis`: for each index of the dimension, the unit that it belongs to.
+tensor that holds channels has a *lane*: for each index of the dimension, the unit that it belongs to.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from aacp.channels.elements import Activation, ChannelAxis, ChannelGroup, HardCodedSize, Layer, Tensor
-from aacp.channels.lane_runs import to_runs
+from aacp.channels.elements import Activation, ChannelGroup, HardCodedSize, Layer, Tensor
+from aacp.channels.lanes import Lane, to_runs
 from aacp.channels.plain_graphs import graph_fields
 from aacp.channels.structure import Structure
 from aacp.disk.reading import read_json
@@ -38,7 +38,7 @@ class ChannelGraph:
 
     model: str  # the name of the network's class
     groups: tuple[ChannelGroup, ...]
-    lanes: tuple[ChannelAxis, ...]
+    lanes: tuple[Lane, ...]
     layers: tuple[Layer, ...]
     tensors: tuple[Tensor, ...]
     sizes: tuple[HardCodedSize, ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aacp.channels.elements import Activation, ChannelGroup, HardCodedSize, Layer, Member, Tensor
-from aacp.channels.lane_runs import from_runs, uneven_lane
+from aacp.channels.lanes import from_runs, uneven_lane
 from aacp.disk.plain_checks import (
     MAX_NUMBER,
     Check,

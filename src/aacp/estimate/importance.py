@@ -11,8 +11,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from aacp.channels.elements import ChannelAxis
 from aacp.channels.graph import ChannelGraph
+from aacp.channels.lanes import Lane
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidOption
 from aacp.graph.slicing import require_match
@@ -27,7 +27,7 @@ GroupScores = Mapping[str, ArrayLike]  # one number per unit of each group, by t
 Importance = (
     str | Callable[[nn.Module, ChannelGraph], GroupScores] | Callable[[nn.Module, ChannelGraph, Batches], GroupScores]
 )
-Rows = tuple[torch.Tensor, ChannelAxis]  # one row per index of the lane
+Rows = tuple[torch.Tensor, Lane]  # one row per index of the lane
 BY_READERS = ("activation", "obs")  # criteria by what the layers that read a channel lose; they need images
 CRITERIA = ("l1", "l2", "bn", "random", *BY_READERS)
 

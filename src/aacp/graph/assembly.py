@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import fx, nn
 
-from aacp.channels.elements import Activation, ChannelAxis, ChannelGroup, HardCodedSize, Layer, Member, Tensor
+from aacp.channels.elements import Activation, ChannelGroup, HardCodedSize, Layer, Member, Tensor
 from aacp.channels.graph import ChannelGraph
+from aacp.channels.lanes import Lane
 from aacp.graph.labels import Ids, Labels, core, ids_of, varying
 from aacp.graph.propagation import Propagation, TracedLayer
 from aacp.graph.sizes import TracedSize
@@ -170,7 +171,7 @@ def _occurrences(table: LaneTable) -> dict[int, Occurrences]:
     return {root: tuple(entries) for root, entries in found.items()}
 
 
-def _name(layer: str, lane: ChannelAxis, roots: list[int], taken: set[str], is_part: bool) -> str:
+def _name(layer: str, lane: Lane, roots: list[int], taken: set[str], is_part: bool) -> str:
     """The name of the first producer, with the range of its channels if several groups share it."""
     name = layer or "network"
     if is_part or name in taken:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.elements import ChannelAxis, Tensor
+from aacp.channels.elements import Tensor
 from aacp.channels.graph import ChannelGraph
+from aacp.channels.lanes import Lane
 from aacp.errors import UntraceableModel
 from aacp.graph.examples import with_batch
 from aacp.graph.labels import ids_of, varying
@@ -93,7 +94,7 @@ def _pairs(p: Propagation, graph: ChannelGraph) -> Iterator[tuple[int, int]]:
                 yield from ((number, unit) for number, unit in pairs if unit >= 0)
 
 
-def _followed(tensor: Tensor, p: Propagation, units: NDArray[np.int64], lanes: list[ChannelAxis]) -> Tensor:
+def _followed(tensor: Tensor, p: Propagation, units: NDArray[np.int64], lanes: list[Lane]) -> Tensor:
     """A tensor that only training uses, with the lanes of the channels that it reads; new lanes are appended."""
     known = list(tensor.lanes)
     for label in p.weights.get(tensor.name, ()):

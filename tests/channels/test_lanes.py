@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aacp.channels.lane_runs import from_runs, to_runs
+from aacp.channels.lanes import from_runs, to_runs
 
 
 @given(st.lists(st.integers(-1, 50), max_size=60))

@@ -1,4 +1,4 @@
-"""Run-length code of lanes, which keeps the JSON of a channel graph short."""
+"""Lanes: which units the dimensions of tensors hold, and their run-length code in the JSON of a channel graph."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+# What a dimension of a tensor holds: for each of its indices the number of the unit, or -1 if the index always stays.
+# All dimensions with the same channels share one lane.
+Lane = NDArray[np.int64]
 
-def to_runs(lane: NDArray[np.int64]) -> list[list[int]]:
+
+def to_runs(lane: Lane) -> list[list[int]]:
     """Run-length code of a lane: [first, step, count] for each stretch of equal steps."""
     steps = np.diff(lane)
     changes = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))  # where a stretch of equal steps ends
@@ -22,13 +26,13 @@ def to_runs(lane: NDArray[np.int64]) -> list[list[int]]:
     return runs
 
 
-def from_runs(runs: Iterable[Iterable[int]]) -> NDArray[np.int64]:
+def from_runs(runs: Iterable[Iterable[int]]) -> Lane:
     """The inverse of `to_runs`."""
     parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in runs]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
-def uneven_lane(lanes: Sequence[NDArray[np.int64]], widths: Sequence[int]) -> int | None:
+def uneven_lane(lanes: Sequence[Lane], widths: Sequence[int]) -> int | None:
     """The first lane that does not hold all units of a group equally often, or None. Units are numbered by group.
 
     Args:
