@@ -45,9 +45,10 @@ from aacp.cost.analytic import Cost, macs, params
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import computed_costs
 from aacp.report.page import write_report
-from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, Request
+from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import Provenance
+from aacp.runs.requests import Request
 from aacp.search.baselines import RandomSearch, RandomSearchSettings
 from aacp.search.history import Candidate, History
 from aacp.search.pareto import unbeaten

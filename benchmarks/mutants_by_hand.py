@@ -245,7 +245,7 @@ DELIVERED = [
     _mutant("a recorded absence of repair is forgotten", "pipeline/request.py",
             'if value is not None or name == "reconstruction"', "if value is not None",
             f"{RECOVERY}test_the_reconstruction_of_a_search_is_that_of_what_follows"),
-    _mutant("scores with another seed are reused", "runs/files.py", '"holdout",\n    "seed",', '"holdout",',
+    _mutant("scores with another seed are reused", "runs/requests.py", '"holdout",\n    "seed",', '"holdout",',
             "glue/test_reuse.py"),
     _mutant("unlabelled data are scored by accuracy", "pipeline/task.py",
             "Likeness(model) if not has_targets(first)", "Likeness(model) if has_targets(first)",
@@ -374,7 +374,7 @@ SEARCH = [
     _mutant("scores of another network are reused", "pipeline/searching.py",
             "require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)", "pass",
             "glue/test_reuse.py"),
-    _mutant("scores with another importance are reused", "runs/files.py",
+    _mutant("scores with another importance are reused", "runs/requests.py",
             '"weights", "data", "metric", "importance",', '"weights", "data", "metric",', "glue/test_reuse.py"),
     _mutant("earlier evaluations are not reused", "pipeline/pruning.py",
             "known_evaluations(request, graph)", "known_evaluations(replace(request, known_from=()), graph)",
@@ -632,11 +632,11 @@ BUDGETS = [
             "cost/test_kinds.py::test_a_kind_of_the_users_is_read_from_a_file_by_name"),
     _mutant("two limits on one cost are accepted", "cost/budget.py", "if names.count(name) > 1]",
             "if names.count(name) > 2]", "cost/test_kinds.py", "cost/test_budget.py"),
-    _mutant("overlapping quartiles count as faster", "runs/files.py",
+    _mutant("overlapping quartiles count as faster", "runs/exports.py",
             "return self.after.high_seconds < self.before.low_seconds",
             "return self.after.low_seconds < self.before.high_seconds", "runs", "report"),
-    _mutant("a limit that is missed holds", "runs/files.py",
-            "return bool(is_within(self.reached, self.bound))", "return True", "runs/test_files.py"),
+    _mutant("a limit that is missed holds", "runs/chosen.py",
+            "return bool(is_within(self.reached, self.bound))", "return True", "runs/test_chosen.py"),
 ]  # fmt: skip
 
 # -- manifests and what is believed -----------------------------------------------------------------------------------

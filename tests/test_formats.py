@@ -9,24 +9,12 @@ from pathlib import Path
 import pytest
 
 from aacp.cost.budget import Limit
-from aacp.runs.files import (
-    BeforeAfter,
-    ChosenStructure,
-    DeviceCheck,
-    Epoch,
-    ExportRecord,
-    Latency,
-    LimitResult,
-    NetworkMetrics,
-    Recovery,
-    RecoveryStep,
-    Request,
-    Resources,
-    RuntimeFiles,
-    TrainingRequest,
-)
+from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency, Resources, RuntimeFiles
 from aacp.runs.finalists import Finalist, Finalists
 from aacp.runs.manifest import Entry, Manifest
+from aacp.runs.requests import Request, TrainingRequest
+from aacp.runs.scores import Epoch, NetworkMetrics, Recovery, RecoveryStep
 
 TEXT = (Path(__file__).parent.parent / "docs" / "formats.md").read_text()
 

@@ -12,7 +12,7 @@ import torch
 
 import aacp
 from aacp.cli import main
-from aacp.runs.files import BeforeAfter, ExportRecord, Latency
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
 from pipeline import tiny_run
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ import aacp
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import COSTS, CostKind, computed_costs, cost_kind, cost_words
-from aacp.runs.files import NetworkMetrics
+from aacp.runs.scores import NetworkMetrics
 
 
 @pytest.fixture(scope="module")

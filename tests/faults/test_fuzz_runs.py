@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from aacp.cli import main
 from aacp.pipeline.request import plan_of, read_request
 from aacp.report.page import write_report
-from aacp.runs.files import ChosenStructure, Evaluation
+from aacp.runs.chosen import ChosenStructure
 from aacp.runs.folder import RunFolder
+from aacp.runs.scores import Evaluation
 from aacp.train.recipe import Recipe
 from faults.fuzzing import any_bytes, changed_bytes, changed_json, few, fewer, in_time, read_or_reject
 

@@ -16,7 +16,7 @@ from aacp.pipeline import training
 from aacp.pipeline.checking import check_folder
 from aacp.pipeline.delivery import believed_export
 from aacp.pipeline.training import TrainingRun
-from aacp.runs.files import ExportRecord
+from aacp.runs.exports import ExportRecord
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.search import loop as search_loop

@@ -9,7 +9,7 @@ import pytest
 
 import aacp
 from aacp.pipeline.job import FinishingJob, TaskNames
-from aacp.runs.files import Request, TrainingRequest
+from aacp.runs.requests import Request, TrainingRequest
 from pipeline import own_parts
 
 ASKED = Request("aacp prune", "resnet20", "cifar10", (), 0.125, "default", 10, 0, {}, "", "")

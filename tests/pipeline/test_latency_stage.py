@@ -23,7 +23,7 @@ from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ChosenStructure
+from aacp.runs.chosen import ChosenStructure
 from latency.own_int8 import OwnInt8, OwnRuntime
 
 PLAN = Plan(evaluations=12, calibration_images=128, recipe=None, reconstruction=None)

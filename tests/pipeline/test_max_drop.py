@@ -18,7 +18,7 @@ from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import register_request
 from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ChosenStructure
+from aacp.runs.chosen import ChosenStructure
 from aacp.search.history import History
 from aacp.search.saving import recorded
 from aacp.train.recipe import DIGITS

@@ -15,7 +15,7 @@ from aacp.cli import main
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import plan_of, request_of
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import Request
+from aacp.runs.requests import Request
 from aacp.runs.sources import source_of
 from aacp.train.recipe import DIGITS
 from pipeline.own_parts import OwnSearch, energy, first_first, last_first

@@ -11,7 +11,9 @@ import torch
 
 import aacp
 from aacp.pipeline.pruned import Pruned
-from aacp.runs.files import ChosenStructure, Evaluation, ExportRecord, LimitResult, NetworkMetrics
+from aacp.runs.chosen import ChosenStructure, LimitResult
+from aacp.runs.exports import ExportRecord
+from aacp.runs.scores import Evaluation, NetworkMetrics
 
 BEFORE, AFTER = (
     NetworkMetrics(0.934, 0.94, {"macs": 1_000_000, "params": 500, "activation_bytes": 100, "energy": 2.5}),

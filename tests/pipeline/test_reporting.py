@@ -13,6 +13,8 @@ import aacp
 from aacp.pipeline import reporting
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.reporting import reason_without_report
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.scores import Evaluation, NetworkMetrics
 
 UNTRAINED = aacp.Plan(evaluations=1, recipe=None, export=False, calibration_images=16, method="random")
 
@@ -43,9 +45,9 @@ def test_a_disk_too_small_for_the_report_leaves_the_summary(model, data, tmp_pat
 
 
 def test_the_summary_names_the_report_or_the_reason(graph, tmp_path: Path) -> None:
-    metrics = aacp.runs.files.NetworkMetrics(0.9, 0.9, {"macs": 1})
-    choice = aacp.runs.files.ChosenStructure((1,), 0.9, ())
-    evaluation = aacp.runs.files.Evaluation(metrics, metrics)
+    metrics = NetworkMetrics(0.9, 0.9, {"macs": 1})
+    choice = ChosenStructure((1,), 0.9, ())
+    evaluation = Evaluation(metrics, metrics)
     folder = aacp.RunFolder(tmp_path)
     pruned = Pruned(None, graph, choice, evaluation, None, folder, folder)  # type: ignore[arg-type]
     assert f"report: {tmp_path / 'report.html'}" in str(pruned)

@@ -11,7 +11,7 @@ import pytest
 import aacp
 from aacp.latency.resources import ResourceUse
 from aacp.pipeline import delivery
-from aacp.runs.files import Resources
+from aacp.runs.exports import Resources
 from latency.simulator import FileSimulator
 from pipeline.tiny_run import EXPORTING, PLAN, pruned
 

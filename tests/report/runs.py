@@ -19,26 +19,12 @@ from aacp.channels.structure import Structure
 from aacp.cost.analytic import macs, params
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import computed_costs
-from aacp.runs.files import (
-    EVALUATION,
-    EXPORT,
-    GRAPH,
-    HISTORY,
-    LOG,
-    RUN,
-    STRUCTURE,
-    TRAINING,
-    BeforeAfter,
-    ChosenStructure,
-    Epoch,
-    Evaluation,
-    ExportRecord,
-    Latency,
-    LimitResult,
-    NetworkMetrics,
-    Request,
-)
+from aacp.runs.chosen import ChosenStructure, LimitResult
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
+from aacp.runs.files import EVALUATION, EXPORT, GRAPH, HISTORY, LOG, RUN, STRUCTURE, TRAINING
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import Request
+from aacp.runs.scores import Epoch, Evaluation, NetworkMetrics
 from aacp.search.guided import GuidedEvolution
 from aacp.search.loop import run_search
 from aacp.train.recipe import FINETUNE

@@ -14,7 +14,7 @@ from aacp.channels.graph import ChannelGraph
 from aacp.report.blocks import block_of, blocks_figure, blocks_of, blocks_of_run, kept_shares
 from aacp.report.page import write_report
 from aacp.report.run import Run
-from aacp.runs.files import ChosenStructure
+from aacp.runs.chosen import ChosenStructure
 from report.pages import Page
 from report.runs import Made, asking, copy_of
 

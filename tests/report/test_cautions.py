@@ -10,15 +10,10 @@ from aacp.cost.budget import Limit
 from aacp.report.cautions import cautions
 from aacp.report.headline import remarks
 from aacp.report.run import Run
-from aacp.runs.files import (
-    BeforeAfter,
-    ChosenStructure,
-    Evaluation,
-    ExportRecord,
-    Latency,
-    Request,
-    TrainingRequest,
-)
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
+from aacp.runs.requests import Request, TrainingRequest
+from aacp.runs.scores import Evaluation
 from report.runs import metrics
 
 REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, 0, {}, "", "")

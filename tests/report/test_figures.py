@@ -17,7 +17,8 @@ from aacp.report.channels import channels_figure
 from aacp.report.curves import training_figure
 from aacp.report.page import write_report
 from aacp.report.run import Run
-from aacp.runs.files import ChosenStructure, Epoch
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.scores import Epoch
 from report.pages import Page
 from report.runs import Made, copy_of, sweep_of
 

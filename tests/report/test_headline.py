@@ -9,16 +9,10 @@ import pytest
 from aacp.cost.budget import Limit
 from aacp.report.headline import headline, limits_text, remarks, subject
 from aacp.report.run import Run
-from aacp.runs.files import (
-    BeforeAfter,
-    ChosenStructure,
-    Evaluation,
-    ExportRecord,
-    Latency,
-    LimitResult,
-    NetworkMetrics,
-    Request,
-)
+from aacp.runs.chosen import ChosenStructure, LimitResult
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
+from aacp.runs.requests import Request
+from aacp.runs.scores import Evaluation, NetworkMetrics
 from report.runs import metrics
 
 REQUEST = Request("aacp prune", "resnet56", "cifar10:data", (), 0.125, "default", 10, 0, {}, "", "")

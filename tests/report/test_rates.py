@@ -12,7 +12,9 @@ from aacp.report.html import Figure
 from aacp.report.rates import rate_figures
 from aacp.report.run import Run
 from aacp.report.sweep import comparison
-from aacp.runs.files import ChosenStructure, Evaluation, NetworkMetrics, Request
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.requests import Request
+from aacp.runs.scores import Evaluation, NetworkMetrics
 
 UNPRUNED = 0.94
 

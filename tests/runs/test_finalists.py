@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aacp.runs.files import ChosenStructure
+from aacp.runs.chosen import ChosenStructure
 from aacp.runs.finalists import Finalist, Finalists, rung_sizes
 
 

@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from aacp.runs.files import BeforeAfter, ChosenStructure, Evaluation, ExportRecord, Latency, LimitResult, NetworkMetrics
+from aacp.runs.chosen import ChosenStructure, LimitResult
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
 from aacp.runs.repeats import Repetition, SeedRun, Spread, choice_metrics, evaluation_metrics
+from aacp.runs.scores import Evaluation, NetworkMetrics
 
 THREE = Repetition(
     "prune",

@@ -12,7 +12,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from aacp.errors import InvalidOption
-from aacp.runs.files import Epoch
+from aacp.runs.scores import Epoch
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.reporting import summary_line

@@ -216,9 +216,10 @@ def groups_of(command: str, printed: Mapping[str, Any], folder: Path) -> Groups:
         folder: its run folder.
     """
     from aacp.pipeline.repeat import export_of, metric_of, sweep_groups
-    from aacp.runs.files import ChosenStructure, Evaluation
+    from aacp.runs.chosen import ChosenStructure
     from aacp.runs.folder import RunFolder
     from aacp.runs.repeats import choice_metrics, evaluation_metrics
+    from aacp.runs.scores import Evaluation
 
     if command == "train":
         return {"": {name: value for name, value in printed.items() if name.endswith("accuracy") and value is not None}}

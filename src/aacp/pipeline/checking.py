@@ -18,22 +18,14 @@ from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
 from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
 from aacp.pipeline.exported_files import missing_export
-from aacp.runs.files import (
-    ARTEFACT,
-    CHECK_FOLDER,
-    EVALUATION,
-    EXPORT,
-    GRAPH,
-    RUN,
-    STRUCTURE,
-    ChosenStructure,
-    Evaluation,
-    ExportRecord,
-    Request,
-)
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.exports import ExportRecord
+from aacp.runs.files import ARTEFACT, CHECK_FOLDER, EVALUATION, EXPORT, GRAPH, RUN, STRUCTURE
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import EXPORTED, LOGS, MANIFEST, Manifest, intact_lines, read_manifest, stage_of, verified
 from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign, remedy_of
+from aacp.runs.requests import Request
+from aacp.runs.scores import Evaluation
 from aacp.runs.serialisation import Record
 from aacp.runs.trainings import trainings_in
 

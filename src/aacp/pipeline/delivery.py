@@ -28,16 +28,9 @@ from aacp.latency.timing import Timing, speedup
 from aacp.pipeline.exported_files import missing_export
 from aacp.pipeline.quantization import Quantization
 from aacp.pytorch.modules import named_tensors
-from aacp.runs.files import (
-    ARTEFACT,
-    EXPORT,
-    BeforeAfter,
-    ChosenStructure,
-    ExportRecord,
-    Latency,
-    Resources,
-    RuntimeFiles,
-)
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency, Resources, RuntimeFiles
+from aacp.runs.files import ARTEFACT, EXPORT
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import EXPORTED, stage_of
 from aacp.runs.mending import set_aside

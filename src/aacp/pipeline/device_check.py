@@ -25,7 +25,8 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.task import PruningTask
 from aacp.report.page import FILE
-from aacp.runs.files import CHECK_FOLDER, DEVICE_CHECK, STRUCTURE, TABLE, ChosenStructure, DeviceCheck, LimitResult
+from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
+from aacp.runs.files import CHECK_FOLDER, DEVICE_CHECK, STRUCTURE, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import run_of
 from aacp.user.values import path_text

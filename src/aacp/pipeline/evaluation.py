@@ -16,8 +16,9 @@ from aacp.graph.tracing import trace
 from aacp.pipeline.job import network_of, score_of
 from aacp.pipeline.request import read_request
 from aacp.pipeline.task import PruningTask, chosen_score
-from aacp.runs.files import NetworkMetrics, Request
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import Request
+from aacp.runs.scores import NetworkMetrics
 from aacp.runs.trainings import delivered_in, read_training, run_of
 from aacp.zoo.data import load_data
 from aacp.zoo.trust import DATA, MODEL, require_trust

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aacp.runs.files import ExportRecord
+from aacp.runs.exports import ExportRecord
 from aacp.runs.manifest import Manifest, usable_manifest
 
 PRUNED_ONNX = "pruned.onnx"

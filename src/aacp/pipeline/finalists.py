@@ -14,7 +14,7 @@ from aacp.errors import InfeasibleBudget, NothingToPrune
 from aacp.estimate.psae import PSAE
 from aacp.graph.tracing import trace
 from aacp.pipeline.searching import Search
-from aacp.runs.files import ChosenStructure
+from aacp.runs.chosen import ChosenStructure
 from aacp.runs.finalists import Finalist, Finalists
 from aacp.search.history import Candidate, History
 from aacp.search.methods import searcher

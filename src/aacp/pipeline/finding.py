@@ -32,7 +32,7 @@ from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pytorch.modules import device_of_model
-from aacp.runs.files import ChosenStructure
+from aacp.runs.chosen import ChosenStructure
 from aacp.runs.folder import RunFolder
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded

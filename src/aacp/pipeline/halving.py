@@ -29,9 +29,11 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.searching import Search
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS, ChosenStructure, Request
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS
 from aacp.runs.finalists import Finalists, epochs_text
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import Request
 from aacp.search.history import History
 from aacp.train.loop import fit
 from aacp.user.events import Event, emit

@@ -23,8 +23,10 @@ from aacp.pipeline.request import FUNCTIONS, plan_of, read_request
 from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import TrainingMeans
-from aacp.runs.files import STRUCTURE, ChosenStructure, Request
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import Request
 from aacp.runs.trainings import read_training, training_folder
 from aacp.train.recipe import FUNCTIONS as RECIPE_FUNCTIONS
 from aacp.train.recipe import Recipe

@@ -22,7 +22,8 @@ from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import CHECKS, STEPS, TABLE, LimitResult
+from aacp.runs.chosen import LimitResult
+from aacp.runs.files import CHECKS, STEPS, TABLE
 from aacp.runs.folder import RunFolder
 
 # A limit is rejected before the table is measured if the smallest structure takes this many times the limit. It is

@@ -11,7 +11,8 @@ from aacp.cost.budget import Budget, Limit
 from aacp.errors import InfeasibleBudget
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.searching import Search
-from aacp.runs.files import TRAINING, ChosenStructure
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.files import TRAINING
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
 from aacp.train.loop import finetune

@@ -15,19 +15,11 @@ from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import read_run
-from aacp.runs.files import (
-    ARTEFACT,
-    CHECK_FOLDER,
-    DEVICE_CHECK,
-    RECOVERY,
-    TO_BE_CHECKED,
-    ChosenStructure,
-    DeviceCheck,
-    Evaluation,
-    ExportRecord,
-    Recovery,
-)
+from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, DeviceCheck
+from aacp.runs.exports import ExportRecord
+from aacp.runs.files import ARTEFACT, CHECK_FOLDER, DEVICE_CHECK, RECOVERY
 from aacp.runs.folder import RunFolder
+from aacp.runs.scores import Evaluation, Recovery
 from aacp.user.notebook import html_table
 
 

@@ -48,8 +48,10 @@ from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
 from aacp.report.page import FILE
-from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE, ChosenStructure, Request
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import Request
 from aacp.runs.trainings import training_folder
 from aacp.search.methods import BATCHED
 from aacp.train.sources import as_carried_out

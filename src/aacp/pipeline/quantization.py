@@ -20,7 +20,7 @@ from aacp.latency.runtimes.torch import on_device, timed_copy
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.pytorch.modules import device_of_model
-from aacp.runs.files import QuantizedScores
+from aacp.runs.exports import QuantizedScores
 
 # The most training images that ranges of activations are found on, to limit the time and memory of calibration. The
 # number is a choice: its effect on the accuracy has not been measured.

@@ -17,8 +17,9 @@ from aacp.graph.surgery import cut_units
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.pytorch.modules import copy_module
-from aacp.runs.files import RECOVERY, TRAINING, NetworkMetrics, Recovery, RecoveryStep
+from aacp.runs.files import RECOVERY, TRAINING
 from aacp.runs.folder import RunFolder
+from aacp.runs.scores import NetworkMetrics, Recovery, RecoveryStep
 from aacp.train.mimic import Features, mimic
 
 INHERITED = "inherited"

@@ -14,9 +14,13 @@ from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.reporting import reason_without_report
 from aacp.pipeline.sweep import Sweep
 from aacp.report.page import FILE
-from aacp.runs.files import EVALUATION, EXPORT, RUN, ChosenStructure, Evaluation, ExportRecord, Request
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.exports import ExportRecord
+from aacp.runs.files import EVALUATION, EXPORT, RUN
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evaluation_metrics, file_name
+from aacp.runs.requests import Request
+from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import require_name, trainings_in
 from aacp.user.values import finite_metric, function, instance, path_text, seed_number, shown
 

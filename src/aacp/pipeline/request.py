@@ -27,10 +27,11 @@ from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
 from aacp.pytorch.modules import named_tensors
-from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, TRAININGS, Request, TrainingRequest
+from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, TRAININGS
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.runs.provenance import processor
+from aacp.runs.requests import Request, TrainingRequest
 from aacp.runs.sources import is_importable, short_name, source_of
 from aacp.runs.trainings import is_begun
 from aacp.search.methods import METHODS

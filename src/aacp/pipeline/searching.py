@@ -25,8 +25,10 @@ from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_o
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import ESTIMATE_FIELDS, TABLE, TO_BE_CHECKED, ChosenStructure, LimitResult, Request
+from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, LimitResult
+from aacp.runs.files import TABLE
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import ESTIMATE_FIELDS, Request
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, run_search

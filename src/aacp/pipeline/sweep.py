@@ -29,8 +29,10 @@ from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
 from aacp.report.page import FILE
-from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE, ChosenStructure, Evaluation
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE
 from aacp.runs.folder import RunFolder
+from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import is_begun, trainings_in
 from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded

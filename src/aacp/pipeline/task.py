@@ -22,7 +22,7 @@ from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import difference_when_cut
 from aacp.pipeline.plan import Plan
 from aacp.pytorch.modules import evaluating, require_network
-from aacp.runs.files import NetworkMetrics
+from aacp.runs.scores import NetworkMetrics
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
 from aacp.user.values import function, instance

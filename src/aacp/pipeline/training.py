@@ -35,22 +35,13 @@ from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training_request import is_finished, record_failure
 from aacp.pytorch.modules import copy_module
-from aacp.runs.files import (
-    ARTEFACT,
-    DEVICE_CHECK,
-    EVALUATION,
-    EXPORT,
-    RECOVERY,
-    STATE,
-    TRAINING,
-    WEIGHTS,
-    ChosenStructure,
-    Evaluation,
-    ExportRecord,
-)
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.exports import ExportRecord
+from aacp.runs.files import ARTEFACT, DEVICE_CHECK, EVALUATION, EXPORT, RECOVERY, STATE, TRAINING, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import usable_manifest
 from aacp.runs.mending import discard, mend
+from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import is_begun, read_training
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit

@@ -16,9 +16,10 @@ from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import circumstances, differences, recorded_loss, recorded_teacher
 from aacp.pipeline.task import PruningTask
-from aacp.runs.files import EVALUATION, TRAINING_REQUEST, TrainingRequest
+from aacp.runs.files import EVALUATION, TRAINING_REQUEST
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
+from aacp.runs.requests import TrainingRequest
 from aacp.runs.trainings import is_begun, read_training, remove_training, run_of, training_folder
 from aacp.train.recipe import Recipe
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from aacp.cost.kinds import LATENCY
 from aacp.report.numbers import difference, score
 from aacp.report.run import Run
-from aacp.runs.files import NetworkMetrics, Request
+from aacp.runs.requests import Request
+from aacp.runs.scores import NetworkMetrics
 
 # If the accuracy on the hold-out exceeds that on test data by this much, the hold-out was probably trained on.
 LEAKAGE_GAP = 0.03

@@ -14,7 +14,8 @@ from aacp.report.cloud import scale
 from aacp.report.html import Figure
 from aacp.report.numbers import duration, score
 from aacp.report.run import Run
-from aacp.runs.files import Epoch, LimitResult
+from aacp.runs.chosen import LimitResult
+from aacp.runs.scores import Epoch
 from aacp.search.history import Candidate, History
 
 CHOSEN = {"color": AMBER, "size": 13, "symbol": "diamond", "line": {"width": 1.5, "color": "#ffffff"}}

@@ -9,7 +9,9 @@ from aacp.cost.kinds import cost_words
 from aacp.report.cautions import Remark, cautions
 from aacp.report.numbers import MINUS, difference, duration, percent, quantity, score
 from aacp.report.run import Run
-from aacp.runs.files import TO_BE_CHECKED, TOO_NOISY, BeforeAfter, LimitResult, NetworkMetrics
+from aacp.runs.chosen import TO_BE_CHECKED, TOO_NOISY, LimitResult
+from aacp.runs.exports import BeforeAfter
+from aacp.runs.scores import NetworkMetrics
 from aacp.zoo.catalogue import data_title
 
 

@@ -18,6 +18,8 @@ from aacp.cost.kinds import computed_costs
 from aacp.errors import NothingToReport, RunMismatch
 from aacp.report.cloud import Cloud
 from aacp.report.thinning import POINTS_PER_PAGE
+from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
+from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
     DEVICE_CHECK,
     EVALUATION,
@@ -32,19 +34,11 @@ from aacp.runs.files import (
     TRAINING,
     TRAINING_REQUEST,
     TRAININGS,
-    ChosenStructure,
-    DeviceCheck,
-    Epoch,
-    Evaluation,
-    ExportRecord,
-    LimitResult,
-    NetworkMetrics,
-    Recovery,
-    Request,
-    TrainingRequest,
 )
 from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import Request, TrainingRequest
+from aacp.runs.scores import Epoch, Evaluation, NetworkMetrics, Recovery
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
 from aacp.search.saving import recorded

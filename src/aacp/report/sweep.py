@@ -15,7 +15,7 @@ from aacp.report.html import Figure, Markup, joined, section, table, tag
 from aacp.report.numbers import DASH, change, gain, score
 from aacp.report.rates import outcome, rate_figures
 from aacp.report.run import Run
-from aacp.runs.files import TO_BE_CHECKED, TOO_NOISY
+from aacp.runs.chosen import TO_BE_CHECKED, TOO_NOISY
 from aacp.search.history import History
 
 

@@ -24,7 +24,9 @@ from aacp.report.numbers import (
     size,
 )
 from aacp.report.run import RecordedTraining, Run
-from aacp.runs.files import Latency, LimitResult, QuantizedScores, Request, Resources
+from aacp.runs.chosen import LimitResult
+from aacp.runs.exports import Latency, QuantizedScores, Resources
+from aacp.runs.requests import Request
 
 Row = tuple[object, object, object, object]
 

@@ -24,7 +24,6 @@ from aacp.runs.files import (
     CHECKPOINT,
     CHECKS,
     DEVICE_CHECK,
-    ESTIMATE_FIELDS,
     EVALUATION,
     EXPORT,
     FINALISTS,
@@ -40,6 +39,7 @@ from aacp.runs.files import (
     TRAINING_REQUEST,
     WEIGHTS,
 )
+from aacp.runs.requests import ESTIMATE_FIELDS
 from aacp.runs.sealing import SEALED, is_intact, sealed
 from aacp.runs.serialisation import Record
 

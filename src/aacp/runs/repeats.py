@@ -12,7 +12,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from aacp.cost.kinds import cost_words
-from aacp.runs.files import ChosenStructure, Evaluation, ExportRecord
+from aacp.runs.chosen import ChosenStructure
+from aacp.runs.exports import ExportRecord
+from aacp.runs.scores import Evaluation
 from aacp.runs.serialisation import Record
 
 Metrics = dict[str, float]

@@ -13,18 +13,9 @@ from typing import Any
 
 from aacp.disk.writing import remove_folder
 from aacp.errors import InvalidOption, RunMismatch
-from aacp.runs.files import (
-    ARTEFACT,
-    EVALUATION,
-    EXPORT,
-    RUN,
-    STATE,
-    TRAINING,
-    TRAINING_REQUEST,
-    TRAININGS,
-    TrainingRequest,
-)
+from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, RUN, STATE, TRAINING, TRAINING_REQUEST, TRAININGS
 from aacp.runs.folder import RunFolder
+from aacp.runs.requests import TrainingRequest
 
 FINETUNED = "finetuned"
 SCRATCH = "scratch"

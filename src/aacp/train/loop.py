@@ -15,9 +15,10 @@ from aacp.data.batches import Batches
 from aacp.data.scores import Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.pytorch.modules import device_of_model, require_network
-from aacp.runs.files import RUN, WEIGHTS, Epoch
+from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
+from aacp.runs.scores import Epoch
 from aacp.train.checkpoint import Checkpoint, check_same_request, training_request, weights_after
 from aacp.train.fabric import chosen_fabric, collective_errors
 from aacp.train.mixing import check_mixing

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from aacp.disk.folders import create_folder
 from aacp.errors import InvalidOption
-from aacp.runs.files import LOG, Epoch
+from aacp.runs.files import LOG
 from aacp.runs.folder import RunFolder
+from aacp.runs.scores import Epoch
 from aacp.train.recipe import Recipe
 from aacp.user.events import Event, emit
 

@@ -18,7 +18,7 @@ from aacp.data.scores import Score, scored
 from aacp.errors import Diverged, InvalidData, first_line
 from aacp.pytorch.internals import BatchNorm
 from aacp.pytorch.modules import evaluating
-from aacp.runs.files import Epoch
+from aacp.runs.scores import Epoch
 from aacp.train.averaging import Average
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.fabric import half_type

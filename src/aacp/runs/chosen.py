@@ -1,0 +1,109 @@
+"""The structure that a search chose, structure.json, with its limits and their check on a device, device.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from aacp.channels.structure import Structure
+from aacp.cost.budget import Limit, is_within
+from aacp.cost.quantities import amount, cost_change
+from aacp.runs.serialisation import Record
+
+# What a limit on a latency is called that was predicted with the table of another device.
+TO_BE_CHECKED = "to be checked on the device"
+TOO_NOISY = "too noisy to tell"
+
+
+@dataclass(frozen=True)
+class LimitResult(Record):
+    """A limit and the cost of the chosen structure, in the unit of the cost."""
+
+    cost: str
+    unit: str
+    pruning_rate: float | None
+    at_most: float | None
+    full: float  # the cost of the unpruned network
+    bound: float  # the largest cost that meets the limit
+    reached: float  # the cost of the chosen structure
+    # Of a latency: whether both networks were measured end to end, or predicted by a table. None for other costs.
+    measured: bool | None = None
+    is_undecided: bool = False  # whether the measurement on another device was too noisy to tell
+
+    @classmethod
+    def of(cls, limit: Limit, structure: Structure) -> LimitResult:
+        cost = limit.cost
+        value = float(cost(np.asarray(structure)))
+        return cls(cost.name, cost.unit, limit.pruning_rate, limit.at_most, float(cost.full), limit.bound, value)
+
+    @property
+    def holds(self) -> bool:
+        """True if the structure costs no more than the bound."""
+        return bool(is_within(self.reached, self.bound))
+
+    @property
+    def outcome(self) -> str:
+        """What is known about the limit: it is met, missed, to be checked on the device, or too noisy to tell."""
+        if self.measured is False:
+            return TO_BE_CHECKED
+        if self.is_undecided:
+            return TOO_NOISY
+        return "met" if self.holds else "missed"
+
+    @property
+    def slack(self) -> float:
+        """The unused part of the bound, as a share of the unpruned cost (for an `at_most`, of the bound)."""
+        whole = self.full if self.pruning_rate is not None else self.bound
+        return (self.bound - self.reached) / whole if whole else 0.0
+
+    def __str__(self) -> str:
+        most = f"at most {amount(self.bound, self.unit)}"
+        how = {True: ", measured end to end", False: f", predicted, {TO_BE_CHECKED}", None: ""}[self.measured]
+        return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}{how}"
+
+
+@dataclass(frozen=True)
+class ChosenStructure(Record):
+    """structure.json: the structure that the search chose."""
+
+    counts: tuple[int, ...]  # one per free group, in the graph's order
+    score: float  # the estimated score, before training
+    limits: tuple[LimitResult, ...]
+    unpruned: float | None = None  # the score of the unpruned network on the same held-out data
+
+    @cached_property
+    def structure(self) -> Structure:
+        """The counts as a structure."""
+        return Structure(self.counts)
+
+    def __str__(self) -> str:
+        unpruned = "" if self.unpruned is None else f", unpruned {self.unpruned:.4f}"
+        score = f"estimated score: {self.score:.4f}{unpruned}"
+        lines = [*map(str, self.limits), score, f"kept: {list(self.counts)}"]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class DeviceCheck(Record):
+    """device.json: whether the network meets its limit on latency on the device that the table is of."""
+
+    manifest: str  # the SHA-256 of check/manifest.json
+    counts: tuple[int, ...]  # the structure that was timed
+    runtime: str
+    version: str
+    machine: str
+    turns: int
+    limit: LimitResult  # with the measured latencies
+    low: float  # the interval of the measured latency as a share of the limit
+    high: float
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the network meets the limit beyond the uncertainty of the measurement."""
+        return self.limit.outcome == "met"
+
+    def __str__(self) -> str:
+        verdict = {"met": "within the limit", "missed": "over the limit"}.get(self.limit.outcome, self.limit.outcome)
+        return f"{self.limit} on {self.machine} ({self.runtime} {self.version}, {self.turns} turns): {verdict}"

@@ -1,0 +1,31 @@
+"""The verdict of a timing: faster, slower, as fast, or too noisy to tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from aacp.runs.exports import BeforeAfter, Latency
+
+
+def timed(before: float, after: float, *speedups: float) -> BeforeAfter:
+    """Both networks with quartiles far apart, as on a busy machine."""
+    return BeforeAfter("ORT", "CPU", 1, 20, Latency(before, 0.0, 9.0), Latency(after, 0.0, 9.0), *speedups)
+
+
+@pytest.mark.parametrize(
+    ("timing", "words", "is_decided"),
+    [
+        (timed(0.0073, 0.001, 0.8, 12.0, 7.3), "7.3 -> 1 ms (x7.30, too noisy to tell)", False),
+        (timed(0.0073, 0.001), "7.3 -> 1 ms (x7.30, too noisy to tell)", False),  # of an older version
+        (timed(0.0073, 0.001, 5.0, 12.0, 7.3), "7.3 -> 1 ms (x7.30, faster)", True),
+        (timed(0.002, 0.002, 0.96, 1.04, 1.0), "2 -> 2 ms (x1.00, NOT FASTER)", True),
+        (timed(0.002, 0.002, 0.96, 1.2, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
+        (timed(0.002, 0.002, 0.8, 1.04, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
+        (timed(0.002, 0.003, 0.6, 0.7, 0.65), "2 -> 3 ms (x0.65, SLOWER)", True),
+    ],
+)
+def test_a_wide_interval_is_too_noisy_to_tell_and_a_narrow_one_decides(
+    timing: BeforeAfter, words: str, is_decided: bool
+) -> None:
+    assert str(timing) == f"ORT, batch 1: {words}"
+    assert timing.is_decided == is_decided
