@@ -28,7 +28,8 @@ from aacp.graph.slicing import passing_attributes, plain_attributes, size_in
 from aacp.graph.surgery import Kept, shrink
 from aacp.pytorch.modules import require_network, unwrapped
 from aacp.runs.folder import RunFolder
-from aacp.runs.manifest import MANIFEST, is_whole
+from aacp.runs.manifest import MANIFEST
+from aacp.runs.verification import is_whole
 from aacp.user.values import described, path_text
 
 

@@ -22,12 +22,14 @@ from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import ARTEFACT, CHECK_FOLDER, EVALUATION, EXPORT, GRAPH, RUN, STRUCTURE
 from aacp.runs.folder import RunFolder
-from aacp.runs.manifest import EXPORTED, LOGS, MANIFEST, Manifest, intact_lines, read_manifest, stage_of, verified
+from aacp.runs.manifest import MANIFEST, Manifest, read_manifest
 from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign, remedy_of
 from aacp.runs.requests import Request
 from aacp.runs.scores import Evaluation
 from aacp.runs.serialisation import Record
+from aacp.runs.stages import EXPORTED, LOGS, stage_of
 from aacp.runs.trainings import trainings_in
+from aacp.runs.verification import intact_lines, verified
 
 AS_THEY_ARE = "the files of its folder cannot be verified, and are taken as they are"
 OLDER_VERSION = "not verified, since a folder of an older version has no manifest"

@@ -32,8 +32,8 @@ from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import BeforeAfter, ExportRecord, Latency, Resources, RuntimeFiles
 from aacp.runs.files import ARTEFACT, EXPORT
 from aacp.runs.folder import RunFolder
-from aacp.runs.manifest import EXPORTED, stage_of
 from aacp.runs.mending import set_aside
+from aacp.runs.stages import EXPORTED, stage_of
 
 MAX_TIMING_SECONDS = (
     15.0  # both networks are timed about this long at most in each runtime, until it is clear which is faster

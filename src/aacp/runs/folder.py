@@ -18,8 +18,9 @@ from aacp.disk.parsing import parse_json
 from aacp.disk.reading import read_json, read_json_lines
 from aacp.disk.writing import append_line, remove_file, remove_leftovers, replace_file
 from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
-from aacp.runs.manifest import Listing, copy_of, seal_key
+from aacp.runs.listing import Listing
 from aacp.runs.sealing import opened
+from aacp.runs.verification import copy_of, seal_key
 
 
 class RunFolder:

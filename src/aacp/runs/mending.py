@@ -36,19 +36,10 @@ from aacp.runs.files import (
     WEIGHTS,
 )
 from aacp.runs.folder import RunFolder
-from aacp.runs.manifest import (
-    EXPORTED,
-    FIRST_FILES,
-    LOGS,
-    MANIFEST,
-    FileState,
-    Manifest,
-    complete_lines,
-    intact_lines,
-    read_manifest,
-    stage_of,
-    verified,
-)
+from aacp.runs.listing import FIRST_FILES
+from aacp.runs.manifest import MANIFEST, Manifest, read_manifest
+from aacp.runs.stages import EXPORTED, LOGS, stage_of
+from aacp.runs.verification import FileState, complete_lines, intact_lines, verified
 
 DAMAGED = ".damaged"  # added to the name of a file that is set aside
 # What the next call does if a file is not what the manifest lists and there is no copy of it.
