@@ -12,6 +12,7 @@ from aacp.bench.commands import bench
 from aacp.commands.border import Commands
 from aacp.commands.check import check
 from aacp.commands.finish import evaluate, finetune, scratch
+from aacp.commands.gathering import reject_options
 from aacp.commands.measure import measure
 from aacp.commands.options import (
     CACHE,
@@ -25,16 +26,13 @@ from aacp.commands.options import (
     SCOPE,
     TIE,
     TRUST,
-    guessed_input,
-    reject_options,
-    resumable,
-    run_folder,
     run_option,
 )
 from aacp.commands.parameters import SEED, Shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.commands.recipes import RecipeName, recipe_named
 from aacp.commands.repeat import repeat
+from aacp.commands.running import guessed_input, resumable, run_folder
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
 from aacp.zoo.catalogue import named_data

@@ -6,20 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aacp.commands.options import (
-    CACHE,
-    DEVICE,
-    HOLDOUT,
-    JSON,
-    NO_EXPORT,
-    RESOURCES,
-    TRUST,
-    gathered,
-    loss_option,
-    metric_option,
-    resumable,
-    show,
-)
+from aacp.commands.gathering import gathered
+from aacp.commands.options import CACHE, DEVICE, HOLDOUT, JSON, NO_EXPORT, RESOURCES, TRUST, loss_option, metric_option
 from aacp.commands.parameters import SEED as SEED_NUMBER
 from aacp.commands.recipes import (
     FINETUNING,
@@ -30,6 +18,7 @@ from aacp.commands.recipes import (
     scratch_options,
     training_names,
 )
+from aacp.commands.running import resumable, show
 from aacp.runs.trainings import default_name
 from aacp.train.recipe import Recipe
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from aacp.commands.options import Command, Given, gathered
+from aacp.commands.gathering import Command, Given, gathered
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import COSTS, CostKind
 from aacp.errors import InvalidOption

@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from aacp.commands.options import (
-    BATCH,
-    FROZEN,
-    INPUT,
-    JSON,
-    PRECISION,
-    RUNTIME,
-    SCOPE,
-    STEP_HELP,
-    THREADS,
-    file_name,
-    resumable,
-)
+from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, PRECISION, RUNTIME, SCOPE, STEP_HELP, THREADS
 from aacp.commands.parameters import Number, Step
+from aacp.commands.running import file_name, resumable
 from aacp.pipeline import defaults
 
 if TYPE_CHECKING:

@@ -8,25 +8,13 @@ from typing import Any
 
 import click
 
+from aacp.commands.gathering import reject_options
 from aacp.commands.limits import COST_NAMES, budget_of, budgets_of, limit_options
-from aacp.commands.options import (
-    FROM,
-    JSON,
-    NO_EXPORT,
-    RESOURCES,
-    before_training,
-    plan_from,
-    reject_options,
-    resumable,
-    run_folder,
-    run_option,
-    search_options,
-    show,
-    task_names,
-    task_options,
-)
+from aacp.commands.options import FROM, JSON, NO_EXPORT, RESOURCES, run_option
 from aacp.commands.parameters import Number, Rungs
+from aacp.commands.plan_options import before_training, plan_from, search_options, task_names, task_options
 from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
+from aacp.commands.running import resumable, run_folder, show
 from aacp.cost.kinds import COSTS
 from aacp.pipeline import defaults
 from aacp.user.values import MAX_SCORE

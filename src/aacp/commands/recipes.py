@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aacp.commands.options import Given, gathered
+from aacp.commands.gathering import Given, gathered
 from aacp.errors import InvalidOption
 from aacp.train.recipe import FINETUNE, RECIPES, Recipe
 from aacp.user.values import instance

@@ -19,8 +19,9 @@ import click
 from click.core import ParameterSource
 
 from aacp.commands.border import FAILED, INTERRUPTED
-from aacp.commands.options import JSON, resumable
+from aacp.commands.options import JSON
 from aacp.commands.parameters import Seeds
+from aacp.commands.running import resumable
 from aacp.errors import WorkerFailed
 
 if TYPE_CHECKING:

@@ -1,0 +1,69 @@
+"""What commands do around a call of the library: the folder, Ctrl-C, a guessed input, the printed result."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from aacp.commands.border import INTERRUPTED
+from aacp.errors import InvalidExample
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from aacp.runs.serialisation import Record
+
+
+def run_folder(model: str, given: str | None) -> str:
+    """The folder of --run, or one named after the model."""
+    return given or f"runs/{file_name(model)}"
+
+
+def file_name(text: str) -> str:
+    """Text as the name of a file or folder: runs of other characters than letters, digits, ., _ and - become a -."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+
+
+@contextmanager
+def resumable(folder: str) -> Iterator[None]:
+    """After Ctrl-C, say how to resume and exit with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted. The same command resumes from {folder}.", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def guessed_input(network: nn.Module, shape: tuple[int, ...] | None) -> Iterator[None]:
+    """Name --input if the command guessed the shape of an input, because neither it nor the network names one.
+
+    Args:
+        network: the network of the command.
+        shape: the shape that --input gave, if it was given.
+    """
+    from aacp.zoo.models import IMAGE, likely_shape, named_input_size
+
+    if shape is not None or named_input_size(network) is not None:
+        yield
+        return
+    guess = "x".join(map(str, (1, *IMAGE)))
+    try:
+        yield
+    except InvalidExample as error:
+        likely = "x".join(map(str, likely_shape(network)))
+        raise InvalidExample(
+            f"The network does not name the shape of its inputs, and it does not run on {guess}, which was tried. Give "
+            f"the shape, such as --input {likely}."
+        ) from error
+    click.echo(f"The network does not name the shape of its inputs. {guess} was used; --input gives another.", err=True)
+
+
+def show(found: object, record: Record, as_json: bool) -> None:
+    """Print a result as text, or its record as JSON."""
+    click.echo(json.dumps(record.to_json()) if as_json else str(found))
