@@ -1,39 +1,13 @@
-"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, one thread per worker, shared traces."""
+"""Loads the set-up of all tests, but not in the process that only hands tests out to workers: imports take seconds."""
 
-import os
+import gc
 
 import pytest
-import torch
-from hypothesis import HealthCheck, settings
-
-import cached_traces
-import plain_tests
-from aacp.zoo._torchvision import import_torchvision
-
-os.environ["AACP_STRICT_RULES"] = "1"  # a rule that fails is a bug: it must fail a test, not freeze channels
-torch.set_num_threads(1 if os.environ.get("PYTEST_XDIST_WORKER") else 2)
-import_torchvision()
-# Limits of time per example fail on a busy machine.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _shared_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached_traces.share(monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def _brief_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks are equally fast before and after pruning: no amount of time decides which one is faster."""
-    monkeypatch.setattr("aacp.pipeline.delivery.MAX_TIMING_SECONDS", 0.0)
-
-
-@pytest.fixture(autouse=True)
-def _watched_accelerations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain_tests.watch(request.node, monkeypatch)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    plugins = session.config.pluginmanager
+    if not plugins.hasplugin("dsession"):
+        gc.disable()  # until all tests are collected: what is imported stays
+        plugins.import_plugin("set_up")
