@@ -288,17 +288,20 @@ def test_with_a_metric_the_drop_is_in_its_own_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["prune", "sweep"])
-def test_the_seed_draws_the_hold_out(command: str, tmp_path: Path) -> None:
+def test_the_hold_out_does_not_depend_on_the_seed(command: str, tmp_path: Path) -> None:
+    """A network that `aacp train` trained with one seed may be pruned with others."""
     held_out = []
-    for seed in ("1", "1", "2"):
-        folder = tmp_path / str(len(held_out))
+    for seed in ("0", "2"):
+        folder = tmp_path / seed
         subjects.judged_by.clear()
         given = ("--data", "glue.subjects:pair", "--metric", "glue.subjects:metric", "--seed", seed)
         always = ("--train",) if command == "sweep" else ()
         requested(folder, command, MODEL, *DATA, *LIMIT, *always, *given, "--run", folder)
         held_out.append(subjects.judged_by[0])
     assert {part for part, _ in held_out[0]} == {"train"}
-    assert held_out[0] == held_out[1] != held_out[2]
+    assert held_out[0] == held_out[1]
+    data = subjects.pair()
+    assert len(held_out[0]) == len(aacp.Data.of(*data).holdout) < len(data[0])
 
 
 # -- what is not written down ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,19 @@ def test_a_run_of_a_version_without_precisions_is_resumed_in_float32_alone(task:
     quantised = aacp.Plan(deployment=aacp.Deployment("latency.own_int8:OWN", precision="int8"))
     with pytest.raises(aacp.RunMismatch, match="deployment precision: float32 then, int8 now"):
         register_request(folder, task, budget, quantised)
+
+
+def test_the_hold_out_of_a_run_of_an_older_version_was_chosen_by_its_seed(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    named = replace(task, data_source="digits", holdout_seed=0)
+    budget = aacp.Budget.of({"macs": 0.5})
+    register_request(folder, named, budget, aacp.Plan(seed=3))
+    recorded = folder.read_json("run.json")
+    assert recorded.pop("holdout_seed") == 0
+    folder.write_json("run.json", recorded)
+    assert read_request(folder).holdout_seed == 3
+    folder.write_json("structure.json", {})  # the run has begun
+    with pytest.raises(aacp.RunMismatch, match="holdout seed: 3 then, 0 now"):
+        register_request(folder, named, budget, aacp.Plan(seed=3))
+    register_request(folder, replace(named, holdout_seed=3), budget, aacp.Plan(seed=3))
+    register_request(folder, task, budget, aacp.Plan(seed=3))  # the same data as an object

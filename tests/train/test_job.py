@@ -9,12 +9,15 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
 
+import aacp
 from aacp.cli import main
+from aacp.pipeline.job import TaskNames
 from aacp.runs.files import LOG, WEIGHTS
 from aacp.train.job import TrainingJob
 from aacp.train.recipe import DIGITS
@@ -29,6 +32,26 @@ FOUR = ("train", "digits_resnet", "--data", "digits", "--epochs", "4", "--device
 def run(*arguments: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(main, arguments)
     return result.exit_code, result.stdout, result.stderr
+
+
+def test_no_seed_trains_on_what_other_commands_hold_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parts: list[Any] = []
+
+    def record(model: object, data: aacp.Data, *_: object, **__: object) -> None:
+        parts.append(data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aacp.train.job.fit", record)
+    for seed in (0, 3):
+        recipe = replace(DIGITS, seed=seed)
+        job = TrainingJob("digits_resnet", "digits", recipe, str(tmp_path / str(seed)), device="cpu")
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+    pruned: Any = TaskNames("digits_resnet", "digits", device="cpu").load(seed=5).data
+    for data in parts:
+        assert torch.equal(data.holdout.pixels, pruned.holdout.pixels)
+        assert torch.equal(data.train.pixels, pruned.train.pixels)
+    assert len(parts) == 2
 
 
 @pytest.mark.slow

@@ -123,7 +123,9 @@ search_options = gathered(
         SEARCH_SCOPE,
         TIE,
         PARTS,
-        click.option("--seed", type=SEED, default=defaults.SEED, show_default=True, help="Seed of everything random."),
+        click.option(
+            "--seed", type=SEED, default=defaults.SEED, show_default=True, help="Seed of all but the hold-out."
+        ),
         RUNTIME,
         click.option("--runs-on", default="cpu", show_default=True, help="Device of the runtime: cpu or cuda."),
         BATCH,

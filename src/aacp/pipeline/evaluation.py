@@ -66,9 +66,9 @@ def evaluate(
         request = read_request(RunFolder(run_of(path)))
         training = read_training(delivered_in(path).parent)
         knows_holdout = training is not None and training.train_on_holdout and training.recipe is not None
-        if seed not in (None, request.seed):
+        if request.holdout_seed is not None and seed not in (None, request.holdout_seed):
             raise InvalidOption(
-                f"The hold-out of {network} was drawn with seed {request.seed}, not {seed}. Leave the seed out."
+                f"The hold-out of {network} was drawn with seed {request.holdout_seed}, not {seed}. Leave the seed out."
             )
         if holdout not in (None, request.holdout):
             raise InvalidOption(
@@ -80,7 +80,7 @@ def evaluate(
         require_trust(path, recorded, trust)
         data = data or request.data_source or request.data
         metric = metric or request.metric_source or None
-        seed = request.seed
+        seed = seed if request.holdout_seed is None else request.holdout_seed
         holdout = request.holdout
     if data is None:
         raise InvalidOption(f"{network} does not record what data to evaluate it on. Name the data (--data).")

@@ -51,6 +51,8 @@ class TaskNames:
         device: where to compute; None is the GPU, if there is one.
         loss: package.module:function of the loss; None is cross-entropy.
         holdout: the part of the training data that is held out, see `load_data`.
+        holdout_seed: chooses the examples that are held out. It is not the seed of the run: runs with several seeds
+            then have the same hold-out, which `aacp train` did not train their network on.
         cache: the folder of decoded images, see `load_data`.
     """
 
@@ -61,12 +63,13 @@ class TaskNames:
     device: str | None = None
     loss: str | None = None
     holdout: Holdout = None
+    holdout_seed: int = 0
     cache: str | None = None
 
     def load(self, seed: int) -> PruningTask:
-        """The task; the seed draws the hold-out, and the weights if there is no file."""
+        """The task; the seed draws the weights if there is no file."""
         model = network_of(self.model, self.weights, seed)
-        data = load_data(self.data, holdout=self.holdout, seed=seed, cache=self.cache)
+        data = load_data(self.data, holdout=self.holdout, seed=self.holdout_seed, cache=self.cache)
         return PruningTask(
             model=model,
             data=data,
@@ -77,6 +80,7 @@ class TaskNames:
             data_source=self.data,
             loss=loss_of(self.loss),
             holdout=self.holdout,
+            holdout_seed=self.holdout_seed,
         )
 
 
@@ -188,6 +192,7 @@ class FinishingJob:
             device=self.device,
             loss=self.loss or recorded.loss_source or None,
             holdout=recorded.holdout,
+            holdout_seed=recorded.holdout_seed or 0,
             cache=self.cache,
         )
 

@@ -137,6 +137,8 @@ def require_same(folder: Path, before: Request, request: Request, names: Sequenc
         names: the fields to compare.
         advice: the last sentence of the message: what to do.
     """
+    if None in (before.holdout_seed, request.holdout_seed):  # data that have no name do not record how they were split
+        names = [name for name in names if name != "holdout_seed"]
     differing = differences(before, request, names)
     if differing:
         raise RunMismatch(f"{folder} holds a run with other settings: {differing}. {advice}")
@@ -201,7 +203,10 @@ def read_request(folder: RunFolder) -> Request:
         raise _missing_request(folder)
     if isinstance(known, dict) and known.get("probe_epochs") and "recipe" in known:
         known = {"probe_recipe": known["recipe"], **known}  # older versions had one recipe for probes and training
-    return Request.from_json(known)
+    found = Request.from_json(known)
+    if found.data_source and found.holdout_seed is None:  # older versions drew the hold-out with the seed of the run
+        return replace(found, holdout_seed=found.seed)
+    return found
 
 
 def _missing_request(folder: RunFolder) -> RunMismatch:
@@ -249,6 +254,7 @@ def request_of(
         weights_file=task.weights_file,
         data=task.data.name,
         holdout=task.holdout,
+        holdout_seed=task.holdout_seed,
         limits=budget.limits,
         known_from=known_from,
         metric=_name(task.score),

@@ -70,6 +70,7 @@ class PruningTask:
         data_source: the data as named on the command line, if they were named.
         loss: what training minimises; None is cross-entropy.
         holdout: the size of the hold-out as requested from `load_data`, if the data were named.
+        holdout_seed: chose the examples that are held out, if the data were named.
     """
 
     model: nn.Module
@@ -81,6 +82,7 @@ class PruningTask:
     data_source: str = ""
     loss: Loss | None = None
     holdout: Holdout = None
+    holdout_seed: int | None = None
     # Scores of the unpruned network, by the identity of the part of the data: it is scored several times in a run.
     _unpruned_scores: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 

@@ -8,12 +8,13 @@ from typing import Any
 from aacp.cost.budget import Limit
 from aacp.runs.serialisation import Record
 
-# Fields of run.json that estimated scores depend on; the seed draws the hold-out and the calibration images.
+# Fields of run.json that estimated scores depend on; the seed draws the calibration images.
 ESTIMATE_FIELDS = (
     "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "parts",
-    "holdout",
-    "seed",
+    "holdout", "seed", "holdout_seed",
 )  # fmt: skip
+# Of these, the ones that older versions did not write: where they are missing, histories are sealed without them.
+UNSEALED_FIELDS = ("holdout_seed",)
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Request(Record):
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
     weights_file: str = ""
     holdout: Any = None  # a share or a number of examples, held out for the search; None is the default of load_data
+    holdout_seed: int | None = None  # chose these examples; None if the data had no name
     data_source: str = ""  # the data as named on the command line, with its path
     metric_source: str = ""  # package.module:function of the score
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another

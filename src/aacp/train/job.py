@@ -77,7 +77,7 @@ class TrainingJob:
 
 def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
     """The part of a job that every process runs."""
-    data = load_data(job.data, holdout=job.holdout, seed=job.recipe.seed, cache=job.cache)
+    data = load_data(job.data, holdout=job.holdout, cache=job.cache)
     model = _network(job.model, job.weights, job.recipe.seed)
     teacher = None if job.teacher is None else _network(job.teacher, job.teacher_weights, job.recipe.seed)
     trained = fit(
