@@ -18,7 +18,7 @@ from aacp.errors import InvalidOption, UnknownData
 from aacp.pipeline.functions import restored
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.pruning import PruningRun
+from aacp.pipeline.pruning_run import PruningRun
 from aacp.pipeline.request import FUNCTIONS, plan_of, read_request
 from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score
