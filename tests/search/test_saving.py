@@ -46,8 +46,11 @@ def fresh(problem: Problem, method: str = "ide+", seed: int = 7) -> Searcher[Any
 
 def interrupted(problem: Problem, folder: Path, method: str = "ide+", at: int = 25) -> Path:
     """The folder of a search that was interrupted after some evaluations."""
-    run_search(fresh(problem, method), Counted(problem, at), evaluations=LENGTH, folder=folder)
-    return folder
+
+    def search() -> None:
+        run_search(fresh(problem, method), Counted(problem, at), evaluations=LENGTH, folder=folder)
+
+    return made_once(folder, (method, at), search)
 
 
 def resumed(problem: Problem, folder: Path, method: str = "ide+") -> tuple[History, int]:
@@ -58,8 +61,25 @@ def resumed(problem: Problem, folder: Path, method: str = "ide+") -> tuple[Histo
 
 def whole_log(problem: Problem, folder: Path, method: str = "ide+") -> bytes:
     """The history.jsonl of a search that was never interrupted."""
-    run_search(fresh(problem, method), problem.estimate, evaluations=LENGTH, folder=folder)
-    return (folder / HISTORY).read_bytes()
+
+    def search() -> None:
+        run_search(fresh(problem, method), problem.estimate, evaluations=LENGTH, folder=folder)
+
+    return (made_once(folder, (method, LENGTH), search) / HISTORY).read_bytes()
+
+
+_files: dict[tuple[str, int], dict[str, bytes]] = {}
+
+
+def made_once(folder: Path, key: tuple[str, int], search: Callable[[], None]) -> Path:
+    """The folder of a search. The first test that needs this search runs it, later ones get copies of its files."""
+    if key not in _files:
+        search()
+        _files[key] = files_of(folder)
+    folder.mkdir(exist_ok=True)
+    for name, content in _files[key].items():
+        (folder / name).write_bytes(content)
+    return folder
 
 
 def without_lines(log: Path, lost: Callable[[int], bool]) -> int:
@@ -76,7 +96,10 @@ def files_of(folder: Path) -> dict[str, bytes]:
 # -- size -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "first"), [("default", 20), ("ide+", 20), ("random", 20), ("fig3", 120)])
+@pytest.mark.parametrize(
+    ("method", "first"),
+    [pytest.param("default", 20, marks=pytest.mark.slow), ("ide+", 20), ("random", 20), ("fig3", 120)],
+)
 def test_the_checkpoint_does_not_grow_with_the_history(method: str, first: int, problem: Problem) -> None:
     search = fresh(problem, method)
     run_search(search, problem.estimate, evaluations=first)
@@ -240,6 +263,7 @@ def test_a_search_of_an_older_version_is_resumed_and_its_lost_lines_are_restored
     assert "history" not in json.loads((folder / CHECKPOINT).read_text())
 
 
+@pytest.mark.slow
 def test_the_default_method_continues_from_an_older_version(problem: Problem, tmp_path: Path) -> None:
     folder = shutil.copytree(OLDER / "default", tmp_path / "old")
     before = (folder / HISTORY).read_bytes()
