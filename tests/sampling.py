@@ -1,4 +1,4 @@
-"""Samples of long lists of cases: `make test` runs a part of them, `make extensive` the others."""
+"""Samples of long lists of cases: a tier runs a part of them, a longer one the others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 
-def sampled(cases: Iterable[Any], every: int) -> list[Any]:
-    """All cases for `pytest.mark.parametrize`; all but the first of each `every` are marked as extensive."""
-    return [_marked(case) if number % every else case for number, case in enumerate(cases)]
+def sampled(cases: Iterable[Any], every: int, others: pytest.MarkDecorator = pytest.mark.extensive) -> list[Any]:
+    """All cases for `pytest.mark.parametrize`; all but the first of each `every` get a mark.
+
+    With the mark `extensive` only `make extensive` runs the others, with the mark `slow` all tiers but `make quick`.
+    """
+    return [_marked(case, others) if number % every else case for number, case in enumerate(cases)]
 
 
-def _marked(case: Any) -> Any:
+def _marked(case: Any, mark: pytest.MarkDecorator) -> Any:
     values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=pytest.mark.extensive)
+    return pytest.param(*values, marks=mark)

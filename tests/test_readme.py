@@ -36,6 +36,7 @@ def forms(lines: list[str]) -> list[str]:
     return [re.sub(r"#(, #)+", "#", NUMBER.sub("#", line)) for line in lines]
 
 
+@pytest.mark.slow
 def test_the_demo_prints_lines_of_the_form_that_is_shown(tmp_path: Path) -> None:
     found = tiny_run.pruned(tmp_path, budget={"macs": 0.4, "params": 0.3})
     times = (Latency(0.002, 0.002, 0.002), Latency(0.001, 0.001, 0.001))
@@ -48,6 +49,7 @@ def test_the_demo_prints_lines_of_the_form_that_is_shown(tmp_path: Path) -> None
     assert forms(printed_by_the_demo()) == forms(lines)
 
 
+@pytest.mark.slow
 def test_the_numbers_that_are_shown_are_those_of_the_kept_channels() -> None:
     spec = importlib.util.spec_from_file_location("demo", ROOT / "examples" / "demo.py")
     assert spec is not None

@@ -116,6 +116,7 @@ def in_this_process(arguments: list[str]) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_every_command_is_valid_up_to_what_it_would_run(jobs: Jobs) -> None:
     for arguments in COMMANDS:
         if arguments[0] in ("bench", "report"):

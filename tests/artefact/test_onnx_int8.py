@@ -37,6 +37,7 @@ def weights_of(path: Path) -> list[Any]:
     return [array for array in arrays if array.dtype == "int8" and array.ndim == 4]
 
 
+@pytest.mark.slow
 def test_all_layers_are_quantised_with_a_scale_for_each_channel(tmp_path: Path) -> None:
     path, layers = written(tmp_path, network())
     assert layers == 3

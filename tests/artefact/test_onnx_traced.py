@@ -94,6 +94,7 @@ def test_a_size_that_is_no_batch_size_is_left_to_the_newer_exporter(tmp_path: Pa
     assert found.dynamic_batch
 
 
+@pytest.mark.slow
 def test_a_plain_network_needs_the_faster_exporter_alone(tmp_path: Path, newer: list[str]) -> None:
     model = network()
     found = aacp.export_onnx(model, tmp_path / "a.onnx", EXAMPLE)

@@ -99,6 +99,7 @@ def test_networks_with_a_name_need_no_more_than_the_path(name: str, size: int, t
     assert_same(network, loaded, (x,))
 
 
+@pytest.mark.slow
 def test_a_function_of_the_users_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = "from torch import nn\ndef build():\n    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 2, 1))\n"
     (tmp_path / "users_own_network.py").write_text(source)
@@ -211,6 +212,7 @@ def test_tensors_outside_the_state_come_back_but_caches_do_not(tmp_path: Path) -
     assert "ramp" not in load_file(tmp_path / "a")
 
 
+@pytest.mark.slow
 def test_a_network_pruned_twice_is_saved_against_the_first_file(tmp_path: Path) -> None:
     first, graph, kept = pruned(chain(), X)
     aacp.save(first, graph, tmp_path / "first", kept=kept, example=X)
@@ -223,6 +225,7 @@ def test_a_network_pruned_twice_is_saved_against_the_first_file(tmp_path: Path) 
         aacp.save(first, graph, tmp_path / "third", base=tmp_path / "first")
 
 
+@pytest.mark.slow
 def test_an_exported_graph_is_made_anew_from_the_shapes_of_its_example(tmp_path: Path) -> None:
     micro = BY_NAME["flatten_by_literal_view"]
     model, example = micro.build(), micro.example()
@@ -250,6 +253,7 @@ class Gridded(nn.Module):
         return self.layers(x + self.grid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [None, torch.zeros(1)])
 def test_what_a_network_makes_while_it_runs_keeps_nobody_from_loading(first: Tensor | None, tmp_path: Path) -> None:
     for runs_before, runs_after in ((True, False), (False, True)):

@@ -37,6 +37,7 @@ def test_fig3_prints_every_reading_and_draws_the_curve(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "fig3.json").read_text())) == len(fig3.readings())
 
 
+@pytest.mark.slow
 def test_curves_never_rise_and_count_iterations_not_generations() -> None:
     for reading in fig3.readings()[-2:]:
         distances = fig3._distances(reading, 0, 15)
@@ -80,6 +81,7 @@ def test_slack_shows_what_each_form_of_algorithm_1_leaves() -> None:
     assert "two-sided" in slack.slack_table(list(rows.values()))
 
 
+@pytest.mark.slow
 def test_proposals_are_cheap() -> None:
     """Bounds a slow and busy machine can keep; the benchmark prints the figures."""
     assert slack.overhead("paper", evaluations=50) < 3

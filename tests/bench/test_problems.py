@@ -31,6 +31,7 @@ def test_the_tables_solve_a_knapsack_that_can_be_enumerated() -> None:
     assert _least_damage(damages, prices, coins) == pytest.approx(min(sums))
 
 
+@pytest.mark.slow
 def test_no_structure_beats_the_knapsacks_optimum_and_search_comes_close() -> None:
     problem = knapsack(seed=2, groups=8)
     generator = np.random.default_rng(0)

@@ -108,6 +108,7 @@ def test_a_header_that_is_not_one_is_damage(tmp_path: Path, header: Any) -> None
         tensors_in(written(tmp_path, with_header(header, bytes(4))))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
 def test_any_changed_byte_gives_tensors_or_damage(

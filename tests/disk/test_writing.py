@@ -237,6 +237,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_the_log_whole(
     assert log.read_bytes() == b"first\n"
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files_is_a_disk_error_of_the_real_system(tmp_path: Path) -> None:
     code = (
         "import os, resource, signal, sys\n"

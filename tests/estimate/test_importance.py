@@ -147,6 +147,7 @@ def test_a_weight_normed_layer_counts_beside_a_plain_one_in_the_same_sum() -> No
     close(by_group(model, graph)["plain"], np.array(norms(model.plain.weight)) + norms(model.normed.weight))
 
 
+@pytest.mark.slow
 def test_a_layer_called_twice_and_a_weight_held_twice_count_once() -> None:
     for name, layer in (("shared_conv", "body.shared.0"), ("tied_convolutions", "body.a")):
         model = BY_NAME[name].build()

@@ -30,6 +30,7 @@ class Literal(nn.Module):
         return {"y": self.out((self.a(first) + self.b(second)).reshape(-1, 6 * 16))}
 
 
+@pytest.mark.slow
 def test_literal_sizes_freeze_a_module_but_not_an_exported_graph() -> None:
     model, x = Literal(), torch.randn(2, 3, 6, 6)
     with pytest.raises(aacp.NothingToPrune, match="written out in the code"):

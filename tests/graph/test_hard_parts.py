@@ -206,6 +206,7 @@ class Differentiable(Merged):
         self.merged.weight.data = self.large.weight + nn.functional.pad(self.small.weight, (1, 1, 1, 1))
 
 
+@pytest.mark.slow
 def test_weights_that_forward_assigns_are_named_with_what_to_do() -> None:
     x = torch.randn(1, 3, 9, 9)
     with pytest.raises(

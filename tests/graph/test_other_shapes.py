@@ -34,6 +34,7 @@ class PositionAttention(nn.Module):
         return self.last(y + mixed.reshape(batch, self.width, height, width))
 
 
+@pytest.mark.slow
 def test_a_cut_that_is_exact_only_at_the_size_of_the_example_is_frozen_with_the_size_at_which_it_is_wrong() -> None:
     graph = aacp.trace(PositionAttention(), torch.randn(1, 3, 8, 8))
     reasons = {group.name: group.frozen for group in graph.groups}

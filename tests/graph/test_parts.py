@@ -87,6 +87,7 @@ def test_what_enters_and_leaves_a_part_is_frozen(detector: Detector) -> None:
     assert frozen == {"backbone.out", "head.scores"}
 
 
+@pytest.mark.slow
 def test_a_cut_detector_computes_what_the_masked_one_computes(detector: Detector) -> None:
     """Independent of tracing: channels are removed by setting the weights that read them to zero."""
     graph = aacp.trace(detector, IMAGES)
@@ -258,6 +259,7 @@ def test_a_difference_inside_of_a_part_is_found(detector: Detector, monkeypatch:
     assert "differ" in str(difference_when_cut(detector, graph, IMAGES, units))
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_about_the_failed_export(detector: Detector, capfd: pytest.CaptureFixture[str]) -> None:
     aacp.trace(detector, IMAGES)
     assert capfd.readouterr() == ("", "")

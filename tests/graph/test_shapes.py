@@ -26,6 +26,7 @@ def test_the_counts_that_a_network_was_cut_to_are_read_off_its_shapes(name: str)
         assert list(structure_of(aacp.shrink(model, graph, counts), graph)) == counts
 
 
+@pytest.mark.slow
 def test_padding_that_no_weight_shows_is_read_off_the_numbers_in_the_shortcuts() -> None:
     model = aacp.build_model("digits_resnet")
     graph = aacp.trace(model, torch.randn(1, 1, 8, 8))
@@ -44,6 +45,7 @@ def test_an_uncut_network_keeps_everything() -> None:
     assert structure_of(model, graph) == graph.full
 
 
+@pytest.mark.slow
 def test_a_network_of_another_graph_is_rejected_with_the_tensor_and_both_shapes() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 6, 1), nn.Conv2d(6, 2, 1))
     graph = aacp.trace(model, torch.randn(1, 3, 4, 4))

@@ -141,6 +141,7 @@ def test_an_attribute_follows_its_width() -> None:
     assert model.first == 5
 
 
+@pytest.mark.slow
 def test_a_closure_is_rewritten_in_the_copy_alone() -> None:
     model = ByClosure()
     graph = aacp.trace(model, torch.randn(1, 3, 6, 6))

@@ -70,6 +70,7 @@ def test_a_quiet_machine_measures_each_structure_once() -> None:
     assert len(bench.measured) == PLANNED
 
 
+@pytest.mark.slow
 def test_a_machine_that_stays_noisy_measures_longer_and_then_gets_no_table(tmp_path: Path) -> None:
     bench = NoisyBench(BUSY)
     with pytest.raises(aacp.InconclusiveMeasurement, match=r"uncertain by \d+%, at most 5% .* quiet machine"):
@@ -98,6 +99,7 @@ def test_the_noisiest_structures_are_measured_again_first() -> None:
     assert set(again) <= noisy
 
 
+@pytest.mark.slow
 def test_the_same_call_continues_a_rejected_measurement(tmp_path: Path) -> None:
     with pytest.raises(aacp.InconclusiveMeasurement):
         measured(NoisyBench(BUSY), tmp_path / "table.json")

@@ -98,6 +98,7 @@ class Enlarging(nn.Module):
         return self.last(self.conv(x).relu())
 
 
+@pytest.mark.slow
 def test_colours_are_not_distilled_as_if_they_were_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.functional, "log_softmax", lambda *_: pytest.fail("colours have no probabilities"))
     pixels = images(0)[0]

@@ -135,6 +135,7 @@ def test_fewer_structures_than_finalists_are_all_finalists(tmp_path: Path) -> No
     assert "fewer than 16 finalists" in json.loads((tmp_path / "finalists.json").read_text())["notes"][-1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untrained")
 def test_progress_and_events_name_the_rung(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events: list[aacp.Event] = []
@@ -272,6 +273,7 @@ def test_the_hold_out_decides_and_not_the_test_data(tmp_path: Path) -> None:
     assert winner[0] == min(first) < max(first)
 
 
+@pytest.mark.slow
 def test_on_workers_the_same_structure_wins(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated workers run what would be sent to real ones; they see the run folder, and keep their states there."""
     made: list[SimulatedEngine] = []

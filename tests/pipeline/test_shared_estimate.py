@@ -54,6 +54,7 @@ def plan(**changes: Any) -> aacp.Plan:
     return replace(PLAN, **changes)
 
 
+@pytest.mark.slow
 def test_workers_give_the_history_of_one_process_with_as_many_proposals(model, data, engines) -> None:
     alone = aacp.find(model, data, {"macs": 0.5}, plan=plan(proposals=8))
     assert not engines
@@ -71,6 +72,7 @@ def test_with_workers_eight_structures_are_proposed_at_once(model, data, engines
     assert json.loads((tmp_path / "search.json").read_text())["settings"]["batch"] == 8
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_its_workers_and_sends_no_known_structure_again(model, data, engines, tmp_path: Path) -> None:
     aacp.sweep(model, data, [{"macs": 0.3}, {"macs": 0.5}], tmp_path, plan=plan(workers=2))
     (engine,) = engines
@@ -96,6 +98,7 @@ def test_workers_get_only_structures_without_a_score(model, data, engines) -> No
     shared.release_workers()
 
 
+@pytest.mark.slow
 def test_workers_end_before_the_network_is_delivered(model, data, engines, tmp_path: Path) -> None:
     stages = []
 
@@ -109,6 +112,7 @@ def test_workers_end_before_the_network_is_delivered(model, data, engines, tmp_p
     assert stages[-1] == ("done", False)
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_resumes_with_another_number_of_workers(model, data, engines, tmp_path: Path) -> None:
     whole = aacp.find(model, data, {"macs": 0.5}, tmp_path / "whole", plan=plan(workers=4))
 
@@ -122,6 +126,7 @@ def test_an_interrupted_search_resumes_with_another_number_of_workers(model, dat
     assert [each.to_json() for each in resumed.history] == [each.to_json() for each in whole.history]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("engines")
 def test_a_search_says_that_workers_will_wait(model, data, capsys: pytest.CaptureFixture[str]) -> None:
     for workers, method, is_said in ((5, "default", True), (4, "default", False), (5, "paper", False)):

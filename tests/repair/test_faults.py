@@ -150,10 +150,12 @@ def test_fewer_rows_than_columns_are_fitted_with_a_ridge_and_named_in_a_note() -
     assert max(float(p.detach().abs().max()) for p in case.network.parameters()) < 10
 
 
+@pytest.mark.slow
 def test_enough_rows_are_not_named_in_a_note() -> None:
     assert small().repair(images(64)) == ()
 
 
+@pytest.mark.slow
 def test_a_single_image_leaves_finite_weights() -> None:
     case = small()
     case.repair(images(1))
@@ -161,12 +163,14 @@ def test_a_single_image_leaves_finite_weights() -> None:
     assert np.isfinite(case.error(images(4, seed=2)))
 
 
+@pytest.mark.slow
 def test_equal_images_leave_finite_weights() -> None:
     case = small()
     case.repair(images(1).expand(16, -1, -1, -1).clone())
     assert_finite(case.network)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("constant", ["zero", "positive"])
 def test_constant_channels_are_no_obstacle(constant: str) -> None:
     """Two kept and two removed channels of a group are constant; the others are repaired as without them."""

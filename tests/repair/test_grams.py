@@ -89,6 +89,7 @@ def test_a_wide_linear_layer_shares_its_map_over_the_positions_of_a_channel(monk
     assert torch.equal(gram.unfolded(gram.folded(matrix)), matrix)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(monkeypatch) -> None:
     full = grams_of(two_layers())
     room = 8 * (54**2 + 4**2) - 1

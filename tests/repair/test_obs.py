@@ -65,6 +65,7 @@ def test_the_error_of_each_width_is_that_of_the_least_squares(monkeypatch, chann
         assert found.errors[count] == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_first_removal_is_the_cheapest_and_later_ones_are_near_the_best_subset() -> None:
     grams = grams_of(two_readers())
     (group,) = grams.graph.free
@@ -82,6 +83,7 @@ def test_a_given_order_has_the_errors_of_that_order() -> None:
     assert found.errors[4] == pytest.approx(brute_force(grams, [3, 0, 4, 1]), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_removing_several_units_at_a_time_adds_the_same_errors(monkeypatch) -> None:
     grams = grams_of(two_readers())
     (group,) = grams.graph.free
@@ -105,6 +107,7 @@ def test_a_channel_that_nobody_reads_is_least_important(importance: str) -> None
     assert unit_importance(model, graph, "l1").argmax() == 3
 
 
+@pytest.mark.slow
 def test_obs_keeps_one_channel_of_each_dependent_pair() -> None:
     """Channels 4 to 7 are multiples of channels 0 to 3; activation keeps both channels of the loudest pair."""
     model = build("dense")
@@ -119,6 +122,7 @@ def test_obs_keeps_one_channel_of_each_dependent_pair() -> None:
     assert set(by_obs[-4:] % 4) == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 def test_grouped_products_and_frozen_groups_are_ordered() -> None:
     model = build("grouped")
     graph = aacp.trace(model, IMAGES[:2])
@@ -152,6 +156,7 @@ def test_images_are_required() -> None:
 # -- sensitivities -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_sensitivities_are_the_squared_jacobian_of_the_outputs() -> None:
     """The head is linear: an error in channel c of its input changes output k by the weight between them."""
     torch.manual_seed(0)

@@ -15,6 +15,7 @@ from aacp.repairs import grams as grams_module
 from aacp.repairs.grams import Grams
 from aacp.repairs.parallel import ParallelRepair
 from repair.dependent_networks import KEPT, NETWORKS, build, kept_channels
+from sampling import sampled
 
 IMAGES = torch.randn(40, 3, 8, 8, generator=torch.Generator().manual_seed(0)) + 0.3
 
@@ -40,7 +41,7 @@ def repaired(model: nn.Module, repair: ParallelRepair, graph: aacp.ChannelGraph,
     return cut_units(twin, graph, units)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", sampled(NETWORKS, 4, pytest.mark.slow))
 def test_dependent_channels_are_replaced_exactly(name: str) -> None:
     model = build(name)
     repair, graph = parallel(model)
@@ -54,6 +55,7 @@ def test_dependent_channels_are_replaced_exactly(name: str) -> None:
         assert (inherited - expected).abs().max() > 0.05 * expected.abs().max()
 
 
+@pytest.mark.slow
 def test_dependent_channels_are_replaced_exactly_in_the_channel_form(monkeypatch) -> None:
     monkeypatch.setattr(grams_module, "MAX_COLUMNS", 20)
     for name in ("dense", "flattened", "transposed"):
@@ -83,6 +85,7 @@ def test_other_channels_are_replaced_by_least_squares() -> None:
     assert np.allclose(found["reader.bias"], solution[-1], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_nothing_removed_changes_nothing() -> None:
     model = build("dense")
     repair, graph = parallel(model)
@@ -95,6 +98,7 @@ def test_nothing_removed_changes_nothing() -> None:
         assert torch.equal(one, other), name
 
 
+@pytest.mark.slow
 def test_the_head_that_reads_a_constant_channel_is_still_solved() -> None:
     model = build("dense")
     with torch.no_grad():
@@ -105,7 +109,7 @@ def test_the_head_that_reads_a_constant_channel_is_still_solved() -> None:
     assert all(torch.isfinite(tensor).all() for tensor in repair.weights(units).values())
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", sampled(NETWORKS, 8, pytest.mark.slow))
 @pytest.mark.parametrize("columns", [2304, 20])
 def test_one_factorisation_serves_every_width(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of an order of removal are those of the same units without any order."""
@@ -149,6 +153,7 @@ class Concatenation(nn.Module):
         return self.head(self.reader(self.hidden(x)).mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_a_reader_of_two_groups_has_the_least_squares_of_what_is_left() -> None:
     torch.manual_seed(0)
     model = Concatenation().eval()

@@ -14,6 +14,7 @@ from aacp.graph.masking import MaskedRun
 from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import trace_unverified
 from aacp.repairs.products import Product, products_of, sample_rows
+from sampling import sampled
 
 GEOMETRIES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv1d": (lambda: nn.Conv1d(6, 8, 5, stride=2, padding=3, dilation=2), (3, 6, 23)),
@@ -62,7 +63,7 @@ def product_named(products: list[Product], weight: str) -> Product:
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", sampled(GEOMETRIES, 4, pytest.mark.slow))
 def test_columns_times_matrix_are_the_outputs(name: str) -> None:
     build, shape = GEOMETRIES[name]
     model = WithStem(build()).double().eval()

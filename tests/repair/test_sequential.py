@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import aacp
 from aacp.repairs import sequential
+from sampling import sampled
 
 HALF = [0, 1, 2, 3]
 WIDE = 8
@@ -150,7 +151,7 @@ def error(network: nn.Module, model: nn.Module, x: Tensor) -> float:
         return float((network(x) - expected).abs().max() / expected.std())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sampled(CASES, 4, pytest.mark.slow))
 def test_channels_that_are_combinations_of_kept_ones_are_repaired_exactly(name: str) -> None:
     build, shape, halved, parts = CASES[name]
     torch.manual_seed(0)
@@ -258,6 +259,7 @@ def residual_case() -> tuple[nn.Module, aacp.ChannelGraph, dict[str, np.ndarray]
     return model, graph, kept, aacp.shrink(model, graph, kept)
 
 
+@pytest.mark.slow
 def test_batch_norms_get_the_statistics_of_what_arrives() -> None:
     model, graph, kept, network = residual_case()
     pictures = images((3, 8, 8))
@@ -336,6 +338,7 @@ class Sum(nn.Module):
         return self.head(torch.relu(branch + shortcut))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("order", ["lossy first", "lossy last"])
 def test_a_branch_corrects_what_is_lost_in_the_tensor_that_is_added_to_it(order: str, scaled: bool) -> None:

@@ -88,6 +88,7 @@ def _die_locked(path: str) -> None:
         os._exit(0)
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     process = multiprocessing.get_context("spawn").Process(target=_die_locked, args=(str(tmp_path),))
     process.start()
@@ -121,6 +122,7 @@ def test_a_planted_link_leads_to_no_file_of_the_user(tmp_path: Path, planted: st
     assert precious.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_leftovers_of_a_killed_process_are_removed_when_the_folder_is_next_locked(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
@@ -137,6 +139,7 @@ def test_leftovers_of_a_killed_process_are_removed_when_the_folder_is_next_locke
         assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {".lock"}
 
 
+@pytest.mark.slow
 def test_two_processes_never_share_a_history_if_a_folder_is_deleted_and_begun_anew(tmp_path: Path) -> None:
     run = tmp_path / "run"
     older = RunFolder(run)

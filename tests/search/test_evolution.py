@@ -210,6 +210,7 @@ def test_a_generation_of_the_released_search_computed_by_hand() -> None:
     assert search._population.ages.tolist() == [0, 1, 0, 0]
 
 
+@pytest.mark.slow
 def test_the_released_search_is_the_loop_written_out() -> None:
     """Eq. 14 with ten individuals, from the same random numbers, drawn in the order in which the text needs them."""
     problem = equation_14()

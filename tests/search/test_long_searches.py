@@ -86,6 +86,7 @@ def test_checkpoint_and_append_take_the_same_whatever_the_length(
     assert growth(appending, folders) < 1.2
 
 
+@pytest.mark.slow
 def test_resuming_takes_time_in_proportion_to_the_length(problem: Problem, folders: dict[int, Path]) -> None:
     def resuming(folder: Path) -> Callable[[], Any]:
         return lambda: SearchFiles(RunFolder(folder)).resume(method(problem))
@@ -107,6 +108,7 @@ def test_queries_take_time_in_proportion_to_the_length(problem: Problem, folders
     assert growth(lambda folder: lambda: histories[folder].top(400), folders) < 1.2
 
 
+@pytest.mark.slow
 def test_reading_holds_one_line_at_a_time(folders: dict[int, Path]) -> None:
     """Beyond the candidates that remain, reading takes the memory of a few lines."""
     tracemalloc.start()

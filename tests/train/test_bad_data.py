@@ -55,6 +55,7 @@ class Endless:
         return itertools.repeat((X[:4], Y[:4]))
 
 
+@pytest.mark.slow
 def test_an_epoch_without_end_is_rejected() -> None:
     with pytest.raises(aacp.InvalidData, match="announces 2 batches, but has given 105 batches"):
         aacp.fit(network(), Endless(), RECIPE, device="cpu")

@@ -25,6 +25,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("means", ["the system", "the thread"])
 def test_the_child_of_a_killed_process_ends(means: str) -> None:
     command = [sys.executable, "-c", PARENT, CHILD, means]

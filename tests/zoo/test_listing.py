@@ -75,6 +75,7 @@ def named_like_imagenet(count: int) -> Listing:
     return Listing.of("/data", (f"n{number // 1300:08d}/n{number:08d}_{number}.JPEG" for number in range(count)))
 
 
+@pytest.mark.slow
 def test_the_names_of_many_images_take_little_memory() -> None:
     listing = named_like_imagenet(100_000)
     assert len(listing.block) + listing.starts.nbytes + listing.ends.nbytes < 62 * 100_000

@@ -8,6 +8,7 @@ from aacp import UnknownModel
 from aacp.zoo.models import build_model, example_input
 
 
+@pytest.mark.slow
 def test_networks_come_by_name() -> None:
     assert type(build_model("torchvision:resnet18")).__name__ == "ResNet"
     assert type(build_model("torchvision.segmentation:lraspp_mobilenet_v3_large")).__name__ == "LRASPP"

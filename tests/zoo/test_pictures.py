@@ -31,6 +31,7 @@ def test_the_centred_crop_is_the_middle_of_the_resized_picture(tmp_path: Path) -
     assert (crop[:, 112:] == 255).all()
 
 
+@pytest.mark.slow
 def test_random_crops_follow_from_the_seed_and_mirror_half_of_the_pictures(tmp_path: Path) -> None:
     file = save(tmp_path / "ramp.png", np.tile(np.arange(256), (256, 1)))
     crops = [random_crop(file, 16, seed) for seed in range(200)]
@@ -95,6 +96,7 @@ def test_postscript_named_as_a_picture_starts_no_program(tmp_path: Path, monkeyp
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "PPM", "WEBP", "ICO", "TGA", "PCX"])
 def test_only_jpeg_and_png_are_decoded_whatever_the_name_says(kind: str, tmp_path: Path) -> None:
     Image.new("RGB", (16, 16)).save(tmp_path / "x.png", kind)

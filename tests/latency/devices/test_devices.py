@@ -60,6 +60,7 @@ def test_the_command_line_makes_the_table(timed: Path, tmp_path: Path) -> None:
     assert aacp.LatencyTable.load(out).elsewhere
 
 
+@pytest.mark.slow
 def test_an_interrupted_device_continues(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks")
     assert "the power was cut" in run_on_device(folder, loads=9).stderr
@@ -114,6 +115,7 @@ def test_the_runner_stops_at_a_file_that_was_changed(tmp_path: Path) -> None:
     assert "structure-000.macs is not the file of the manifest" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_noisy_device_gets_no_table_unless_it_is_accepted(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks")
     assert run_on_device(folder, noise=1000.0).returncode == 0
@@ -122,6 +124,7 @@ def test_a_noisy_device_gets_no_table_unless_it_is_accepted(tmp_path: Path) -> N
     assert aacp.table_from_results(folder / "results.json", accept_noise=True).problem
 
 
+@pytest.mark.slow
 def test_samples_are_long_enough_for_a_coarse_clock(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks")
     assert run_on_device(folder, step=1e-3).returncode == 0
@@ -139,6 +142,7 @@ def test_the_runner_says_which_runtimes_it_does_not_know(tmp_path: Path) -> None
     assert ended.stderr.startswith("runner.py cannot run files of file_simulator. Call its function measure")
 
 
+@pytest.mark.slow
 def test_a_shell_script_times_files_by_the_tool_of_a_runtime(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks")
     tool = tmp_path / "bench"
