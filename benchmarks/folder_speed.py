@@ -152,7 +152,7 @@ def ways(
         ),
         "evaluate kept bytes, aacp": (held.images, lambda: aacp.accuracy(network, held)),
         "recalibrate, aacp": (options.calibration, lambda: aacp.recalibrate(network, calibration)),
-        "train two epochs, aacp": (2 * steps, lambda: aacp.fit(fresh(), train, recipe, device=device, verbose=True)),
+        "train two epochs, aacp": (2 * steps, lambda: aacp.fit(fresh(), train, recipe, device=device)),
         "train, plain": (steps, lambda: plain_training(fresh(), plain_loader(train, options, train=True), device)),
     }
 
@@ -228,7 +228,8 @@ def main() -> None:
         epochs: list[list[dict[str, Any]]] = []
         for number in range(options.repeats):
             for name, (_, work) in measured.items():
-                elapsed, result = timed(work, device)
+                with aacp.show_progress():
+                    elapsed, result = timed(work, device)
                 seconds[name].append(elapsed)
                 if isinstance(result, aacp.Trained):
                     epochs.append([epoch.to_json() for epoch in result.epochs])

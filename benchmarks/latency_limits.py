@@ -92,10 +92,8 @@ def main() -> None:
         graph = aacp.trace(model, example)
         table = Path(scratch) / "table.json"
         where = aacp.Deployment("onnxruntime", threads=options.threads)
-        measured = aacp.measure_latency(
-            model, graph, aacp.SearchSpace(graph), where, example=example,
-            file=table, verbose=True,
-        )  # fmt: skip
+        with aacp.show_progress():
+            measured = aacp.measure_latency(model, graph, aacp.SearchSpace(graph), where, example=example, file=table)
         print(measured, flush=True)
         for seed in range(options.seeds):
             begun, folder = time.perf_counter(), Path(scratch) / f"seed{seed}"

@@ -19,6 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -58,11 +59,12 @@ def compared(name: str, runtime: str, options: argparse.Namespace) -> dict[str, 
     graph = aacp.trace(model, example)
     space = aacp.SearchSpace(graph, options.step)
     where = aacp.Deployment(runtime, options.device, options.batch, options.threads)
-    table = aacp.measure_latency(
-        model, graph, space, where, example=example, structures=options.learn, seconds_per_structure=options.seconds,
-        file=options.tables and options.tables / f"{name.rpartition(':')[2]}_{runtime}_{options.device}.json",
-        verbose=options.verbose,
-    )  # fmt: skip
+    with aacp.show_progress() if options.verbose else nullcontext():
+        table = aacp.measure_latency(
+            model, graph, space, where, example=example, structures=options.learn,
+            seconds_per_structure=options.seconds,
+            file=options.tables and options.tables / f"{name.rpartition(':')[2]}_{runtime}_{options.device}.json",
+        )  # fmt: skip
     measured_after = time.perf_counter() - start
     bench = NetworkTimer(model, graph, example, where, options.seconds)
     runs = [bench(structure) for structure in drawn(graph, space, options)]

@@ -56,9 +56,10 @@ def main() -> None:
     calibration = data.train.subset(range(min(options.calibration, len(data.train))))
     estimate = aacp.PSAE(aacp.Inheritance(model, graph, calibration, device=options.device), data.holdout)
     recipe = FINETUNE.scaled(options.epochs)
-    found = aacp.ranking(
-        estimate, spread(options, graph), data.train, outcome=data.test, recipe=recipe, teacher=model, verbose=True
-    )
+    with aacp.show_progress():
+        found = aacp.ranking(
+            estimate, spread(options, graph), data.train, outcome=data.test, recipe=recipe, teacher=model
+        )
     print(found)
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     device = torch.cuda.get_device_name() if "cuda" in options.device else "CPU"

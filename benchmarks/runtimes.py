@@ -76,10 +76,11 @@ class Row:
 
     def predicted(self) -> dict[str, Any]:
         """The error of the latency table on structures that it was not made from."""
-        table = aacp.measure_latency(
-            self.model, self.graph, self.space, self.where, example=self.example, file=self.table_file,
-            structures=self.options.learn, seconds_per_structure=self.options.seconds, verbose=True,
-        )  # fmt: skip
+        with aacp.show_progress():
+            table = aacp.measure_latency(
+                self.model, self.graph, self.space, self.where, example=self.example, file=self.table_file,
+                structures=self.options.learn, seconds_per_structure=self.options.seconds,
+            )  # fmt: skip
         bench = NetworkTimer(self.model, self.graph, self.example, self.where, self.options.seconds)
         generator = np.random.default_rng(2026)
         runs = [bench(self.space.sample(generator)) for _ in range(self.options.unseen)]

@@ -32,6 +32,7 @@ from aacp.train.fabric import make_fabric
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
+from aacp.user.progress import show_progress
 from aacp.zoo.data import load_data
 from halving import circumstances, pair
 
@@ -64,7 +65,7 @@ def seconds_of(
     shown = example_inputs(source, fabric)
     is_narrow = way in ("captured, single precision", "captured, not widened")
     multiple = 1 if is_narrow else MULTIPLE
-    with widened(student, shown, fabric, multiple, verbose=True) as trained_as:
+    with show_progress(), widened(student, shown, fabric, multiple) as trained_as:
         if way == "captured, compiled":
             trained_as.network.compile()
         norms = nullcontext() if way == "captured, torch's norms" else fast_norms(trained_as.network, fabric)

@@ -27,9 +27,10 @@ def main(pictures: str | Path, folder: str | Path, evaluations: int = 100, mimic
     data = aacp.load_data(f"imagefolder:{pictures}")
     print(data)  # one folder becomes calibration images, a hold-out for the search, and test images
     plan = aacp.Plan(recipe=None, mimic=mimic, evaluations=evaluations, calibration_images=1000, export=False)
-    pruned = aacp.prune(
-        trained_network(), data, {"macs": 1 / 3}, folder, plan=plan, name="torchvision:mobilenet_v2", verbose=True
-    )
+    with aacp.show_progress():
+        pruned = aacp.prune(
+            trained_network(), data, {"macs": 1 / 3}, folder, plan=plan, name="torchvision:mobilenet_v2"
+        )
     print(pruned)  # the scores say how like the outputs are to those of the original: 1 is equal
     return pruned
 

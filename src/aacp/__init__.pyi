@@ -131,6 +131,7 @@ from aacp.train.loop import train_from_scratch as train_from_scratch
 from aacp.train.recipe import Recipe as Recipe
 from aacp.user.events import Event as Event
 from aacp.user.events import listen as listen
+from aacp.user.progress import show_progress as show_progress
 from aacp.zoo.data import load_data as load_data
 from aacp.zoo.folders import ImageFolder as ImageFolder
 from aacp.zoo.models import build_model as build_model

@@ -162,7 +162,7 @@ def train(
     folder = run_folder(model, folder)
     job = TrainingJob(
         model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, until,
-        train_on_holdout, verbose=True, holdout=holdout, cache=cache,
+        train_on_holdout, holdout=holdout, cache=cache,
     )  # fmt: skip
     with resumable(folder):
         found = job.run()

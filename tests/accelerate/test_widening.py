@@ -26,6 +26,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
 from aacp.train.update import PlainUpdate
+from aacp.user.progress import show_progress
 from train.small_data import digits, farthest, in_double, network, odd_resnet, same, small_images, weights
 
 pytestmark = pytest.mark.slow
@@ -207,7 +208,7 @@ def layer_norm_network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 6, 3), nn.GroupNorm(1, 6), nn.SiLU(), nn.Flatten(), nn.Linear(96, 4))
 
 
-def test_a_network_that_would_notice_is_trained_as_it_is_and_says_so_if_verbose(
+def test_a_network_that_would_notice_is_trained_as_it_is_and_reports_why(
     capsys: pytest.CaptureFixture[str], widening_pays: Decide
 ) -> None:
     one, other = layer_norm_network(), layer_norm_network()
@@ -216,7 +217,8 @@ def test_a_network_that_would_notice_is_trained_as_it_is_and_says_so_if_verbose(
     assert capsys.readouterr().err == ""
     fit(other, small_images(), RECIPE, accelerate=False, device="cpu")
     assert same(weights(one), weights(other))
-    fit(other, small_images(), replace(RECIPE, epochs=1), device="cpu", verbose=True)
+    with show_progress():
+        fit(other, small_images(), replace(RECIPE, epochs=1), device="cpu")
     assert capsys.readouterr().err.startswith("The network is trained in its own widths: outputs differ by")
 
 

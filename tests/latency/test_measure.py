@@ -13,6 +13,7 @@ import pytest
 
 import aacp
 from aacp.latency.measure import measure_table, spread_structures
+from aacp.user.progress import show_progress
 from latency_bench import SETTING, FakeBench, blocked, chain
 
 GRAPH = chain(16, 32)
@@ -90,7 +91,8 @@ def test_a_log_of_another_measurement_is_rejected(tmp_path: Path) -> None:
 
 
 def test_progress_says_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN, verbose=True)
+    with show_progress():
+        measure_table(FakeBench(GRAPH, blocked), GRAPH, SPACE, SETTING, PLAN)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("1/12 structures, ")
     assert lines[-1].startswith("12/12 structures, ")

@@ -6,6 +6,7 @@ import pytest
 
 import aacp
 from aacp.latency.timers import MAX_EXTENSION, MIN_TURNS, WARMUP, MeasurementProgress, time_in_turns
+from aacp.user.progress import show_progress
 
 
 class Machine:
@@ -65,15 +66,16 @@ def test_a_noisy_measurement_is_extended_and_then_ends() -> None:
 
 
 def test_progress_prints_a_line_for_each_tenth_and_what_was_measured_before(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = MeasurementProgress("structures", 100, 20, verbose=True)
-    for _ in range(80):
-        progress.step()
+    with show_progress():
+        progress = MeasurementProgress("structures", 100, 20)
+        for _ in range(80):
+            progress.step()
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "20 of 100 structures were measured before"
     assert len(lines) == 1 + 1 + 8
     assert lines[-1].startswith("100/100")
 
 
-def test_progress_is_silent_unless_it_is_verbose(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_unless_it_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     MeasurementProgress("structures", 1).step()
     assert capsys.readouterr().err == ""

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
+from aacp.user.progress import show_progress
 from pipeline import tiny_run
 
 INPUTS = torch.randn(24, 1, 8, 8, generator=torch.Generator().manual_seed(5))
@@ -274,7 +275,8 @@ def test_the_largest_tensor_of_a_dictionary_is_suggested_if_no_argument_has_its_
 def test_progress_names_the_network_its_free_share_and_its_score(
     model: nn.Module, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found_for(model, score=lambda network: 0.25, verbose=True)
+    with show_progress():
+        found_for(model, score=lambda network: 0.25)
     lines = capsys.readouterr().err.splitlines()
     assert lines[:3] == [
         "Tiny: tracing",
@@ -304,6 +306,7 @@ def test_what_was_found_names_the_channels_of_every_group(found: aacp.Found) -> 
 
 def test_what_was_found_in_parts_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    found = found_for(InPieces().eval(), score=lambda network: 1.0, budget={"macs": 0.2}, verbose=True)
+    with show_progress():
+        found = found_for(InPieces().eval(), score=lambda network: 1.0, budget={"macs": 0.2})
     assert str(found).splitlines()[-1] == "parts: first, second; 62% of the channels of convolutions are free"
     assert "What passes between them keeps all channels" in capsys.readouterr().err

@@ -27,6 +27,7 @@ from aacp.pipeline.halving import RungTraining
 from aacp.pipeline.pruning_run import PruningRun
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import TrainingMeans
+from aacp.user.progress import show_progress
 from forks import CONTEXT
 from glue import subjects
 from pipeline import tiny_run
@@ -139,8 +140,8 @@ def test_fewer_structures_than_finalists_are_all_finalists(tmp_path: Path) -> No
 @pytest.mark.usefixtures("untrained")
 def test_progress_and_events_name_the_rung(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events: list[aacp.Event] = []
-    with aacp.listen(events.append):
-        found = tiny_run.pruned(tmp_path, plan=PLAN, verbose=True)
+    with aacp.listen(events.append), show_progress():
+        found = tiny_run.pruned(tmp_path, plan=PLAN)
     shown = capsys.readouterr().err
     assert "then 3 finalists in rungs of 1, 2 epochs, then 2 epochs of training" in shown
     assert "rung 1 of 2: 3 structures, 1 epoch; 0 of 3\n" in shown

@@ -26,6 +26,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import TrainingRun
 from aacp.runs.folder import RunFolder
 from aacp.train.recipe import DIGITS
+from aacp.user.progress import show_progress
 from forks import started
 
 pytestmark = pytest.mark.slow
@@ -296,7 +297,8 @@ def test_missing_tables_and_devices_are_rejected_before_the_run_starts(
 @pytest.mark.usefixtures("traced_before")
 def test_without_plotly_a_run_ends_without_a_report_and_says_so_once(model, data, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED, verbose=True)
+    with show_progress():
+        prune(model, data, BUDGET, tmp_path, plan=UNEXPORTED)
     assert (
         capsys.readouterr().err.count("no report. plotly is not installed. Install it with: pip install 'aacp[report]'")
         == 1

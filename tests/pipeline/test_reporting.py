@@ -15,6 +15,7 @@ from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.reporting import reason_without_report
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.scores import Evaluation, NetworkMetrics
+from aacp.user.progress import show_progress
 
 UNTRAINED = aacp.Plan(evaluations=1, recipe=None, export=False, calibration_images=16, method="random")
 
@@ -36,7 +37,8 @@ def test_whatever_happens_to_the_page_is_a_reason(tmp_path: Path, monkeypatch, e
 @pytest.mark.usefixtures("traced_before")
 def test_a_disk_too_small_for_the_report_leaves_the_summary(model, data, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(reporting, "write_report", full_disk)
-    found = aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=UNTRAINED, verbose=True)
+    with show_progress():
+        found = aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=UNTRAINED)
     lines = str(found).splitlines()
     assert any(line.startswith("no report: OSError: [Errno 28] No space left on device") for line in lines)
     assert not any(line.startswith("report: ") for line in lines)

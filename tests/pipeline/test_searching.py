@@ -19,6 +19,7 @@ from aacp.latency.timing import MedianInterval
 from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import Candidate, History
+from aacp.user.progress import show_progress
 from pipeline import tiny_run
 from pipeline.tiny_run import PLAN, UNTRAINED, pruned
 
@@ -27,7 +28,8 @@ from pipeline.tiny_run import PLAN, UNTRAINED, pruned
 def test_a_search_that_finds_no_other_structure_says_so_and_suggests_a_finer_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = pruned(tmp_path, plan=replace(UNTRAINED, pruning_step=1 / 2, evaluations=40), verbose=True)
+    with show_progress():
+        found = pruned(tmp_path, plan=replace(UNTRAINED, pruning_step=1 / 2, evaluations=40))
     evaluated = len((tmp_path / "history.jsonl").read_text().splitlines())
     assert evaluated < 40
     assert found.choice.limits[0].holds
@@ -39,7 +41,8 @@ def test_a_search_that_finds_no_other_structure_says_so_and_suggests_a_finer_ste
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, method="uniform")], ids=["complete", "one structure"])
 def test_a_search_that_ends_as_planned_does_not(plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pruned(tmp_path, plan=replace(plan, recipe=None, evaluations=2), verbose=True)
+    with show_progress():
+        pruned(tmp_path, plan=replace(plan, recipe=None, evaluations=2))
     assert "The search ended" not in capsys.readouterr().err
 
 

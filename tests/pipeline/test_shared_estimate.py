@@ -15,6 +15,7 @@ import aacp
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
+from aacp.user.progress import show_progress
 from aacp.workers.ray import WorkerRequest
 from plain_network import plain_network
 from workers.simulated import SimulatedEngine
@@ -131,5 +132,6 @@ def test_an_interrupted_search_resumes_with_another_number_of_workers(model, dat
 def test_a_search_says_that_workers_will_wait(model, data, capsys: pytest.CaptureFixture[str]) -> None:
     for workers, method, is_said in ((5, "default", True), (4, "default", False), (5, "paper", False)):
         small = plan(workers=workers, method=method, evaluations=8)
-        aacp.find(model, data, {"macs": 0.5}, plan=small, verbose=True)
+        with show_progress():
+            aacp.find(model, data, {"macs": 0.5}, plan=small)
         assert ("5 workers share 8 proposals, so that some of them wait" in capsys.readouterr().err) == is_said

@@ -14,6 +14,7 @@ from aacp.search.loop import Bounds, run_search, search_steps
 from aacp.search.methods import searcher
 from aacp.search.queue import MapQueue
 from aacp.search.searcher import Searcher
+from aacp.user.progress import show_progress
 from sampling import sampled
 
 
@@ -155,10 +156,11 @@ def test_one_evaluation_says_nothing_of_the_pace(problem: Problem) -> None:
     assert "left" not in str(only)
 
 
-def test_nothing_is_printed_unless_verbose(problem: Problem, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_unless_progress_is_shown(problem: Problem, capsys: pytest.CaptureFixture[str]) -> None:
     run_search(fresh(problem), problem.estimate, evaluations=12)
     assert capsys.readouterr() == ("", "")
-    run_search(fresh(problem), problem.estimate, evaluations=12, verbose=True)
+    with show_progress():
+        run_search(fresh(problem), problem.estimate, evaluations=12)
     captured = capsys.readouterr()
     assert captured.out == ""
     lines = captured.err.splitlines()
@@ -167,7 +169,8 @@ def test_nothing_is_printed_unless_verbose(problem: Problem, capsys: pytest.Capt
 
 
 def test_a_search_without_a_number_of_evaluations_counts_them_alone(problem: Problem, capsys) -> None:
-    run_search(fresh(problem, "tournament"), problem.estimate, generations=1, verbose=True)
+    with show_progress():
+        run_search(fresh(problem, "tournament"), problem.estimate, generations=1)
     assert capsys.readouterr().err.startswith("1 evaluation, generation 0")
 
 
@@ -181,7 +184,8 @@ def test_a_terminal_sees_a_bar_of_all_evaluations_before_the_first(problem: Prob
         shown.append(capsys.readouterr().err)
         return problem.estimate(structure)
 
-    found = run_search(fresh(problem), estimate, evaluations=12, verbose=True)
+    with show_progress():
+        found = run_search(fresh(problem), estimate, evaluations=12)
     assert " 0/12" in shown[0]
     last = capsys.readouterr().err
     assert "12/12" in last
@@ -193,7 +197,8 @@ def test_it_speaks_of_what_is_better_of_the_end_and_every_few_seconds(problem: P
     ticks = iter(range(10_000))
     monkeypatch.setattr("aacp.search.loop.time.monotonic", lambda: float(next(ticks)))
     method = searcher("default", problem.space, problem.budget, 0)
-    found = run_search(method, problem.estimate, evaluations=30, verbose=True)
+    with show_progress():
+        found = run_search(method, problem.estimate, evaluations=30)
     lines = capsys.readouterr().err.splitlines()
     scores = [candidate.score for candidate in found.history]
     records = sum(score > max(scores[:place], default=-1) for place, score in enumerate(scores))

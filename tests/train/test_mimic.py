@@ -15,6 +15,7 @@ from aacp.data.likeness import Likeness
 from aacp.errors import Diverged, InvalidOption, RunMismatch
 from aacp.train import mimic as module
 from aacp.train.mimic import Features, mimic
+from aacp.user.progress import show_progress
 
 
 class Small(nn.Module):
@@ -175,7 +176,8 @@ def test_bad_requests_are_rejected() -> None:
 @pytest.mark.slow
 def test_progress_is_reported_in_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     original, network = networks()
-    mimic(network, original, inputs(), 50, verbose=True)
+    with show_progress():
+        mimic(network, original, inputs(), 50)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["mimicking, step 25/50", "mimicking, step 50/50"]
 

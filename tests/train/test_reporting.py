@@ -16,6 +16,7 @@ from aacp.runs.scores import Epoch
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.reporting import summary_line
+from aacp.user.progress import show_progress
 from train.small_data import network, small_images
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1)
@@ -27,7 +28,8 @@ def test_nothing_is_printed_by_default(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_each_epoch_is_a_line_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
-    fit(network(), small_images(), RECIPE, device="cpu", holdout=small_images(20), verbose=True)
+    with show_progress():
+        fit(network(), small_images(), RECIPE, device="cpu", holdout=small_images(20))
     out, err = capsys.readouterr()
     assert out == ""
     heading, first, second = err.splitlines()
@@ -43,7 +45,8 @@ def test_the_batch_size_of_a_loader_wins_and_is_the_one_that_is_reported(
         (DataLoader(small_images(), batch_size=24), 24),
         (DataLoader(small_images(), batch_sampler=[[0, 1, 2], [3, 4, 5]]), 16),  # it does not tell
     ):
-        fit(network(), loader, replace(RECIPE, epochs=1), folder=tmp_path / str(size), device="cpu", verbose=True)
+        with show_progress():
+            fit(network(), loader, replace(RECIPE, epochs=1), folder=tmp_path / str(size), device="cpu")
         heading, _ = capsys.readouterr().err.splitlines()
         assert heading == f"training: epochs=1, batch_size={size}, lr=0.1; batches as the loader gives them"
         assert json.loads((tmp_path / str(size) / "run.json").read_text())["recipe"]["batch_size"] == size
@@ -54,7 +57,8 @@ def test_a_terminal_sees_a_bar_with_the_last_accuracies(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
-    trained = fit(network(), small_images(), RECIPE, device="cpu", verbose=True)
+    with show_progress():
+        trained = fit(network(), small_images(), RECIPE, device="cpu")
     _, err = capsys.readouterr()
     assert "2/2" in err
     assert f"training accuracy {trained.last.accuracy:.4f}" in err

@@ -42,9 +42,8 @@ def network_for(
     fabric: Fabric,
     steps: int,
     is_replaceable: bool,
-    verbose: bool,
 ) -> AbstractContextManager[TrainedAs] | None:
     """The network to optimise in place of a model, on a GPU; see `aacp.accelerate.widening`."""
     from aacp.accelerate.widening import faster_network
 
-    return faster_network(model, source, fabric, steps, is_replaceable, verbose)
+    return faster_network(model, source, fabric, steps, is_replaceable)

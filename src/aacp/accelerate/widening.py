@@ -6,7 +6,6 @@ and learns the same, which `aacp.accelerate.equivalence` checks first; only the 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from aacp.train.fabric import half_type
 from aacp.train.loader_batches import LoaderBatches
 from aacp.train.seeding import global_seed
 from aacp.train.trained_as import State, TrainedAs, TrainedDirectly
+from aacp.user.progress import report_progress
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -58,7 +58,6 @@ def faster_network(
     fabric: Fabric,
     steps: int,
     is_replaceable: bool,
-    verbose: bool,
 ) -> Iterator[TrainedAs]:
     """The network to optimise for a model: a wider one if that is faster, with our batch norms if they apply.
 
@@ -68,11 +67,10 @@ def faster_network(
         fabric: the devices.
         steps: how many steps the run has.
         is_replaceable: whether another network may be optimised in place of the model.
-        verbose: whether to report on stderr why the network keeps its own widths.
     """
     chosen: AbstractContextManager[TrainedAs] = nullcontext(TrainedDirectly(model))
     if is_replaceable and is_worthwhile(steps, fabric):
-        chosen = widened(model, example_inputs(source, fabric), fabric, MULTIPLE, verbose)
+        chosen = widened(model, example_inputs(source, fabric), fabric, MULTIPLE)
     with chosen as trained_as, fast_norms(trained_as.network, fabric):
         yield trained_as
 
@@ -84,7 +82,7 @@ def is_worthwhile(steps: int, fabric: Fabric) -> bool:
 
 
 @contextmanager
-def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int, verbose: bool = False) -> Iterator[TrainedAs]:
+def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int) -> Iterator[TrainedAs]:
     """The network to optimise: a wider one if there is an equivalent one, and the model itself otherwise.
 
     Args:
@@ -92,12 +90,11 @@ def widened(model: nn.Module, inputs: Any, fabric: Fabric, multiple: int, verbos
         inputs: a few examples to compare the two networks on.
         fabric: the devices; its first process decides for all.
         multiple: what widths are rounded up to a multiple of.
-        verbose: whether to report on stderr why the network keeps its own widths.
     """
     found = growth_for(model, inputs, multiple) if fabric.is_global_zero else None
     growth = fabric.broadcast(found)
-    if isinstance(growth, str) and verbose and fabric.is_global_zero:
-        sys.stderr.write(f"The network is trained in its own widths: {growth}.\n")
+    if isinstance(growth, str) and fabric.is_global_zero:
+        report_progress(f"The network is trained in its own widths: {growth}.")
     if not isinstance(growth, Growth):
         yield TrainedDirectly(model)
         return

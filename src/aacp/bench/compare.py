@@ -15,6 +15,7 @@ from aacp.bench.problems import Problem, knapsack, pruning_problem
 from aacp.bench.rivals import compared_method
 from aacp.search.loop import run_search
 from aacp.search.methods import named_method, searcher
+from aacp.user.progress import without_progress
 
 NETWORKS = ("vgg16", "resnet56", "resnet110")
 MARKS = (50, 100, 200)  # numbers of evaluations after which the regret is measured
@@ -114,7 +115,8 @@ def true_scores(method: str, problem: Problem, seed: int, marks: Sequence[int]) 
     search = searcher(compared_method(method), problem.space, problem.budget, seed)
     found = []
     for mark in marks:
-        result = run_search(search, problem.estimate, evaluations=mark)
+        with without_progress():
+            result = run_search(search, problem.estimate, evaluations=mark)
         found.append(float(problem.true([list(result.recommended.structure)])[0]))
     return found
 

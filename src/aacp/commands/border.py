@@ -18,6 +18,7 @@ import click
 
 from aacp.errors import AACPError, UserCodeFailed, first_line
 from aacp.user.code import described_failure, is_from_user_code
+from aacp.user.progress import show_progress
 
 FAILED = 1
 OUR_MISTAKE = 3
@@ -55,7 +56,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         _print_any_character()
         try:
-            return super().invoke(ctx)
+            with show_progress():
+                return super().invoke(ctx)
         except click.UsageError as error:
             raise click.UsageError(LONG_WORD.sub(_shortened, error.format_message()), error.ctx) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):

@@ -81,7 +81,7 @@ def repeat(
     if inner.replaces:
         remove_file(Path(folder) / file_name(inner.label))
     with resumable(folder):
-        found = repeat_request(inner.run, seeds, folder, inner.label, inner.request, verbose=True)
+        found = repeat_request(inner.run, seeds, folder, inner.label, inner.request)
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {folder}")
     if found.failed:
         context.exit(FAILED)

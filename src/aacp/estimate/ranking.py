@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from aacp.estimate.psae import PSAE
 from aacp.train.loop import finetune
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.teaching import Loss
+from aacp.user.progress import report_progress, without_progress
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ def ranking(
     recipe: Recipe | None = None,
     teacher: nn.Module | None = None,
     loss: Loss | None = None,
-    verbose: bool = False,
 ) -> Ranking:
     """Estimate some structures, fine-tune each briefly, score them, and compare the two orders.
 
@@ -64,7 +63,6 @@ def ranking(
         recipe: how to fine-tune; None is FINETUNE with two epochs, which needs a teacher.
         teacher: a network to distil from.
         loss: a function of (outputs, targets); None is cross-entropy.
-        verbose: print each result to stderr.
     """
     if len(structures) < 3:
         raise InvalidOption(f"A ranking of {len(structures)} structures says nothing. Give at least 3, better 12.")
@@ -76,8 +74,8 @@ def ranking(
     for number, structure in enumerate(chosen):
         network = estimate.inheritance.network(structure)
         estimates.append(estimate(structure))
-        finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=device)
+        with without_progress():
+            finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=device)
         outcomes.append(scored(estimate.score, network.eval(), scored_on, "data of the outcome"))
-        if verbose:
-            sys.stderr.write(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, fine-tuned {outcomes[-1]:.4f}\n")
+        report_progress(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, fine-tuned {outcomes[-1]:.4f}")
     return Ranking(chosen, tuple(estimates), tuple(outcomes))

@@ -36,7 +36,6 @@ class MeasurementJob:
         structures: how many structures the table is fitted to.
         seconds_per_structure: how long to measure each structure, about.
         accept_noise: make a table even if it cannot decide anything, and do not measure longer.
-        verbose: whether to print progress to standard error.
     """
 
     model: str
@@ -49,7 +48,6 @@ class MeasurementJob:
     structures: int = STRUCTURES
     seconds_per_structure: float = 1.0
     accept_noise: bool = False
-    verbose: bool = False
 
     def export(self, folder: str) -> Path:
         """Build and trace the network, and write its structures to a folder, to be timed on another device."""
@@ -66,7 +64,6 @@ class MeasurementJob:
             example=example,
             folder=folder,
             structures=self.structures,
-            verbose=self.verbose,
         )
 
     def run(self) -> LatencyTable:
@@ -85,7 +82,6 @@ class MeasurementJob:
             structures=self.structures,
             seconds_per_structure=self.seconds_per_structure,
             accept_noise=self.accept_noise,
-            verbose=self.verbose,
         )
 
     def _traced(self, network: nn.Module, example: Any) -> ChannelGraph:
@@ -105,7 +101,7 @@ class MeasurementJob:
         if known is not None and (known["setting"] != conditions or list(known["steps"]) != names):
             raise RunMismatch(f"{name} holds steps of another network or setting. Remove it, or choose another file.")
         if known is None:
-            steps = discover_steps(network, graph, self.where, example=example, verbose=self.verbose)
+            steps = discover_steps(network, graph, self.where, example=example)
             known = {"setting": conditions, "steps": steps}
             folder.write_json(name, known)
         found: dict[str, int] = known["steps"]

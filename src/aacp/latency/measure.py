@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +31,7 @@ from aacp.latency.plain_tables import require_timed
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
 from aacp.runs.folder import RunFolder
+from aacp.user.progress import report_progress
 
 STRUCTURES = 48  # how many structures are measured to fit a table
 HELD_OUT = 10  # how many more structures are measured, only to determine the error of the table
@@ -55,7 +55,6 @@ def measure_latency(
     seconds_per_structure: float = 1.0,
     seed: int = 0,
     accept_noise: bool = False,
-    verbose: bool = False,
 ) -> LatencyTable:
     """Time structures of a search space piece by piece, and make a table that predicts the seconds of all others.
 
@@ -71,13 +70,12 @@ def measure_latency(
         seconds_per_structure: how long to measure each structure, about; longer if the machine is busy.
         seed: the seed of the random structures.
         accept_noise: make a table even if it cannot decide anything, and do not measure longer.
-        verbose: whether to print progress to standard error.
     """
     conditions = conditions_here(model, where)
     timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
     plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
     path = None if file is None else Path(file)
-    return measure_table(timer, graph, space, conditions, plan, path, accept_noise=accept_noise, verbose=verbose)
+    return measure_table(timer, graph, space, conditions, plan, path, accept_noise=accept_noise)
 
 
 def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
@@ -116,7 +114,6 @@ def measure_table(
     file: Path | None = None,
     *,
     accept_noise: bool = False,
-    verbose: bool = False,
 ) -> LatencyTable:
     """Measure the structures of a plan that the log does not hold yet, and make a table of all.
 
@@ -130,7 +127,6 @@ def measure_table(
         plan: the structures to fit the table to, and those to measure its error on.
         file: where to save the table, with the log beside it; None keeps everything in memory.
         accept_noise: make a table even if it cannot decide anything, and do not measure longer.
-        verbose: whether to print progress to standard error.
     """
     if file is not None:
         require_place(file)
@@ -140,7 +136,7 @@ def measure_table(
     request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts, sizes]))
     log = _MeasurementLog(file, request)
     structures = [*fitted, *held_out]
-    progress = MeasurementProgress("structures", len(structures), min(len(log.lines), len(structures)), verbose)
+    progress = MeasurementProgress("structures", len(structures), min(len(log.lines), len(structures)))
     for structure in structures[len(log.lines) :]:
         log.add(timer(structure))
         progress.step()
@@ -158,23 +154,20 @@ def measure_table(
             accepts_noise=accept_noise,
         )
 
-    table = fit() if accept_noise else _decisive(fit, timer, log, verbose)
+    table = fit() if accept_noise else _decisive(fit, timer, log)
     table.require_decisive()
     if file is not None:
         table.save(file)
     return table
 
 
-def _decisive(
-    fit: Callable[[], LatencyTable], timer: StructureTimer, log: _MeasurementLog, verbose: bool
-) -> LatencyTable:
+def _decisive(fit: Callable[[], LatencyTable], timer: StructureTimer, log: _MeasurementLog) -> LatencyTable:
     """Measure the noisiest structures again until the table can decide, as often as is allowed, and return the table.
 
     Args:
         fit: makes the table of all measurements so far.
         timer: what measures a structure.
         log: the measurements so far.
-        verbose: whether to print progress to standard error.
     """
     table = fit()
     for number in range(1, EXTRA_ROUNDS + 1):
@@ -182,9 +175,8 @@ def _decisive(
         if not table.problem or not noisy:
             break
         noisiest = noisy[: math.ceil(EXTRA_SHARE * len((*table.measured, *table.held_out)))]
-        if verbose:
-            words = f"measuring the {len(noisiest)} noisiest structures again, {number} of {EXTRA_ROUNDS} times"
-            print(f"not decided yet: {table.problem}; {words}", file=sys.stderr, flush=True)
+        words = f"measuring the {len(noisiest)} noisiest structures again, {number} of {EXTRA_ROUNDS} times"
+        report_progress(f"not decided yet: {table.problem}; {words}")
         for structure in noisiest:
             log.add(timer(structure))
         table = fit()

@@ -35,7 +35,6 @@ def discover_steps(
     *,
     example: Any,
     seconds_per_structure: float = 0.3,
-    verbose: bool = False,
 ) -> dict[str, int]:
     """Find a pruning step for every free group by timing; `SearchSpace(graph, steps)` takes the result.
 
@@ -45,20 +44,19 @@ def discover_steps(
         where: runtime, device, batch and threads.
         example: an input of the model.
         seconds_per_structure: how long to measure each structure, about.
-        verbose: whether to print progress to standard error.
     """
     conditions_here(model, where)
     timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
-    return find_steps(timer, graph, verbose)
+    return find_steps(timer, graph)
 
 
-def find_steps(timer: StructureTimer, graph: ChannelGraph, verbose: bool = False) -> dict[str, int]:
+def find_steps(timer: StructureTimer, graph: ChannelGraph) -> dict[str, int]:
     """Find the steps by a timer; groups that have no piece in common are probed in the same structure."""
     groups = graph.free
     colours = coloured([group.name for group in groups], timer.pieces)
     probes = [probe_counts(group) for group in groups]
     plan = _probe_plan(colours, probes) * PASSES
-    progress = MeasurementProgress("probes", len(plan), verbose=verbose)
+    progress = MeasurementProgress("probes", len(plan))
     seconds: list[dict[int, list[float]]] = [{} for _ in groups]
     for colour, distance in plan:
         probed = [i for i in range(len(groups)) if colours[i] == colour and distance in probes[i]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.runtimes.runtime import PieceTimer
 from aacp.latency.runtimes.torch import on_device, torch_threads
 from aacp.pytorch.modules import device_of_model
+from aacp.user.progress import report_progress
 
 WARMUP = 2  # turns that are not counted
 MIN_TURNS = 7  # timed turns, even if they take longer than the requested seconds
@@ -148,31 +148,29 @@ def _seconds_of(call: Callable[[], object], clock: Callable[[], float]) -> float
 
 
 class MeasurementProgress:
-    """Counts measurements, and prints a line to standard error now and then with the time that is left.
+    """Counts measurements, and reports now and then with the time that is left.
 
     Args:
         what: the plural of what is measured, such as "structures".
         total: how many are to be measured in all.
         done: how many an earlier call has measured.
-        verbose: whether to print anything.
     """
 
-    def __init__(self, what: str, total: int, done: int = 0, verbose: bool = False) -> None:
+    def __init__(self, what: str, total: int, done: int = 0) -> None:
         self._what = what
         self._total = total
         self._done = done
         self._done_before = done
-        self._verbose = verbose
         self._start = time.monotonic()
-        if verbose and done:
-            print(f"{done} of {total} {what} were measured before", file=sys.stderr)
+        if done:
+            report_progress(f"{done} of {total} {what} were measured before")
 
     def step(self) -> None:
         """Count one more measurement."""
         self._done += 1
         every = max(1, self._total // PROGRESS_LINES)
-        if self._verbose and (self._done % every == 0 or self._done in (self._done_before + 1, self._total)):
-            print(self, file=sys.stderr, flush=True)
+        if self._done % every == 0 or self._done in (self._done_before + 1, self._total):
+            report_progress(str(self))
 
     def __str__(self) -> str:
         elapsed = time.monotonic() - self._start

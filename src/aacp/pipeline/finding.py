@@ -128,7 +128,6 @@ def find(
     name: str | None = None,
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
-    verbose: bool = False,
 ) -> Found:
     """Search for the best structure within a budget, without training: the loop that trains it is yours.
 
@@ -149,7 +148,6 @@ def find(
         fabric: a launched Lightning fabric, if the program runs in several processes. All of them call this with the
             same arguments: rank 0 searches while the others wait, and all get the result.
         device: where to compute; None is the GPU, if there is one.
-        verbose: report progress on the standard error output.
     """
     require_plan(plan)
     _require_process(fabric, device)
@@ -172,7 +170,7 @@ def find(
         ):
             files = RunFolder(Path(place))
             label = "" if folder is not None else type(model).__name__  # a temporary folder means nothing to users
-            run = PruningRun(task, budget, plan, files, known_from=earlier, shared=shared, label=label, verbose=verbose)
+            run = PruningRun(task, budget, plan, files, known_from=earlier, shared=shared, label=label)
             try:
                 graph, choice = run.find()
             finally:

@@ -8,7 +8,6 @@ too, and are scored on the hold-out.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from aacp.runs.requests import Request
 from aacp.search.history import History
 from aacp.train.loop import fit
 from aacp.user.events import Event, emit
+from aacp.user.progress import report_progress, without_progress
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest
 
@@ -84,11 +84,12 @@ class RungTraining:
         task = self.task
         assert self.plan.recipe is not None
         network = first_network(task, self.plan, self.inheritance, structure)
-        fit(
-            network, task.data.train, self.plan.recipe.scaled(self.epochs), loss=task.loss, score=task.score,
-            teacher=task.teacher(self.plan, self.teacher), folder=self.places.get(structure.counts),
-            device=task.device,
-        )  # fmt: skip
+        with without_progress():
+            fit(
+                network, task.data.train, self.plan.recipe.scaled(self.epochs), loss=task.loss, score=task.score,
+                teacher=task.teacher(self.plan, self.teacher), folder=self.places.get(structure.counts),
+                device=task.device,
+            )  # fmt: skip
         return task.score_network(network, task.data.holdout)
 
 
@@ -222,5 +223,4 @@ class Halving:
                 folder.remove(name)
 
     def _report(self, message: str) -> None:
-        if self.search.verbose:
-            sys.stderr.write(f"{self.label}: {message}\n")
+        report_progress(f"{self.label}: {message}")

@@ -130,7 +130,7 @@ class PruningJob:
         task = self.names.load(self.plan.seed)
         means = self.training.load(self.plan.seed)
         folder = RunFolder(self.folder)
-        return PruningRun(task, self.budget, self.plan, folder, means=means, known_from=self.known_from, verbose=True)
+        return PruningRun(task, self.budget, self.plan, folder, means=means, known_from=self.known_from)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class SweepJob:
     def sweep(self) -> Sweep:
         task = self.names.load(self.plan.seed)
         means = self.training.load(self.plan.seed)
-        run = SweepRun(task, self.budgets, self.plan, self.folder, self.train, means, self.known_from, verbose=True)
+        run = SweepRun(task, self.budgets, self.plan, self.folder, self.train, means, self.known_from)
         return run.sweep()
 
 
@@ -241,7 +241,6 @@ class FinishingJob:
             means=training.load(plan.seed),
             known_from=self.request.known_from,
             is_searched=True,
-            verbose=True,
         )
         return run.prune()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,6 +24,7 @@ from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import LimitResult
 from aacp.runs.files import CHECKS, STEPS, TABLE
 from aacp.runs.folder import RunFolder
+from aacp.user.progress import report_progress
 
 # A limit is rejected before the table is measured if the smallest structure takes this many times the limit. It is
 # more than 1 because a wider structure that suits the machine may be faster than the smallest one.
@@ -40,7 +40,6 @@ class LatencyStage:
         graph: the network's channel graph.
         plan: its pruning step, deployment and latency table are used.
         folder: where measurements are kept.
-        verbose: report progress on the standard error output.
         tried: the structures and limits that this process has measured: those of an earlier process that were too
             noisy to tell are measured again.
     """
@@ -49,7 +48,6 @@ class LatencyStage:
     graph: ChannelGraph
     plan: Plan
     folder: RunFolder
-    verbose: bool = False
     tried: set[tuple[Structure, str]] = field(default_factory=set)
 
     def find_steps(self) -> PruningStep:
@@ -63,9 +61,7 @@ class LatencyStage:
             )
         known = self.folder.read_json(STEPS)
         if known is None:
-            known = discover_steps(
-                self.task.model, self.graph, self.plan.deployment, example=self.task.example(), verbose=self.verbose
-            )
+            known = discover_steps(self.task.model, self.graph, self.plan.deployment, example=self.task.example())
             self.folder.write_json(STEPS, known)
         steps: dict[str, int] = known
         return steps
@@ -79,12 +75,11 @@ class LatencyStage:
         # A table holds for every structure of the groups, so it is measured without the ties of the search.
         space = SearchSpace(replace(self.graph, ties=()), self.find_steps())
         if not (self.folder.path / TABLE).exists():
-            if self.verbose:
-                sys.stderr.write(f"{self.folder.path}: measuring the latency table for the search\n")
+            report_progress(f"{self.folder.path}: measuring the latency table for the search")
             self._require_within_reach(budget, space)
         return measure_latency(
             self.task.model, self.graph, space, self.plan.deployment,
-            example=self.task.example(), file=self.folder.path / TABLE, seed=self.plan.seed, verbose=self.verbose,
+            example=self.task.example(), file=self.folder.path / TABLE, seed=self.plan.seed,
         )  # fmt: skip
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from aacp.runs.files import TRAINING
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
 from aacp.train.loop import finetune
+from aacp.user.progress import report_progress
 
 PROBES = "probes"  # the folder of all probes, one folder for each share that is tried
 FINENESS = 1 / 64  # the bisection finds the share to remove up to this
@@ -98,7 +98,7 @@ class MaxDropSearch:
         network = self.estimate.inheritance.network(choice.structure)
         finetune(
             network, task.data.train, recipe.scaled(self.plan.probe_epochs), teacher=task.teacher(self.plan),
-            loss=task.loss, folder=folder.path / TRAINING, device=task.device, verbose=self.search.verbose,
+            loss=task.loss, folder=folder.path / TRAINING, device=task.device,
         )  # fmt: skip
         return task.score_network(network, task.data.holdout)
 
@@ -107,5 +107,4 @@ class MaxDropSearch:
         self._write(rate, f"{score:.4f}, {verdict} the drop ({allowed:.4f} is allowed)")
 
     def _write(self, rate: float, outcome: str) -> None:
-        if self.search.verbose:
-            sys.stderr.write(f"{self.plan.shrink} -{100 * rate:.1f} %: {outcome}\n")
+        report_progress(f"{self.plan.shrink} -{100 * rate:.1f} %: {outcome}")

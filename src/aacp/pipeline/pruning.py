@@ -46,7 +46,6 @@ def prune(
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
     device: torch.device | str | None = None,
-    verbose: bool = False,
 ) -> Pruned:
     """Trace, search, inherit, train, evaluate, save and export; the same call again resumes an interrupted run.
 
@@ -78,7 +77,6 @@ def prune(
         name: the name that `aacp.build_model` builds the unpruned network by. With it `aacp.load(folder)` needs nothing
             else, or trust=True if the name is that of your own function; without it, `aacp.load` needs a new network.
         device: where to compute; None is the GPU, if there is one.
-        verbose: report progress on the standard error output.
     """
     require_plan(plan)
     path_text("folder", folder)
@@ -94,5 +92,5 @@ def prune(
     earlier = paths("known_from", known_from)
     ranks = None if fabric is None else Ranks(fabric)
     means = TrainingMeans(teacher, again, processes, ranks)
-    run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier, verbose=verbose)
+    run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier)
     return run.prune() if ranks is None else run.prune_on(ranks)

@@ -6,7 +6,6 @@ interrupted run. A call with a different request for the search is rejected; tra
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -43,6 +42,7 @@ from aacp.search.methods import BATCHED
 from aacp.train.sources import as_carried_out
 from aacp.train.threads import using_threads
 from aacp.user.events import Event, emit
+from aacp.user.progress import is_reported, report_progress, without_progress
 from aacp.workers.ray import WorkerRequest
 
 NOTHING: Mapping[str, float] = {}
@@ -63,7 +63,6 @@ class PruningRun:
         accepts_met_budget: accept a budget that the unpruned network already meets, as a sweep may contain one.
         is_searched: the search is finished, and its result is trained: finalists of the search are not compared again.
         label: the name of the run in progress messages; "" is the path of its folder.
-        verbose: report progress on the standard error output.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class PruningRun:
         accepts_met_budget: bool = False,
         is_searched: bool = False,
         label: str = "",
-        verbose: bool = False,
     ) -> None:
         plan.check_drop(task.score)
         check_training(task, plan, means.teacher, means.process_count)
@@ -111,7 +109,6 @@ class PruningRun:
         self.accepts_met_budget = accepts_met_budget
         self.is_searched = is_searched
         self.label = label or str(folder.path)
-        self.verbose = verbose
 
     def prune(self) -> Pruned:
         """All stages: the search, and one training of the structure that it finds."""
@@ -131,7 +128,7 @@ class PruningRun:
             return pruned
 
     def _report_doubt(self) -> None:
-        doubt = doubt_about_holdout(self.task, self.plan) if self.verbose else ""
+        doubt = doubt_about_holdout(self.task, self.plan) if is_reported() else ""
         if doubt:
             self._report_progress(f"{doubt}.")
 
@@ -145,7 +142,8 @@ class PruningRun:
         choice = ChosenStructure.from_json(self.folder.read_json(STRUCTURE))
         place = RunFolder(training_folder(self.folder.path, self.plan.training_name))
         training = TrainingRun(self.task, self.plan, self.folder, place, self.shared, self.means)
-        return training.follow(graph, choice, ranks)
+        with without_progress():
+            return training.follow(graph, choice, ranks)
 
     def find(self) -> tuple[ChannelGraph, ChosenStructure]:
         """The stages up to the structure: trace and search."""
@@ -185,9 +183,7 @@ class PruningRun:
         """Record the request of the training, or check that it is the recorded one."""
         if self._training is None:
             place = register_training(self.folder, self.task, self.plan, self.means.teacher, self.means.again)
-            self._training = TrainingRun(
-                self.task, self.plan, self.folder, place, self.shared, self.means, self.verbose
-            )
+            self._training = TrainingRun(self.task, self.plan, self.folder, place, self.shared, self.means)
         return self._training
 
     # -- stages -------------------------------------------------------------------------------------------------------
@@ -238,7 +234,7 @@ class PruningRun:
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph, self.means.teacher)
-        if self.verbose:
+        if is_reported():
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
         if self.plan.workers is not None and self.plan.method in BATCHED:  # the other methods propose generations
             note = WorkerRequest.of(self.plan.workers).idle_note(self.plan.proposed_at_once)
@@ -251,7 +247,7 @@ class PruningRun:
             table.save(self.folder.path / TABLE)  # for the check on the device
         search = Search(
             self.task, graph, self.budget, self.plan, self.folder, known, latency, table,
-            queue=self.shared.queue_for(graph), verbose=self.verbose,
+            queue=self.shared.queue_for(graph),
         )  # fmt: skip
         if not self.accepts_met_budget:
             search.require_demand()
@@ -276,11 +272,10 @@ class PruningRun:
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""
-        return LatencyStage(self.task, graph, self.plan, self.measurements, self.verbose)
+        return LatencyStage(self.task, graph, self.plan, self.measurements)
 
     def _report_stage(self, name: str, values: Mapping[str, float] = NOTHING) -> None:
         emit(Event("stage", name, values=values, folder=str(self.folder.path)))
 
     def _report_progress(self, message: str) -> None:
-        if self.verbose:
-            sys.stderr.write(f"{self.label}: {message}\n")
+        report_progress(f"{self.label}: {message}")

@@ -38,17 +38,13 @@ class Recovering:
         plan: says whether weights are reconstructed, and for how many steps the network mimics the original.
         inheritance: cuts and reconstructs.
         place: the folder of the training.
-        verbose: show progress on the standard error output.
     """
 
-    def __init__(
-        self, task: PruningTask, plan: Plan, inheritance: Inheritance, place: RunFolder, verbose: bool = False
-    ) -> None:
+    def __init__(self, task: PruningTask, plan: Plan, inheritance: Inheritance, place: RunFolder) -> None:
         self.task = task
         self.plan = plan
         self.inheritance = inheritance
         self.place = place
-        self.verbose = verbose
 
     def network(self, structure: Structure) -> nn.Module:
         """The network to deliver, in evaluation mode; an interrupted mimicry is resumed."""
@@ -59,7 +55,7 @@ class Recovering:
             notes += [] if features else [NO_FEATURES]
             mimic(
                 network, self.task.model, self.inheritance.calibration, self.plan.mimic, features=features,
-                seed=self.plan.seed, folder=self.place.path / TRAINING, device=self.task.device, verbose=self.verbose,
+                seed=self.plan.seed, folder=self.place.path / TRAINING, device=self.task.device,
             )  # fmt: skip
         if self.known() is None:
             self.place.write_json(RECOVERY, Recovery(notes=tuple(notes)).to_json())

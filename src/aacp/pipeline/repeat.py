@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from aacp.runs.repeats import Groups, Repetition, SeedRun, choice_metrics, evalu
 from aacp.runs.requests import Request
 from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import require_name, trainings_in
+from aacp.user.progress import report_progress
 from aacp.user.values import finite_metric, function, instance, path_text, seed_number, shown
 
 RunOfSeed = Callable[[int, Path], "Pruned | Sweep | Mapping[str, float]"]
@@ -33,7 +33,6 @@ def repeat(
     folder: str | os.PathLike[str],
     *,
     name: str = "run",
-    verbose: bool = False,
 ) -> Repetition:
     """Call `run(seed, folder)` for every seed, and collect the mean and the standard deviation of the results.
 
@@ -46,7 +45,6 @@ def repeat(
         seeds: all different.
         folder: holds the folder of each seed (`seed-0`, ...), the results, and one report.
         name: distinguishes several repetitions in one folder: the results are written to repeat-NAME.json.
-        verbose: report progress on the standard error output.
     """
 
     function("run", run, "(seed, folder)")
@@ -57,7 +55,7 @@ def repeat(
     def groups_of_seed(seed: int, place: Path) -> Groups:
         return _groups(run(seed, place))
 
-    return repeat_request(groups_of_seed, seeds, folder, name, {}, verbose)
+    return repeat_request(groups_of_seed, seeds, folder, name, {})
 
 
 def repeat_request(
@@ -66,7 +64,6 @@ def repeat_request(
     folder: str | os.PathLike[str],
     name: str,
     request: dict[str, Any],
-    verbose: bool,
 ) -> Repetition:
     """`repeat` for a function that returns metrics by group and carries out a request that can be recorded.
 
@@ -76,7 +73,6 @@ def repeat_request(
         folder: holds the folder of each seed.
         name: the name of the repetition.
         request: what is the same for all seeds; a folder with another request of this name is rejected.
-        verbose: report progress on the standard error output.
     """
     seeds = _checked_seeds(seeds)
     place = RunFolder.of(folder)
@@ -85,13 +81,12 @@ def repeat_request(
         runs: list[SeedRun] = []
         found = Repetition(name, (), request)
         for seed in seeds:
-            if verbose:
-                sys.stderr.write(f"{place.path}: seed {seed}, {len(runs) + 1} of {len(seeds)}\n")
+            report_progress(f"{place.path}: seed {seed}, {len(runs) + 1} of {len(seeds)}")
             runs.append(_one(run, seed, seed_folder(place.path, seed)))
             found = Repetition(name, tuple(runs), request)
             place.write_json(file_name(name), found.to_json())
         if found.finished:
-            _report(place, verbose)
+            _report(place)
         return found
 
 
@@ -149,10 +144,10 @@ def require_same_options(folder: Path, before: dict[str, Any], request: dict[str
         )
 
 
-def _report(place: RunFolder, verbose: bool) -> None:
+def _report(place: RunFolder) -> None:
     reason = reason_without_report([place.path], place.path / FILE)
-    if reason and verbose:
-        sys.stderr.write(f"{place.path}: no report. {reason}\n")
+    if reason:
+        report_progress(f"{place.path}: no report. {reason}")
 
 
 # -- the metrics of results -------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +34,7 @@ from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
 from aacp.search.queue import MapQueue, ScoreQueue
 from aacp.search.saving import recorded
+from aacp.user.progress import report_progress
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
@@ -59,7 +59,6 @@ class Search:
         latency: the latency measurements.
         table: the latency table, if the budget needs one.
         queue: makes the queue that evaluates structures by an estimate.
-        verbose: report progress on the standard error output.
     """
 
     task: PruningTask
@@ -71,7 +70,6 @@ class Search:
     latency: LatencyStage
     table: LatencyTable | None = None
     queue: Callable[[PSAE], ScoreQueue] = MapQueue
-    verbose: bool = False
 
     @cached_property
     def space(self) -> SearchSpace:
@@ -125,11 +123,11 @@ class Search:
         )  # fmt: skip
         found = run_search(
             method, estimate, evaluations=self.plan.expected_evaluations, folder=self.folder,
-            queue=self.queue(estimate), verbose=self.verbose,
+            queue=self.queue(estimate),
         )  # fmt: skip
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
-        if found.stopped == "exhausted" and self.verbose:
+        if found.stopped == "exhausted":
             self._report_exhausted(len(found.history))
         return found
 
@@ -151,10 +149,10 @@ class Search:
     def _report_exhausted(self, evaluated: int) -> None:
         """Say why a search evaluated fewer structures than requested."""
         if evaluated < self.plan.expected_evaluations:
-            sys.stderr.write(
+            report_progress(
                 f"The search ended after {evaluated} of {self.plan.search_length} evaluations, because it found no "
                 "other structure within the limits. A finer step (--step, Plan.pruning_step) gives it more to choose "
-                "from.\n"
+                "from."
             )
 
     def _curves(self, estimate: PSAE) -> ErrorCurves | None:
@@ -214,8 +212,7 @@ class Search:
 
     def _predicted_choice(self, candidate: Candidate) -> ChosenStructure:
         """A candidate to deliver whose latency cannot be measured here."""
-        if self.verbose:
-            sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: latency {TO_BE_CHECKED}\n")
+        report_progress(f"number {candidate.number}, score {candidate.score:.4f}: latency {TO_BE_CHECKED}")
         choice = choice_of(candidate, self.bound_budget)
         results = [replace(result, measured=False) if result.cost == LATENCY else result for result in choice.limits]
         return replace(choice, limits=tuple(results))
@@ -230,9 +227,8 @@ class Search:
         return replace(choice, limits=tuple(results))
 
     def _report(self, candidate: Candidate, checked: LatencyCheck, limit: Limit) -> None:
-        if self.verbose:
-            verdict = checked.verdict(limit).value
-            sys.stderr.write(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}\n")
+        verdict = checked.verdict(limit).value
+        report_progress(f"number {candidate.number}, score {candidate.score:.4f}: {checked}, {verdict}")
 
 
 def _given_up(limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> InfeasibleBudget | InconclusiveMeasurement:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,6 +38,7 @@ from aacp.search.saving import recorded
 from aacp.train.teaching import Loss
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
+from aacp.user.progress import report_progress
 from aacp.user.values import path_text, paths
 
 FRONT = "front.json"
@@ -100,7 +100,6 @@ def sweep(
     known_from: Sequence[str | os.PathLike[str]] = (),
     name: str | None = None,
     device: torch.device | str | None = None,
-    verbose: bool = False,
 ) -> Sweep:
     """Search for a structure within each budget and, with `train`, prune to it; the same call again resumes.
 
@@ -109,7 +108,7 @@ def sweep(
 
     Args:
         model, data, plan, score, loss, teacher, again, processes: as in `aacp.prune`.
-        known_from, name, device, verbose: as in `aacp.prune`.
+        known_from, name, device: as in `aacp.prune`.
         budgets: several budgets, each as `aacp.prune` takes one.
         folder: holds a run folder for each budget.
         train: train, evaluate and export every network, not only search.
@@ -120,7 +119,7 @@ def sweep(
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets, train)
     means = TrainingMeans(teacher, again, processes)
-    return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from), verbose).sweep()
+    return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from)).sweep()
 
 
 def _searching(plan: Plan) -> Plan:
@@ -169,7 +168,6 @@ class SweepRun:
         train: train every network, not only search.
         means: what the trainings use besides the plan.
         known_from: folders of earlier runs whose evaluations are reused.
-        verbose: report progress on the standard error output.
     """
 
     def __init__(
@@ -181,7 +179,6 @@ class SweepRun:
         train: bool,
         means: TrainingMeans = PLAIN,
         known_from: tuple[str, ...] = (),
-        verbose: bool = False,
     ) -> None:
         self.task = task
         self.budgets = list(dict.fromkeys(budgets))
@@ -190,7 +187,6 @@ class SweepRun:
         self.means = means
         self.folder = RunFolder.of(folder)
         self.known_from = known_from
-        self.verbose = verbose
 
     def sweep(self) -> Sweep:
         """Search for every budget, share the best structures, and train if that is requested."""
@@ -223,7 +219,6 @@ class SweepRun:
                 shared=shared,
                 measurements=self.folder,
                 accepts_met_budget=True,
-                verbose=self.verbose,
             )
             for number, (budget, folder) in enumerate(zip(self.budgets, folders, strict=True))
         ]
@@ -278,8 +273,8 @@ class SweepRun:
     def _report(self, runs: Sequence[PruningRun]) -> None:
         """Write one page about all runs."""
         reason = reason_without_report([run.folder.path for run in runs], self.folder.path / FILE)
-        if reason and self.verbose:
-            sys.stderr.write(f"{self.folder.path}: no report. {reason}\n")
+        if reason:
+            report_progress(f"{self.folder.path}: no report. {reason}")
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
         """Write the evaluated structures that no other beats to a file, and return them."""

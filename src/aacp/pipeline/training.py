@@ -5,7 +5,6 @@ Each stage writes its result to the folder of the training and is skipped if the
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +48,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.teaching import Loss
 from aacp.train.threads import using_threads
 from aacp.user.events import Event, emit
+from aacp.user.progress import report_progress
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -91,7 +91,6 @@ class _Parts:
     loss: Loss | None
     score: Score
     folder: Path
-    verbose: bool
 
     def train_together(self, processes: int, device: torch.device) -> nn.Module:
         """Train in several processes, and return the network with the weights that they wrote to the folder."""
@@ -109,7 +108,7 @@ def _train_share(fabric: Fabric, parts: _Parts) -> None:
     network = copy_module(parts.network)  # what is sent to processes lies in memory that they share
     fit(
         network, parts.train, parts.recipe, holdout=parts.holdout, teacher=parts.teacher, loss=parts.loss,
-        score=parts.score, folder=parts.folder, fabric=fabric, verbose=parts.verbose,
+        score=parts.score, folder=parts.folder, fabric=fabric,
     )  # fmt: skip
 
 
@@ -123,7 +122,6 @@ class TrainingRun:
         place: the folder of the training, where its request is recorded.
         shared: the inheritance, shared with the search.
         means: what the training uses besides the plan.
-        verbose: report progress on the standard error output.
     """
 
     def __init__(
@@ -134,7 +132,6 @@ class TrainingRun:
         place: RunFolder,
         shared: SharedEstimate,
         means: TrainingMeans = PLAIN,
-        verbose: bool = False,
     ) -> None:
         self.task = task
         self.plan = plan
@@ -142,7 +139,6 @@ class TrainingRun:
         self.place = place
         self.shared = shared
         self.means = means
-        self.verbose = verbose
 
     @property
     def is_trained(self) -> bool:
@@ -223,14 +219,14 @@ class TrainingRun:
         network = first_network(task, self.plan, inheritance, choice.structure)
         teacher = task.teacher(self.plan, self.means.teacher)
         if self.means.processes > 1:
-            parts = _Parts(network.cpu(), train, recipe, holdout, teacher, task.loss, task.score, folder, self.verbose)
+            parts = _Parts(network.cpu(), train, recipe, holdout, teacher, task.loss, task.score, folder)
             return parts.train_together(self.means.processes, task.device).to(task.device).eval()
         ranks = self.means.ranks
         with nullcontext() if ranks is None else ranks.training():
             fit(
                 network, train, recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score,
                 folder=folder, fabric=None if ranks is None else ranks.fabric,
-                device=task.device if ranks is None else None, verbose=self.verbose,
+                device=task.device if ranks is None else None,
             )  # fmt: skip
         return network.eval()
 
@@ -248,7 +244,7 @@ class TrainingRun:
         return self._recovering(graph).network(choice.structure)
 
     def _recovering(self, graph: ChannelGraph) -> Recovering:
-        return Recovering(self.task, self.plan, self.shared.inheritance(graph), self.place, self.verbose)
+        return Recovering(self.task, self.plan, self.shared.inheritance(graph), self.place)
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
         """Write the network as safetensors, unless the file is there."""
@@ -316,5 +312,4 @@ class TrainingRun:
         self._report_progress(message)
 
     def _report_progress(self, message: str) -> None:
-        if self.verbose:
-            sys.stderr.write(f"{self.place.path}: {message}\n")
+        report_progress(f"{self.place.path}: {message}")

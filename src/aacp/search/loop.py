@@ -108,7 +108,6 @@ def run_search(
     folder: str | os.PathLike[str] | None = None,
     map: Map = builtins.map,
     queue: ScoreQueue | None = None,
-    verbose: bool = False,
 ) -> SearchResult:
     """Search until one of the three bounds is reached. At least one of them must be given.
 
@@ -124,11 +123,10 @@ def run_search(
         map: evaluates a batch: any ordered map, such as `Executor.map`, to use several workers.
         queue: evaluates structures as they are proposed, in place of `estimate` and `map`. No worker of it waits for
             the end of a batch.
-        verbose: print progress to stderr.
     """
     bounds = Bounds(evaluations, generations, seconds)
     steps = search_steps(method, queue or MapQueue(estimate, map), bounds, folder)
-    with showing(bounds.evaluations, verbose) as show:
+    with showing(bounds.evaluations) as show:
         while True:
             try:
                 show(next(steps))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aacp.search.history import Candidate
+from aacp.user.progress import progress_bar, report_progress
 
 MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
@@ -45,34 +45,23 @@ Show = Callable[[Progress], None]
 
 
 @contextmanager
-def showing(total: int | None, verbose: bool) -> Iterator[Show]:
-    """Show progress on the standard error output: a bar on a terminal, lines elsewhere.
+def showing(total: int | None) -> Iterator[Show]:
+    """Report progress: a bar on a terminal, lines elsewhere.
 
     Args:
         total: the number of evaluations at which the search ends; None if other bounds end it.
-        verbose: whether to show anything.
     """
-    if not verbose:
-        yield lambda progress: None
-        return
-    from rich import progress as bars
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    with progress_bar(total, "first evaluation") as update:
+        if update is not None:
+            yield lambda now: update(now.evaluations, now.outcome)
+            return
         lines = _Lines()
         yield lines.show
         lines.finish()
-        return
-    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
-    text = bars.TextColumn("{task.description}")
-    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
-        task = bar.add_task("first evaluation", total=total)
-        yield lambda now: bar.update(task, completed=now.evaluations, description=now.outcome)
 
 
 class _Lines:
-    """Prints a line for the first evaluation, for the last, and for everything that is news in between."""
+    """Reports a line for the first evaluation, for the last, and for everything that is news in between."""
 
     def __init__(self) -> None:
         self.printed: Progress | None = None
@@ -89,7 +78,7 @@ class _Lines:
             self._print(self.latest)
 
     def _print(self, progress: Progress) -> None:
-        sys.stderr.write(f"{progress}\n")
+        report_progress(str(progress))
         self.printed = progress
 
 

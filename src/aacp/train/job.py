@@ -41,7 +41,6 @@ class TrainingJob:
         tensorboard: whether to write TensorBoard files to the folder.
         until: the epoch to stop after, with the learning rates of the whole recipe; None for the last.
         train_on_holdout: whether to train on the hold-out too, as a pruned network may be.
-        verbose: whether to report progress on stderr.
         holdout: the part of the training data that is held out, see `load_data`; 0 trains on all of it.
         cache: the folder of decoded images, see `load_data`.
     """
@@ -58,7 +57,6 @@ class TrainingJob:
     tensorboard: bool = False
     until: int | None = None
     train_on_holdout: bool = False
-    verbose: bool = False
     holdout: Holdout = None
     cache: str | None = None
 
@@ -87,7 +85,6 @@ def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
         teacher=teacher,
         folder=job.folder,
         fabric=fabric,
-        verbose=job.verbose,
         tensorboard=job.tensorboard,
         until=job.until,
     )

@@ -7,6 +7,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from aacp.errors import AACPError, InvalidOption, WorkerFailed, first_line
 from aacp.pytorch.internals import STRIDES_WARNING
 from aacp.train.fabric import lost_message, make_fabric
 from aacp.train.recipe import Precision
+from aacp.user.progress import is_shown, show_progress
 from aacp.user.values import whole_number
 from aacp.workers.lifetime import end_with
 
@@ -47,7 +49,7 @@ def run_in_processes(
     if processes == 1:
         return function(fabric, *arguments)
     try:
-        result = fabric.launch(partial(_result, function, arguments, os.getpid()))
+        result = fabric.launch(partial(_result, function, arguments, os.getpid(), is_shown()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         if "pickle" not in str(error):
             raise
@@ -70,13 +72,16 @@ def run_in_processes(
     return result
 
 
-def _result(function: Callable[..., Any], arguments: tuple[Any, ...], launcher: int, fabric: Fabric) -> Any:
+def _result(
+    function: Callable[..., Any], arguments: tuple[Any, ...], launcher: int, shows_progress: bool, fabric: Fabric
+) -> Any:
     """The result of the function, or the AACPError that it raised, for `run_in_processes` to raise again."""
     end_with(launcher)
     # torch warns about convolutions with one channel, whose gradient has two equally good memory layouts.
     warnings.filterwarnings("ignore", STRIDES_WARNING)
     try:
-        return function(fabric, *arguments)
+        with show_progress() if shows_progress else nullcontext():
+            return function(fabric, *arguments)
     except AACPError as error:
         if not fabric.is_global_zero:
             sys.stderr.write(f"process {fabric.global_rank}: {type(error).__name__}: {error}\n")

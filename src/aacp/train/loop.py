@@ -65,7 +65,6 @@ def fit(
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
     accelerate: bool = True,
-    verbose: bool = False,
     tensorboard: bool = False,
     until: int | None = None,
 ) -> Trained:
@@ -83,7 +82,6 @@ def fit(
         fabric: a launched Lightning Fabric, to train on several devices.
         device: where to train; by default the GPU if there is one.
         accelerate: False trains with plain torch operations, more slowly; the results agree up to rounding.
-        verbose: report progress on stderr.
         tensorboard: write TensorBoard files to the folder.
         until: stop after this epoch, with the learning rates of the whole recipe. The folder then has the weights in
             `weights-UNTIL.safetensors`, and the same call with a later `until`, or without one, continues.
@@ -117,13 +115,13 @@ def fit(
         # Other optimisers than SGD may learn differently in another network, such as a wider one.
         is_replaceable = loss is None and score is accuracy and recipe.optimiser == "sgd"
         trained_as = stack.enter_context(
-            accelerated_network(model, source, fabric, steps, is_replaceable, verbose)
+            accelerated_network(model, source, fabric, steps, is_replaceable)
             if accelerate
             else nullcontext(TrainedDirectly(model))
         )
         session = Session(trained_as.network, source, recipe, fabric, teacher, loss, accelerate)
         batches = None if holdout is None else scoring_batches(holdout, fabric.device)
-        log = stack.enter_context(report(recipe, has_own_batches(train), place, fabric, verbose, tensorboard))
+        log = stack.enter_context(report(recipe, has_own_batches(train), place, fabric, tensorboard))
         checkpoint = None if place is None else Checkpoint(place, trained_as, session.optimiser, session.average)
         last = recipe.epochs if until is None else min(until, recipe.epochs)
         return Trained(tuple(_run_epochs(session, batches, score, checkpoint, request, log, last)))
@@ -141,7 +139,6 @@ def finetune(
     folder: str | os.PathLike[str] | None = None,
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
-    verbose: bool = False,
 ) -> Trained:
     """Recover the accuracy of a pruned network (F in the paper): `fit`, starting from the inherited weights.
 
@@ -162,7 +159,6 @@ def finetune(
         folder=folder,
         fabric=fabric,
         device=device,
-        verbose=verbose,
     )
 
 
@@ -178,7 +174,6 @@ def train_from_scratch(
     folder: str | os.PathLike[str] | None = None,
     fabric: Fabric | None = None,
     device: torch.device | str | None = None,
-    verbose: bool = False,
 ) -> Trained:
     """Train a structure from new He-normal weights (S in the paper), drawn from the recipe's seed.
 
@@ -198,7 +193,6 @@ def train_from_scratch(
         folder=folder,
         fabric=fabric,
         device=device,
-        verbose=verbose,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.train.seeding import generator, global_seed
 from aacp.train.variants import varied
+from aacp.user.progress import progress_bar, report_progress, without_progress
 
 # The highest learning rate, chosen in trials of 1,000 steps on held-out images: Adam with it brought MobileNetV2 closer
 # to the original than SGD with the rate 0.03, and ResNet56 as close.
@@ -63,7 +63,6 @@ def mimic(
     seed: int = 0,
     folder: str | os.PathLike[str] | None = None,
     device: torch.device | str = "cpu",
-    verbose: bool = False,
 ) -> None:
     """Train a pruned network in place to compute what the original computes; labels are not needed.
 
@@ -81,7 +80,6 @@ def mimic(
         seed: decides the order of the images.
         folder: where the state is saved; the same call with the same folder resumes.
         device: where to train.
-        verbose: show progress on the standard error output.
     """
     if steps < 1:
         raise InvalidOption(f"A network cannot mimic another in {steps} steps. Give 1 or more.")
@@ -94,7 +92,7 @@ def mimic(
         if home is not None:
             mend(home)
         done = 0 if home is None else session.restore(home)
-        with _progress(steps, verbose and done < steps) as advance:
+        with nullcontext() if done < steps else without_progress(), _progress(steps) as advance:
             session.run(done, home, advance)
     network.zero_grad(set_to_none=True)
 
@@ -272,28 +270,18 @@ def _storable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _progress(steps: int, verbose: bool) -> Iterator[Advance]:
+def _progress(steps: int) -> Iterator[Advance]:
     """A progress bar with the remaining time; without a terminal, a line for each tenth of the steps."""
-    if not verbose:
-        yield lambda done, loss: None
-        return
-    from rich import progress as bars
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines(steps)
-        return
-    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
-    text = bars.TextColumn("{task.description}")
-    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
-        task = bar.add_task("mimicking", total=steps)
-        yield lambda done, loss: bar.update(task, completed=done, description=f"mimicking, loss {loss:.4f}")
+    with progress_bar(steps, "mimicking") as update:
+        if update is None:
+            yield _Lines(steps)
+        else:
+            yield lambda done, loss: update(done, f"mimicking, loss {loss:.4f}")
 
 
 @dataclass
 class _Lines:
-    """Prints a line for each tenth of the steps."""
+    """Reports a line for each tenth of the steps."""
 
     steps: int
     tenths: int = 0
@@ -301,4 +289,4 @@ class _Lines:
     def __call__(self, done: int, loss: float) -> None:
         if 10 * done // self.steps > self.tenths:
             self.tenths = 10 * done // self.steps
-            print(f"mimicking, step {done}/{self.steps}: loss {loss:.4f}", file=sys.stderr)
+            report_progress(f"mimicking, step {done}/{self.steps}: loss {loss:.4f}")

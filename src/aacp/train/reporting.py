@@ -1,11 +1,9 @@
-"""Report the epochs of a run: in its log file, on the terminal, and to TensorBoard."""
+"""Report the epochs of a run: in its log file, as progress, and to TensorBoard."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aacp.disk.folders import create_folder
@@ -15,6 +13,7 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.scores import Epoch
 from aacp.train.recipe import Recipe
 from aacp.user.events import Event, emit
+from aacp.user.progress import progress_bar, report_progress
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -55,7 +54,7 @@ class Report:
 
 @contextmanager
 def report(
-    recipe: Recipe, own_batches: bool, folder: RunFolder | None, fabric: Fabric, verbose: bool, tensorboard: bool
+    recipe: Recipe, own_batches: bool, folder: RunFolder | None, fabric: Fabric, tensorboard: bool
 ) -> Iterator[Report]:
     """The report of a run.
 
@@ -64,14 +63,13 @@ def report(
         own_batches: whether the user's loader makes the batches.
         folder: where the log is written, if anywhere.
         fabric: determines which process is the first.
-        verbose: whether to show progress on stderr.
         tensorboard: whether to write TensorBoard files to the folder.
     """
     with ExitStack() as stack:
         listeners: list[Listener] = []
-        if verbose and fabric.is_global_zero:
-            print(f"training: {recipe}{'; batches as the loader gives them' if own_batches else ''}", file=sys.stderr)
-            listeners.append(stack.enter_context(_terminal(recipe)))
+        if fabric.is_global_zero:
+            report_progress(f"training: {recipe}{'; batches as the loader gives them' if own_batches else ''}")
+            listeners.append(stack.enter_context(_shown(recipe)))
         if tensorboard and fabric.is_global_zero:
             listeners.append(stack.enter_context(_tensorboard(folder)))
         yield Report(folder, fabric.is_global_zero, listeners)
@@ -86,25 +84,13 @@ def summary_line(epoch: Epoch) -> str:
 
 
 @contextmanager
-def _terminal(recipe: Recipe) -> Iterator[Listener]:
+def _shown(recipe: Recipe) -> Iterator[Listener]:
     """A progress bar with the remaining time; without a terminal, one line for each epoch."""
-    from rich import progress as bars
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda epoch: print(f"epoch {epoch.epoch}/{recipe.epochs}: {summary_line(epoch)}", file=sys.stderr)
-        return
-    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
-    text = bars.TextColumn("{task.description}")
-    with bars.Progress(bars.BarColumn(), bars.MofNCompleteColumn(), *times, text, console=console) as bar:
-        yield partial(_advance, bar, recipe.epochs)
-
-
-def _advance(bar: Any, epochs: int, epoch: Epoch) -> None:
-    if not bar.tasks:  # started with the first new epoch, because resumed epochs would distort the remaining time
-        bar.add_task("", total=epochs, completed=epoch.epoch - 1)
-    bar.update(bar.task_ids[0], completed=epoch.epoch, description=summary_line(epoch))
+    with progress_bar(recipe.epochs) as update:
+        if update is None:
+            yield lambda epoch: report_progress(f"epoch {epoch.epoch}/{recipe.epochs}: {summary_line(epoch)}")
+        else:
+            yield lambda epoch: update(epoch.epoch, summary_line(epoch))
 
 
 @contextmanager

@@ -55,7 +55,6 @@ def accelerated_network(
     fabric: Fabric,
     steps: int,
     is_replaceable: bool,
-    verbose: bool,
 ) -> AbstractContextManager[TrainedAs]:
     """The network to optimise for a model, in a form that suits the device while the context lasts.
 
@@ -65,9 +64,8 @@ def accelerated_network(
         fabric: the devices.
         steps: how many steps the run has; preparations take time that few steps do not repay.
         is_replaceable: whether another network may be optimised in place of the model.
-        verbose: whether to report on stderr why no other network is used.
     """
     found: AbstractContextManager[TrainedAs] | None = accelerated(
-        "network_for", model, source, fabric, steps, is_replaceable, verbose
+        "network_for", model, source, fabric, steps, is_replaceable
     )
     return nullcontext(TrainedDirectly(model)) if found is None else found

@@ -1,1 +1,1 @@
-"""What the user gives and gets: checked values, functions that may raise, events for callbacks, notebook tables."""
+"""What the user gives and gets: checked values, functions that may raise, progress, events, notebook tables."""

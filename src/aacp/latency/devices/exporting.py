@@ -50,7 +50,6 @@ def export_networks(
     structures: int = STRUCTURES,
     held_out: int = HELD_OUT,
     seed: int = 0,
-    verbose: bool = False,
 ) -> Path:
     """Write the structures that a latency table needs as files of a runtime, with a program that times them.
 
@@ -66,7 +65,6 @@ def export_networks(
         structures: how many structures the table is fitted to.
         held_out: how many more structures state the table's error.
         seed: the seed of the random structures.
-        verbose: whether to print progress to standard error.
 
     Returns:
         The path of the manifest, which is written last.
@@ -79,7 +77,7 @@ def export_networks(
     layers, descriptions = describe_pieces(model, on_device(batch, str(device_of_model(model))), graph)
     fitted = spread_structures(space, structures, seed)
     chosen = [*fitted, *spread_structures(space, held_out, seed + 1, ends=False)]
-    progress = MeasurementProgress("networks", len(chosen) + 1, verbose=verbose)
+    progress = MeasurementProgress("networks", len(chosen) + 1)
 
     def export(name: str, network: nn.Module) -> dict[str, Any]:
         path = place / f"{name}{runtime.suffix}"
