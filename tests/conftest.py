@@ -1,8 +1,11 @@
 """Loads the set-up of all tests, but not in the process that only hands tests out to workers: imports take seconds."""
 
 import gc
+import os
 
 import pytest
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of numpy: threads of two workers wait for each other on two cores
 
 
 @pytest.hookimpl(tryfirst=True)
