@@ -56,25 +56,26 @@ GLUE = {
 MIRRORS = {
     "cli.py": ("test_cli.py", "train/test_job.py"),
     "commands/finish.py": ("commands/test_finish.py",),
+    "commands/gathering.py": ("commands/test_options.py",),
     "commands/limits.py": ("commands/test_finish.py", "cost"),
     "commands/measure.py": ("commands/test_measure.py",),
-    "commands/gathering.py": ("commands/test_options.py",),
     "commands/options.py": ("commands/test_options.py",),
-    "commands/parameters.py": ("commands/test_measure.py",),
+    "commands/parameters.py": ("commands/test_measure.py", "commands/test_odd_values.py"),
     "commands/plan_options.py": ("commands/test_options.py",),
     "commands/prune.py": ("commands/test_options.py", "commands/test_finish.py"),
     "commands/recipes.py": ("commands/test_recipes.py",),
     "commands/running.py": ("commands/test_options.py",),
+    "pipeline/checking.py": ("commands/test_check.py", "latency/devices/test_check_folder.py"),
     "pipeline/evaluation.py": ("commands/test_finish.py",),
+    "pipeline/exported_files.py": ("pipeline/test_delivery.py", "latency/runtimes/test_delivered_files.py"),
     "pipeline/functions.py": ("pipeline/test_own_parts.py",),
     "pipeline/latency_stage.py": ("glue/test_latency_verdict.py", "pipeline/test_latency_stage.py"),
-    "pipeline/max_drop.py": (),  # its own tests and those of the next five take minutes
-    "pipeline/pruning.py": (),
-    "pipeline/pruning_run.py": (),
-    "pipeline/searching.py": ("glue/test_latency_verdict.py",),
-    "pipeline/shared_estimate.py": (),
-    "pipeline/sweep.py": (),
+    "pipeline/pruning_run.py": ("pipeline/test_pruning.py",),
+    "pipeline/ranks.py": ("loops/test_survival.py",),
+    "pipeline/recovery.py": ("glue/test_recovery.py",),
     "pipeline/request.py": ("pipeline/test_request.py", "pipeline/test_own_parts.py"),
+    "pipeline/searching.py": ("glue/test_latency_verdict.py", "pipeline/test_searching.py"),
+    "pipeline/training_request.py": ("glue/test_trainings.py", "pipeline/test_training.py"),
 }
 
 
@@ -238,6 +239,7 @@ def _test(place: Path, tests: Sequence[str], failure: Path) -> int:
     names = [f"tests/{test}" for test in tests]
     # Modules imported before pytest cannot be rewritten by it, which is only a warning about plugins.
     options = ["-x", "-q", "--tb=short", "--show-capture=no", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options += ["-m", "not timing and not extensive"]
     for plugin in ("cacheprovider", "hypothesispytest", "anyio"):
         options += ["-p", f"no:{plugin}"]
     return int(pytest.main([*options, *names], plugins=[FirstFailure(failure)]))
