@@ -47,6 +47,7 @@ def test_each_seed_is_the_ordinary_command_in_a_folder_of_its_own(started: list[
     assert code == 0, err
     own = [(seed, ["--seed", str(seed), "--run", str(tmp_path / f"seed-{seed}"), "--json"]) for seed in (0, 5)]
     assert started == [[*PRUNE, "--weights", f"base-{seed}.pt", *last] for seed, last in own]
+    assert f"{tmp_path}: seed 5, 2 of 2\n" in err
     found = json.loads(out)
     assert found["spreads"][""]["test accuracy after"]["values"] == pytest.approx([0.8, 0.85])
     assert [run["seed"] for run in found["runs"]] == [0, 5]

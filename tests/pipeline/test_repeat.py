@@ -31,6 +31,14 @@ def test_every_seed_has_a_folder_and_the_results_are_recorded(tmp_path: Path) ->
     assert "60.00 %" in (tmp_path / "report.html").read_text()
 
 
+def test_progress_is_reported_on_demand_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    aacp.repeat(scored, [4, 7], tmp_path / "silent")
+    assert capsys.readouterr().err == ""
+    aacp.repeat(scored, [4, 7], tmp_path / "verbose", verbose=True)
+    expected = [f"{tmp_path / 'verbose'}: seed 4, 1 of 2", f"{tmp_path / 'verbose'}: seed 7, 2 of 2"]
+    assert capsys.readouterr().err.splitlines() == expected
+
+
 def test_a_seed_that_fails_does_not_lose_the_others(tmp_path: Path) -> None:
     def run(seed: int, folder: Path) -> dict[str, float]:
         if seed == 1:

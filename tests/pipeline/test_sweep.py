@@ -46,6 +46,15 @@ def test_every_budget_has_a_folder_and_is_met(swept: Sweep) -> None:
         assert all(limit.holds for limit in choice.limits)
 
 
+def test_printed_it_is_a_line_for_each_budget_and_one_for_the_front(swept: Sweep) -> None:
+    *budgets, last = str(swept).splitlines()
+    for line, folder, choice in zip(budgets, swept.folders, swept.choices, strict=True):
+        assert line.startswith(
+            f"{folder.path.name}: estimated {choice.score:.4f} (unpruned {choice.unpruned:.4f}); macs "
+        )
+    assert last == f"{len(swept.front)} structures on the front of score, MACs and parameters"
+
+
 def test_the_front_is_of_all_that_was_evaluated_anywhere(swept: Sweep) -> None:
     graph = aacp.ChannelGraph.from_json(json.loads((swept.folders[0].path / "graph.json").read_text()))
     found = {}
