@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import aacp
 from aacp.bench import compare, fig3, slack
 from aacp.bench.commands import bench
 
@@ -67,6 +68,12 @@ def test_search_compares_at_equal_evaluations(tmp_path: Path, monkeypatch: pytes
     assert f"{comparison.mean('paper')[2]:.2f} ± {comparison.spread('paper')[2]:.2f} |" in text
     assert "| after 30 evaluations |" in text
     assert next(line for line in text.splitlines() if line.startswith("| uniform")).endswith("| - |")
+
+
+def test_the_searches_of_a_comparison_report_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with aacp.show_progress():
+        assert len(compare.true_scores("random", compare.problem_of("knapsack", 0), 0, (3, 6))) == 2
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_authors_methods_are_also_compared_at_their_own_length() -> None:

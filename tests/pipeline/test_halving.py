@@ -313,6 +313,7 @@ def test_the_command_compares_finalists_and_finetune_trains_the_winner_in_anothe
     result = CliRunner().invoke(main, ["prune", "glue.subjects:tiny", *given, *short, *options])
     assert result.exit_code == 0, result.output
     assert "finalists: 3 in rungs of 1, 2 epochs; " in result.output
+    assert result.stderr.count("training: epochs=") == 1  # the epochs of short trainings are not reported
     request = json.loads((tmp_path / "run.json").read_text())
     assert (request["finalists"], request["rungs"]) == (3, [1, 2])
     winner = json.loads((tmp_path / "structure.json").read_text())["counts"]
