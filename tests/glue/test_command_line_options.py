@@ -96,6 +96,7 @@ CHECKS = {
     "evaluations": Check(("--evaluations", "7"), {"evaluations": 7}),
     "proposals": Check(("--proposals", "5"), {"proposals": 5}),
     "workers": Check(("--workers", "2"), {"proposals": 8}),  # a constant, whatever the number of workers
+    "screening": Check(("--screening", "0.2"), {"screening": 0.2}),
     "importance": Check(("--importance", "random"), {"importance": "random"}),
     "reconstruction": Check(("--reconstruction", "repair"), {"reconstruction": "repair"}),
     "calibration_images": Check(("--calibration", "33"), {"calibration_images": 33}),

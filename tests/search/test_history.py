@@ -118,3 +118,62 @@ def test_a_fingerprint_differs_with_every_part_of_a_candidate() -> None:
     ]
     assert len({candidate.fingerprint for candidate in variants}) == 5
     assert Candidate.from_json(variants[0].to_json()).fingerprint == variants[0].fingerprint
+
+
+# -- scores on few images ----------------------------------------------------------------------------------------------
+
+FEW, ALL = (50, 500), (500, 500)
+
+
+def scored(*rows: tuple[tuple[int, int], float, tuple[int, int] | None]) -> History:
+    return History(Candidate(i, i, Structure(counts), score, images) for i, (counts, score, images) in enumerate(rows))
+
+
+def test_a_candidate_says_how_many_images_it_was_scored_on() -> None:
+    plain = {"number": 3, "generation": 1, "counts": [4, 5], "score": 0.25}
+    assert Candidate.from_json(plain).to_json() == plain  # a line of a search on all images, or of an older version
+    few = Candidate.from_json({**plain, "images": [50, 500]})
+    assert few.images == FEW
+    assert few.to_json() == {**plain, "images": [50, 500]}
+    assert [Candidate.from_json(plain).is_whole, few.is_whole] == [True, False]
+    assert Candidate.from_json({**plain, "images": [500, 500]}).is_whole
+
+
+@pytest.mark.parametrize("images", [[0, 500], [600, 500], [50], [50.0, 500], [True, 500], 50, None, "50", [50, 2**60]])
+def test_a_number_of_images_that_no_search_writes_is_rejected(images: object) -> None:
+    with pytest.raises(RunMismatch, match="is not a candidate of a search"):
+        Candidate.from_json({"number": 3, "generation": 1, "counts": [4, 5], "score": 0.25, "images": images})
+
+
+def test_the_fingerprint_depends_on_the_images_of_a_score() -> None:
+    found = {Candidate(0, 0, Structure([4]), 0.5, images).fingerprint for images in (None, FEW, ALL, (60, 500))}
+    assert len(found) == 4
+
+
+def test_scores_on_all_images_come_before_scores_on_few() -> None:
+    known = scored(((1, 1), 0.9, FEW), ((1, 2), 0.5, ALL), ((1, 3), 0.7, None), ((1, 4), 0.8, FEW))
+    assert [candidate.number for candidate in known.top(4)] == [2, 1, 0, 3]
+    assert known.best == known[2]
+    assert [candidate.number for candidate in known.whole] == [1, 2]
+
+
+def test_fronts_and_other_budgets_leave_scores_on_few_images_out() -> None:
+    known = scored(((1, 1), 0.9, FEW), ((1, 2), 0.5, ALL), ((1, 3), 0.7, ALL), ((1, 4), 0.6, ALL))
+    assert [candidate.number for candidate in known.pareto([TOTAL])] == [2, 1]
+    budget = Budget(Limit(TOTAL, at_most=3))
+    assert [candidate.number for candidate in known.within(budget)] == [1]
+    assert known.rebudget(budget) == known[1]
+
+
+def test_of_two_scores_of_a_structure_that_on_all_images_counts() -> None:
+    searched = scored(((1, 1), 0.9, FEW), ((1, 2), 0.5, FEW), ((1, 3), 0.4, ALL))
+    confirmed = scored(((1, 3), 0.3, ALL), ((1, 2), 0.6, ALL), ((2, 2), 0.1, FEW))
+    for order in ([searched, confirmed], [searched, confirmed, scored(((1, 2), 0.8, FEW))]):
+        merged = [candidate.to_json() for candidate in History.merged(order)]
+        assert [(each["counts"], each["score"], each["images"]) for each in merged] == [
+            ([1, 1], 0.9, [50, 500]),
+            ([1, 2], 0.6, [500, 500]),
+            ([1, 3], 0.4, [500, 500]),  # the first on all images
+            ([2, 2], 0.1, [50, 500]),
+        ]
+        assert [(each["number"], each["generation"]) for each in merged] == [(0, 0), (1, 1), (2, 2), (3, 2)]

@@ -98,6 +98,14 @@ search_options = gathered(
             "not on the number of workers.",
         ),
         click.option(
+            "--screening",
+            type=float,
+            metavar="SHARE",
+            show_default="all images",
+            help="Search on this share of the calibration and held-out images, such as 0.1; the most promising "
+            "structures are then scored on all, and the best of them is delivered.",
+        ),
+        click.option(
             "--importance",
             default=defaults.IMPORTANCE,
             show_default=True,

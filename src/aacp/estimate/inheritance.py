@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -185,6 +186,14 @@ class Inheritance:
         network = self._cut(self._repaired, units)
         recalibrate(network, self.calibration)
         return network
+
+    def recalibrating_on(self, calibration: Any) -> Inheritance:
+        """This inheritance with other images to recalibrate on: it keeps the same channels, and repairs them alike."""
+        twin = copy(self)
+        twin.calibration = Batches.of(calibration, batch_size=BATCH_SIZE, device=self.device)
+        if self.reconstruction == REPAIR:
+            twin.parallel_repair = self.parallel_repair
+        return twin
 
     def _cut(self, model: nn.Module, units: NDArray[np.bool_]) -> nn.Module:
         example = next(self.calibration.inputs()) if self.graph.form == "exported" else None

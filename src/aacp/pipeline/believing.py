@@ -14,13 +14,14 @@ from aacp.cost.budget import Budget, is_within
 from aacp.cost.kinds import COSTS, LATENCY, computed_costs
 from aacp.errors import AACPError, InvalidStructure, RunMismatch
 from aacp.runs.chosen import ChosenStructure, LimitResult
-from aacp.runs.files import CHECKPOINT, EVALUATION, FINALISTS, GRAPH, HISTORY, STRUCTURE
+from aacp.runs.files import CHECKPOINT, CONFIRMED, EVALUATION, FINALISTS, GRAPH, HISTORY, STRUCTURE
 from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend, set_aside
 from aacp.runs.scores import Evaluation, NetworkMetrics
 
-SEARCHES = ("corrected-*", "probes/*")  # the folders of further searches inside a run folder
+# The folders of further searches inside a run folder.
+SEARCHES = (CONFIRMED, "corrected-*", f"corrected-*/{CONFIRMED}", "probes/*", f"probes/*/{CONFIRMED}")
 # What reading plain data of an unknown form may raise.
 UNREADABLE = (AACPError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 

@@ -47,14 +47,15 @@ class FinalistChoice:
         wanted = self.search.plan.finalists
         assert wanted is not None
         uniform, notes = self._uniform()
-        others = [each for each in history.top(len(history)) if each.structure not in (chosen.structure, uniform)]
+        scored = history.whole
+        others = [each for each in scored.top(len(scored)) if each.structure not in (chosen.structure, uniform)]
         places = wanted - 1 if uniform == chosen.structure else wanted - 2
         found = [Finalist(chosen, is_uniform=uniform == chosen.structure)]
         widths = sum(group.width for group in self.search.graph.free)
         different = best_apart(chosen.structure, others, places, APART * widths)
         found += [Finalist(choice) for choice in self.search.choices(different)]
         if uniform != chosen.structure:
-            known = history.find(uniform) or Candidate(len(history), 0, uniform, self.estimate(uniform))
+            known = scored.find(uniform) or Candidate(len(history), 0, uniform, self.estimate(uniform))
             delivered = self.search.choices([known])
             found += [Finalist(choice, is_uniform=True) for choice in delivered]
             notes += [] if delivered else [NO_UNIFORM]

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from aacp.channels.space import PruningStep, checked_steps
 from aacp.cost.budget import Budget
 from aacp.cost.kinds import COSTS, LATENCY
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import NetworkScore, Score, accuracy
 from aacp.errors import InvalidOption
 from aacp.estimate.importance import Importance, require_criterion
 from aacp.estimate.inheritance import Reconstruction, require_reconstruction
@@ -48,6 +48,9 @@ class Plan:
             (`search_length`): 2,000 for "paper", "released" and "de", 200 for all others.
         proposals: how many structures without a score the methods "default" and "random" keep proposed. More keep more
             workers busy, but each is chosen with less knowledge. None is 8 with workers, else 1 ("random": 10).
+        screening: the share of the calibration and held-out images that the search scores structures on, such as 0.1;
+            the most promising structures are then scored on all images, and the best of them is delivered. None scores
+            every structure on all images.
         workers: where structures are estimated: None in this process; a number of workers, which Ray starts on this
             machine; "auto" as many as the GPUs or CPUs of a Ray cluster, which is started here if none runs; or the
             address of a cluster, "ray://HOST:PORT". The result does not depend on it for a given `proposals`.
@@ -94,6 +97,7 @@ class Plan:
     method: Method = defaults.METHOD
     evaluations: int | None = None
     proposals: int | None = None
+    screening: float | None = None
     workers: int | str | None = None
     recipe: Recipe | None = FINETUNE
     from_scratch: bool = False
@@ -151,6 +155,7 @@ class Plan:
             "max_drop": None if self.max_drop is None else real_number("max_drop", self.max_drop, 0, MAX_SCORE),
             "evaluations": None if self.evaluations is None else whole_number("evaluations", self.evaluations, 1),
             "proposals": None if self.proposals is None else whole_number("proposals", self.proposals, 1),
+            "screening": None if self.screening is None else _share("screening", self.screening),
             "finalists": None if self.finalists is None else whole_number("finalists", self.finalists, 2),
             "rungs": tuple(whole_number("a rung", epochs, 1) for epochs in _listed("rungs", self.rungs, "of epochs")),
         }
@@ -317,6 +322,14 @@ class Plan:
                 "100 points, or limits instead of a drop."
             )
 
+    def check_screening(self, score: Score) -> None:
+        """Reject screening for a score that reads its own data."""
+        if self.screening is not None and isinstance(score, NetworkScore):
+            raise InvalidOption(
+                f"screening={self.screening} scores structures on a part of the held-out images, but this score reads "
+                "its own data. Give an aacp.Data and a score of (network, batches), or leave screening out."
+            )
+
     def require_table(self) -> None:
         """Reject a latency table whose file does not exist."""
         if self.latency_table is not None and not Path(self.latency_table).exists():
@@ -324,6 +337,14 @@ class Plan:
                 f"There is no latency table {self.latency_table}. Make it with aacp measure, or leave it out to have "
                 "one measured."
             )
+
+
+def _share(name: str, value: Any) -> float:
+    """A share above 0 and below 1."""
+    found = real_number(name, value, 0, 1)
+    if not 0 < found < 1:
+        raise InvalidOption(f"{name} is {found:g}, which is not a part of the images. Give a share such as 0.1.")
+    return found
 
 
 def _listed(name: str, value: Any, content: str) -> Sequence[Any]:

@@ -81,6 +81,7 @@ class PruningRun:
         label: str = "",
     ) -> None:
         plan.check_drop(task.score)
+        plan.check_screening(task.score)
         check_training(task, plan, means.teacher, means.process_count)
         if plan.recipe is not None and means.ranks is None:
             device_of(task.device, means.processes)  # rejects more processes than GPUs
@@ -247,7 +248,7 @@ class PruningRun:
             table.save(self.folder.path / TABLE)  # for the check on the device
         search = Search(
             self.task, graph, self.budget, self.plan, self.folder, known, latency, table,
-            queue=self.shared.queue_for(graph),
+            queue=self.shared.queue_for(graph), few=self.shared.few,
         )  # fmt: skip
         if not self.accepts_met_budget:
             search.require_demand()

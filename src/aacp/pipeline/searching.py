@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from aacp.data.likeness import Likeness
 from aacp.data.scores import accuracy
 from aacp.errors import InconclusiveMeasurement, InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
+from aacp.estimate.screening_error import ScreeningError
 from aacp.latency.check import LatencyCheck, Verdict
 from aacp.latency.table import LatencyTable
 from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_of_table
@@ -25,15 +27,18 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, LimitResult
-from aacp.runs.files import TABLE
+from aacp.runs.files import CONFIRMED, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import ESTIMATE_FIELDS, Request
+from aacp.search.baselines import GivenStructures
 from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
 from aacp.search.queue import MapQueue, ScoreQueue
 from aacp.search.saving import recorded
+from aacp.search.screening import to_confirm
+from aacp.search.searcher import Searcher
 from aacp.user.progress import report_progress
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
@@ -59,6 +64,7 @@ class Search:
         latency: the latency measurements.
         table: the latency table, if the budget needs one.
         queue: makes the queue that evaluates structures by an estimate.
+        few: makes the estimate on few images of that on all; it returns None if the search uses all images.
     """
 
     task: PruningTask
@@ -70,6 +76,7 @@ class Search:
     latency: LatencyStage
     table: LatencyTable | None = None
     queue: Callable[[PSAE], ScoreQueue] = MapQueue
+    few: Callable[[PSAE], PSAE | None] = lambda estimate: None
 
     @cached_property
     def space(self) -> SearchSpace:
@@ -121,15 +128,35 @@ class Search:
             self.plan.method, self.space, self.bound_budget, self.plan.seed,
             known=self.known, curves=curves, proposals=self.plan.proposed_at_once,
         )  # fmt: skip
-        found = run_search(
-            method, estimate, evaluations=self.plan.expected_evaluations, folder=self.folder,
-            queue=self.queue(estimate),
-        )  # fmt: skip
-        if found.stopped == "interrupted":
-            raise KeyboardInterrupt
+        few = self.few(estimate)
+        if few is not None:
+            method.images = (few.holdout.images, estimate.holdout.images)
+        found = self._evaluated(method, few or estimate, self.plan.expected_evaluations, self.folder)
         if found.stopped == "exhausted":
             self._report_exhausted(len(found.history))
+        return found if few is None else self._confirmed(method, estimate)
+
+    def _evaluated(self, method: Searcher[Any], estimate: PSAE, evaluations: int, folder: RunFolder) -> SearchResult:
+        """The result of a search method in a folder, evaluated by an estimate."""
+        found = run_search(method, estimate, evaluations=evaluations, folder=folder, queue=self.queue(estimate))
+        if found.stopped == "interrupted":
+            raise KeyboardInterrupt
         return found
+
+    def _confirmed(self, searched: Searcher[Any], estimate: PSAE) -> SearchResult:
+        """The result of a search on few images, after its most promising structures were scored on all."""
+        structures = to_confirm(searched)
+        method = GivenStructures(self.space, self.bound_budget, self.plan.seed, start=structures)
+        method.images = (estimate.holdout.images, estimate.holdout.images)
+        folder = RunFolder(self.folder.path / CONFIRMED)
+        report_progress(f"scoring {len(structures)} of the structures on all {estimate.holdout.images:,} images")
+        found = self._evaluated(method, estimate, len(structures), folder)
+        error = ScreeningError.of(searched.history, found.history)
+        if error is not None:
+            report_progress(error.text())
+        history = History.merged([searched.history, found.history])
+        assert history.best is not None
+        return SearchResult(history.best, history.best, history, found.stopped)
 
     def _warn_about_direction(self, history: History) -> None:
         """Warn if most pruned networks score higher than the unpruned one, as if a lower score were better."""
@@ -264,7 +291,7 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
         folder = RunFolder(path)
         advice = "Scores can only be reused if these settings are the same."
         require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)
-        history = recorded(folder)
+        history = recorded(folder).whole
         for counts in history.counts_in_parts():
             graph.valid_counts(counts)  # rejects structures of another graph
         histories.append(history)

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
+from aacp.data.batches import Batches
 from aacp.data.scores import NetworkScore
+from aacp.data.splits import Source, sampled
+from aacp.errors import InvalidOption
 from aacp.estimate.inheritance import Inheritance
 from aacp.estimate.psae import PSAE, ExecutionName
+from aacp.estimate.screened import ScreenedEstimate
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
-from aacp.search.queue import MapQueue, ScoreQueue
+from aacp.search.queue import Estimate, FewImagesQueue, MapQueue, ScoreQueue
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest
 
@@ -37,6 +42,7 @@ class SharedEstimate:
         self.plan = plan
         self._inheritance: Inheritance | None = None
         self._estimate: PSAE | None = None
+        self._few: PSAE | None = None  # the estimate on few images
         self._pool: WorkerPool | None = None
 
     def inheritance(self, graph: ChannelGraph) -> Inheritance:
@@ -72,7 +78,30 @@ class SharedEstimate:
             uses_gpu = self.task.device.type == "cuda"
             self._pool = WorkerPool(RayEngine(WorkerRequest.of(self.plan.workers), work, uses_gpu=uses_gpu))
         pool = self._pool
-        return lambda estimate: KnownFirst(estimate.scores, pool)
+        return lambda estimate: KnownFirst(estimate.scores, FewImagesQueue(pool) if estimate is self._few else pool)
+
+    def few(self, estimate: PSAE) -> PSAE | None:
+        """The estimate on few images, if the plan searches on few; `estimate` is that on all."""
+        share = self.plan.screening
+        if share is None:
+            return None
+        if self._few is None:
+            calibration = self._part_of(self.task.data.train, share, estimate.inheritance.calibration.images)
+            holdout = self._part_of(self.task.data.holdout, share, estimate.holdout.images)
+            execution: Any = estimate.execution  # scores on few and on all images must differ by the images alone
+            inheritance = estimate.inheritance.recalibrating_on(calibration)
+            self._few = PSAE(inheritance, holdout, score=self.task.score, execution=execution)
+        return self._few
+
+    def _part_of(self, source: Source, share: float, images: int) -> Batches:
+        """A share of some images as a sample of the data that they come from: at least one image, and not all."""
+        if images < 2:
+            raise InvalidOption(
+                f"A search on a share of {images} image is not possible. Give more calibration and held-out images, or "
+                "leave screening out."
+            )
+        few = max(1, min(images - 1, round(share * images)))
+        return self.task.read(sampled(source, few, self.plan.seed), few)
 
     def release_workers(self) -> None:
         """End the workers, if there are any."""
@@ -126,8 +155,11 @@ class RemoteWork:
     plan: Plan
     graph: ChannelGraph
 
-    def __call__(self) -> Callable[[Structure], float]:
+    def __call__(self) -> Estimate:
         if self.task.device.type == "cpu":
             torch.set_num_threads(1)  # so that scores do not depend on the number of cores of a machine
         device = torch.device(self.task.device.type)  # Ray shows a worker only the GPU that it may use
-        return SharedEstimate(replace(self.task, device=device), self.plan).estimate(self.graph, History())
+        shared = SharedEstimate(replace(self.task, device=device), self.plan)
+        estimate = shared.estimate(self.graph, History())
+        few = shared.few(estimate)
+        return estimate if few is None else ScreenedEstimate(few, estimate)

@@ -47,6 +47,12 @@ class Cloud:
         return scale(self.metric) * self.history.scores
 
     @cached_property
+    def _comparable(self) -> Values:
+        """The heights of candidates that were scored on all images, -inf for others; all heights if there are none."""
+        is_whole = np.array([candidate.is_whole for candidate in self.history])
+        return np.where(is_whole, self.heights, -np.inf) if is_whole.any() else self.heights
+
+    @cached_property
     def prices(self) -> Values:
         """The costs of each candidate, one column for each cost."""
         return self.history.costs(self.costs)
@@ -60,6 +66,7 @@ class Cloud:
         return hover(
             f"number {candidate.number}: {score(candidate.score, self.metric)}",
             f"generation {candidate.generation}",
+            *([] if candidate.is_whole or candidate.images is None else [_measured(*candidate.images)]),
             *(_priced(cost, float(value)) for cost, value in zip(self.costs, self.prices[place], strict=True)),
         )
 
@@ -68,7 +75,7 @@ class Cloud:
     def over_time(self) -> list[Trace]:
         """Points for the candidates by number, and a line of the best score so far."""
         numbers = np.array([candidate.number for candidate in self.history], dtype=np.float64)
-        best_so_far = np.maximum.accumulate(self.heights)
+        best_so_far = np.maximum.accumulate(self._comparable)
         steps = np.flatnonzero(np.diff(best_so_far, prepend=-np.inf) > 0)
         drawn = visible(numbers, self.heights, self.limit, [int(self.heights.argmax())])
         if len(drawn) == len(numbers):
@@ -87,7 +94,7 @@ class Cloud:
         """Points for the candidates against a cost, and a line along the Pareto front of all candidates."""
         x = self.prices[:, column]
         y = self.heights
-        front = np.flatnonzero(unbeaten(np.stack([x, -y], axis=1)))
+        front = np.flatnonzero(unbeaten(np.stack([x, -self._comparable], axis=1)) & np.isfinite(self._comparable))
         front = front[np.unique(x[front], return_index=True)[1]]  # cheapest first, one of equal points
         front = front[visible(x[front], y[front], self.limit)]
         drawn = visible(x, y, self.limit, front)
@@ -104,6 +111,10 @@ class Cloud:
         if len(self.history) <= self.limit:
             return ""
         return f" Of {len(self.history):,} points, those that would be covered by others are left out."
+
+
+def _measured(few: int, whole: int) -> str:
+    return f"on {few:,} of {whole:,} images"
 
 
 def _priced(cost: Cost, value: float) -> str:

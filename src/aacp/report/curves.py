@@ -38,6 +38,8 @@ def search_figure(run: Run) -> Figure | None:
     )
     if chosen is not None and chosen.number != best.number:
         caption += f" Number {chosen.number} was chosen: its predicted score is better, and single scores are noisy."
+    if run.screening is not None:
+        caption += f" {run.screening.text(scale(run.metric), ' points' if run.metric == 'accuracy' else '')}"
     caption += run.cloud.remark
     return Figure("search", caption, traces, layout(axis("number of the structure"), axis(score_title(run.metric))))
 

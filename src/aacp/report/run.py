@@ -16,11 +16,13 @@ from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.kinds import computed_costs
 from aacp.errors import NothingToReport, RunMismatch
+from aacp.estimate.screening_error import ScreeningError
 from aacp.report.cloud import Cloud
 from aacp.report.thinning import POINTS_PER_PAGE
 from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
+    CONFIRMED,
     DEVICE_CHECK,
     EVALUATION,
     EXPORT,
@@ -41,7 +43,7 @@ from aacp.runs.requests import Request, TrainingRequest
 from aacp.runs.scores import Epoch, Evaluation, NetworkMetrics, Recovery
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
-from aacp.search.saving import recorded
+from aacp.search.saving import read_candidates, recorded
 
 Anything = TypeVar("Anything")
 
@@ -76,6 +78,7 @@ class Run:
     request: Request | None = None
     graph: ChannelGraph | None = None
     history: History = field(default_factory=History)
+    screening: ScreeningError | None = None  # if the search scored structures on few images
     choice: ChosenStructure | None = None
     finalists: Finalists | None = None
     training: TrainingRequest | None = None
@@ -178,6 +181,7 @@ class _Reader:
             self._attempt(RUN, lambda: self._json(RUN, Request.from_json)),
             graph,
             self._attempt(HISTORY, lambda: self._history(graph)) or History(),
+            self._attempt(CONFIRMED, self._screening),
             self._attempt(STRUCTURE, lambda: self._choice(graph)),
             self._attempt(FINALISTS, lambda: self._json(FINALISTS, Finalists.from_json)),
             trainings=tuple(map(self._training, self._places())),
@@ -234,6 +238,10 @@ class _Reader:
         for counts in whole.counts_in_parts():
             _check(graph, counts)
         return whole
+
+    def _screening(self) -> ScreeningError | None:
+        searched, confirmed = (read_candidates(RunFolder(place)) for place in (self.path, self.path / CONFIRMED))
+        return ScreeningError.of(History(searched.values()), History(confirmed.values())) if confirmed else None
 
     def _choice(self, graph: ChannelGraph | None) -> ChosenStructure | None:
         choice = self._json(STRUCTURE, ChosenStructure.from_json)

@@ -17,6 +17,7 @@ LOG = "log.jsonl"  # the log of a training, inside that folder
 STATE = "training.safetensors"  # the state of a training between two epochs, inside that folder
 WEIGHTS = "weights.safetensors"  # the trained weights, inside that folder
 HISTORY = "history.jsonl"  # every evaluation of a search
+CONFIRMED = "confirmed"  # the folder of the structures of a search on few images that were scored on all
 CHECKPOINT = "search.json"  # the state of a search
 TABLE = "latency.json"  # the latency table that a search uses
 STEPS = "steps.json"  # the pruning steps that were found by timing

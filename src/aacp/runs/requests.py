@@ -22,7 +22,7 @@ class Request(Record):
     """run.json: the request of a search, and the circumstances in which it began.
 
     A field of the plan that is None was not in the file: the plan's default applies. `reconstruction`, `max_drop`,
-    `latency_table` and `finalists` may also be None in a plan, where None means that there is none.
+    `latency_table`, `screening` and `finalists` may also be None in a plan, where None means that there is none.
     """
 
     command: str
@@ -61,6 +61,7 @@ class Request(Record):
     loss_source: str = ""  # package.module:function of the loss
     threads: int = 0  # how many threads torch used; 0 in files of older versions
     proposals: int | None = None  # structures without a score that the search keeps proposed; None: the method's
+    screening: float | None = None  # the share of the images that the search scored structures on, if it is not all
     finalists: int | None = None  # how many structures of the search are compared by short trainings, if any are
     rungs: tuple[int, ...] = ()  # the epochs of these trainings in each rung
     # How finalists are trained: "recipe", of which a rung takes its number of epochs, "init" and "teacher" as in

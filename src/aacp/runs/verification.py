@@ -85,7 +85,7 @@ def seal_key(folder: Path, name: str) -> int:
 
     So the history of another run is noticed. Searches inside a run folder have the key of the run.
     """
-    places = (folder, folder.parent, folder.parent.parent) if name == HISTORY else ()
+    places = (folder, *folder.parents[:3]) if name == HISTORY else ()
     for place in places:
         copy = copy_of(place / RUN)
         try:

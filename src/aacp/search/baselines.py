@@ -1,4 +1,4 @@
-"""Baselines that learn nothing: random search, as EagleEye does it, and one width for all groups."""
+"""Methods that learn nothing: random search, as EagleEye does it, one width for all groups, and given structures."""
 
 from __future__ import annotations
 
@@ -69,3 +69,15 @@ class UniformShrinkage(RandomSearch):
             return self.start[:0]
         flat = largest(np.ones(len(self.space)), self.rescaling)
         return self.rescaling(flat[None], self.generator)
+
+
+class GivenStructures(RandomSearch):
+    """The structures that the search was started with, and no others."""
+
+    @property
+    def lookahead(self) -> int:
+        """There is nothing else to propose."""
+        return 0
+
+    def propose(self) -> Genes:
+        return self.start if not len(self.history) else self.start[:0]

@@ -151,17 +151,16 @@ class GuidedEvolution(Searcher[GuidedEvolutionSettings]):
         """Widths as fractions of the full ones."""
         return self.space.counts(genes) / self._full
 
-    @property
-    def recommended(self) -> Candidate | None:
-        """The candidate with the largest sum of a quarter of its score and three quarters of its predicted score."""
+    def promising(self, count: int) -> list[Candidate]:
+        """The candidates with the largest sums of a quarter of the score and three quarters of the predicted score."""
         if not len(self.history):
-            return None
+            return []
         observed = self._observed()
         means = self._model().fitted[: len(observed)]
         trust = [
             SCORE_TRUST * known.score + (1 - SCORE_TRUST) * mean for known, mean in zip(observed, means, strict=True)
         ]
-        return observed[int(np.argmax(trust))]
+        return [observed[int(place)] for place in np.argsort(-np.array(trust), kind="stable")[:count]]
 
     def learn(self, genes: Genes, scores: Sequence[float]) -> None:
         """The model is fitted to the history whenever it is needed."""

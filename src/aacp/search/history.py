@@ -11,7 +11,7 @@ import heapq
 import struct
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -39,10 +39,12 @@ class Candidate:
     generation: int
     structure: Structure
     score: float
+    images: tuple[int, int] | None = None  # how many images it was scored on, of how many; None: on all
 
     def to_json(self) -> dict[str, Any]:
         counts = list(self.structure)
-        return {"number": self.number, "generation": self.generation, "counts": counts, "score": self.score}
+        found = {"number": self.number, "generation": self.generation, "counts": counts, "score": self.score}
+        return found if self.images is None else {**found, "images": list(self.images)}
 
     @classmethod
     def from_json(cls, data: Any) -> Candidate:
@@ -51,24 +53,42 @@ class Candidate:
             number, generation, score = data["number"], data["generation"], data["score"]
             structure = Structure(data["counts"])
             widest = max(structure.counts)  # also rejects a structure without counts
+            images = _images(data["images"]) if "images" in data else None
         except (KeyError, TypeError, IndexError, ValueError):
             raise _not_a_candidate(data) from None
         are_whole = type(number) is int and type(generation) is int and type(score) in (float, int)
         if not are_whole or not (0 <= number <= LARGEST and 0 <= generation <= LARGEST and widest <= LARGEST):
             raise _not_a_candidate(data)
-        return cls(number, generation, structure, float(score))
+        return cls(number, generation, structure, float(score), images)
 
     @property
-    def rank(self) -> tuple[float, int]:
-        """A sort key from best to worst; of equal scores, the structure proposed first is better."""
-        return -self.score, self.number
+    def is_whole(self) -> bool:
+        """Whether it was scored on all images."""
+        return self.images is None or self.images[0] == self.images[1]
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        """A sort key from best to worst; of equal scores, the structure proposed first is better.
+
+        Candidates that were scored on all images come before those that were scored on few.
+        """
+        return not self.is_whole, -self.score, self.number
 
     @property
     def fingerprint(self) -> int:
         """A number of 128 bits that differs if any part of the candidate differs."""
         counts = self.structure.counts
         content = struct.pack(f"<{2 + len(counts)}qd", self.number, self.generation, *counts, self.score)
+        content += b"" if self.images is None else struct.pack("<2q", *self.images)
         return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "big")
+
+
+def _images(data: Any) -> tuple[int, int]:
+    """How many images a score was measured on, of how many; anything else raises a ValueError."""
+    few, whole = data
+    if type(few) is not int or type(whole) is not int or not 0 < few <= whole <= LARGEST:
+        raise ValueError
+    return few, whole
 
 
 def _not_a_candidate(data: Any) -> RunMismatch:
@@ -92,13 +112,17 @@ class History:
 
     @classmethod
     def merged(cls, histories: Iterable[History]) -> History:
-        """The candidates of several searches, numbered from 0; of a structure evaluated several times, the first."""
-        found = cls()
+        """The candidates of several searches, numbered from 0.
+
+        Of a structure evaluated several times, the first score on all images counts, or else the first.
+        """
+        chosen: dict[tuple[int, ...], Candidate] = {}
         for history in histories:
             for known in history:
-                if known.structure.counts not in found._by_counts:
-                    found.add(Candidate(len(found), known.generation, known.structure, known.score))
-        return found
+                earlier = chosen.setdefault(known.structure.counts, known)
+                if known.is_whole and not earlier.is_whole:
+                    chosen[known.structure.counts] = replace(earlier, score=known.score, images=known.images)
+        return cls(replace(known, number=number) for number, known in enumerate(chosen.values()))
 
     def add(self, candidate: Candidate) -> None:
         counts = candidate.structure.counts
@@ -160,6 +184,12 @@ class History:
             return self._top[:count]
         return heapq.nsmallest(count, self._candidates, key=lambda candidate: candidate.rank)
 
+    @property
+    def whole(self) -> History:
+        """The candidates that were scored on all images."""
+        kept = [candidate for candidate in self if candidate.is_whole]
+        return self if len(kept) == len(self) else History(kept)
+
     def counts_in_parts(self) -> Iterator[NDArray[np.int64]]:
         """The counts of all candidates in their order, some thousand rows at a time."""
         for start in range(0, len(self), PART):
@@ -180,15 +210,20 @@ class History:
         return np.array([candidate.score for candidate in self], dtype=np.float64)
 
     def pareto(self, costs: Sequence[AnyCost]) -> list[Candidate]:
-        """The Pareto front of score and `costs`: candidates that no other dominates, best score first."""
-        stays = unbeaten(np.concatenate([-self.scores[:, None], self.costs(costs)], axis=1))
-        kept = [self[int(place)] for place in np.flatnonzero(stays)]
+        """The Pareto front of score and `costs`: candidates that no other dominates, best score first.
+
+        Candidates that were scored on few images only are left out, as in `within` and `rebudget`.
+        """
+        whole = self.whole
+        stays = unbeaten(np.concatenate([-whole.scores[:, None], whole.costs(costs)], axis=1))
+        kept = [whole[int(place)] for place in np.flatnonzero(stays)]
         return sorted(kept, key=lambda candidate: candidate.rank)
 
     def within(self, budget: Budget) -> list[Candidate]:
         """The candidates that meet a budget, best first."""
-        fits = [budget.feasible(counts) for counts in self.counts_in_parts()]
-        kept = [self[int(place)] for place in np.flatnonzero(np.concatenate(fits))] if fits else []
+        whole = self.whole
+        fits = [budget.feasible(counts) for counts in whole.counts_in_parts()]
+        kept = [whole[int(place)] for place in np.flatnonzero(np.concatenate(fits))] if fits else []
         return sorted(kept, key=lambda candidate: candidate.rank)
 
     def rebudget(self, budget: Budget) -> Candidate | None:

@@ -27,6 +27,7 @@ class Proposal:
     generation: int
     structure: Structure
     score: float | None = None
+    images: tuple[int, int] | None = None  # how many images it was scored on, of how many; None: on all
 
     def to_json(self) -> list[Any]:
         """Counts, number and generation. A score is not saved here: it is in the log, or in the state of the search."""
@@ -41,7 +42,7 @@ class Proposal:
     @property
     def candidate(self) -> Candidate:
         assert self.score is not None
-        return Candidate(self.number, self.generation, self.structure, self.score)
+        return Candidate(self.number, self.generation, self.structure, self.score, self.images)
 
 
 class Outstanding:
@@ -82,14 +83,14 @@ class Outstanding:
     def add(self, proposal: Proposal) -> None:
         self._proposals[proposal.structure.counts] = proposal
 
-    def report(self, structure: Structure, score: float) -> Proposal:
-        """Give a structure its score."""
+    def report(self, structure: Structure, score: float, images: tuple[int, int] | None = None) -> Proposal:
+        """Give a structure its score, and say how many images it was measured on, of how many."""
         known = self._proposals.get(structure.counts)
         if known is None or known.score is not None:
             raise InvalidStructure(
                 f"{structure} is not awaiting a score. Report each structure that `ask` returned once."
             )
-        reported = replace(known, score=score)
+        reported = replace(known, score=score, images=images)
         self._proposals[structure.counts] = reported
         return reported
 

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from aacp.channels.structure import Structure
 
-Estimate = Callable[[Structure], float]
-Map = Callable[[Estimate, list[Structure]], Iterable[float]]
+Estimate = Callable[[Any], float]  # of a structure; one that scores on few images too is also called with OnFewImages
+Map = Callable[[Estimate, list[Any]], Iterable[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class OnFewImages:
+    """A structure that is to be scored on few images."""
+
+    structure: Structure
+
+
+Work = Structure | OnFewImages
 
 
 class ScoreQueue(Protocol):
     """Evaluates structures, several at once if it can. Scores come in the order in which structures were submitted."""
 
-    def submit(self, structure: Structure) -> None:
+    def submit(self, structure: Any) -> None:
         """Add a structure; this does not wait for its score."""
         ...
 
@@ -39,11 +50,11 @@ class MapQueue:
     def __init__(self, estimate: Estimate, map: Map = builtins.map) -> None:
         self._estimate = estimate
         self._map = map
-        self._waiting: list[Structure] = []
+        self._waiting: list[Work] = []
         self._scores: Iterator[float] = iter(())
         self._left = 0  # scores of the last batch that were not returned yet
 
-    def submit(self, structure: Structure) -> None:
+    def submit(self, structure: Work) -> None:
         self._waiting.append(structure)
 
     def next_score(self) -> float:
@@ -58,3 +69,28 @@ class MapQueue:
         self._waiting = []
         self._scores = iter(())
         self._left = 0
+
+
+class FewImagesQueue:
+    """A queue that lets another one score structures on few images.
+
+    Args:
+        queue: its estimate scores on few images too.
+    """
+
+    def __init__(self, queue: ScoreQueue) -> None:
+        self._queue = queue
+
+    def submit(self, structure: Structure) -> None:
+        self._queue.submit(OnFewImages(structure))
+
+    def next_score(self) -> float:
+        return self._queue.next_score()
+
+    def clear(self) -> None:
+        self._queue.clear()
+
+
+def structure_of(work: Work) -> Structure:
+    """The structure that is to be scored."""
+    return work.structure if isinstance(work, OnFewImages) else work

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
-from aacp.errors import RunMismatch
 from aacp.search.history import Candidate, History
 from aacp.search.outstanding import Outstanding, Proposal, Trials, checked_rows, read_trials
 from aacp.search.rescaling import Genes, Rescaling
-from aacp.search.state import SearchState, damaged_state, fingerprint_of
+from aacp.search.state import SearchState, damaged_state
 from aacp.search.transfer import closest, warm_starts
 from aacp.user.values import finite_score, seed_number
 
@@ -126,6 +125,7 @@ class Searcher(ABC, Generic[Settings]):
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
         self.history = History()
+        self.images: tuple[int, int] | None = None  # how many images scores are measured on, of how many; None: all
         self.generation = -1  # the generation of the structures that `ask` returned last; the first generation is 0
         self.generator = np.random.default_rng(self.seed)
         self.prior = closest(known or History(), budget)
@@ -213,7 +213,7 @@ class Searcher(ABC, Generic[Settings]):
         """Report scores (higher is better) of structures that `ask` returned, in any order, all at once or in parts."""
         candidates = []
         for structure, score in results:
-            reported = self._outstanding.report(structure, finite_score(score))
+            reported = self._outstanding.report(structure, finite_score(score), self.images)
             candidates.append(reported.candidate)
             if not self.lookahead:
                 self._add(reported)
@@ -301,7 +301,11 @@ class Searcher(ABC, Generic[Settings]):
     @property
     def recommended(self) -> Candidate | None:
         """The candidate that the method would choose: the best, unless the method models the noise of scores."""
-        return self.best
+        return next(iter(self.promising(1)), None)
+
+    def promising(self, count: int) -> list[Candidate]:
+        """The candidates that the method would choose, the most promising first."""
+        return self.history.top(count)
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -349,13 +353,7 @@ class Searcher(ABC, Generic[Settings]):
 
     def require_same(self, state: SearchState) -> None:
         """Reject a state of another method, or with other settings, another seed, space or budget."""
-        for name, mine in self._identity().items():
-            theirs = getattr(state, name)
-            if theirs != mine:
-                raise RunMismatch(
-                    f"The saved search has {name} {theirs!r}, but this one has {mine!r}. "
-                    "Resume with the arguments that the run was started with, or choose another folder."
-                )
+        state.require_identity(self._identity())
 
     def resume(self, state: Mapping[str, Any] | SearchState, history: Iterable[Candidate] = ()) -> None:
         """Continue from a saved state, which must be of the same method, settings, seed, space and budget.
@@ -367,12 +365,7 @@ class Searcher(ABC, Generic[Settings]):
         saved = state if isinstance(state, SearchState) else SearchState.from_json(state)
         self.require_same(saved)
         candidates = tuple(history) if saved.candidates is None else saved.candidates
-        fingerprint = fingerprint_of(candidates)
-        if saved.evaluated is not None and saved.fingerprint != f"{fingerprint:032x}":
-            raise RunMismatch(
-                f"The saved search had evaluated {saved.evaluated} structures, but other candidates than these are "
-                f"given ({len(candidates)}). Give the history that was saved with it."
-            )
+        fingerprint = saved.require_candidates(candidates)
         try:
             self._take_over(saved, candidates)
         except Exception as error:  # the values of a damaged file can raise anything, also in the method's `restore`
@@ -391,5 +384,5 @@ class Searcher(ABC, Generic[Settings]):
         self.history = History(candidates)
         for early in saved.early:
             candidate = Candidate.from_json(early)
-            self._outstanding.report(candidate.structure, candidate.score)
+            self._outstanding.report(candidate.structure, candidate.score, candidate.images)
         self.restore(saved.memory)

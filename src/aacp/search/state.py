@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from aacp.errors import DamagedRun, first_line
+from aacp.errors import DamagedRun, RunMismatch, first_line
 from aacp.runs.serialisation import Record
 from aacp.search.history import Candidate
 from aacp.search.outstanding import Proposal
@@ -46,6 +46,26 @@ class SearchState(Record):
             return [Proposal.from_json(each, self.generation) for each in self.pending]
         except Exception as error:
             raise damaged_state(error) from None
+
+    def require_identity(self, identity: Mapping[str, Any]) -> None:
+        """Reject a state of another method, or with other settings, another seed, space or budget."""
+        for name, mine in identity.items():
+            theirs = getattr(self, name)
+            if theirs != mine:
+                raise RunMismatch(
+                    f"The saved search has {name} {theirs!r}, but this one has {mine!r}. "
+                    "Resume with the arguments that the run was started with, or choose another folder."
+                )
+
+    def require_candidates(self, candidates: Sequence[Candidate]) -> int:
+        """Reject other candidates than those that the state counts; returns their fingerprint."""
+        found = fingerprint_of(candidates)
+        if self.evaluated is not None and self.fingerprint != f"{found:032x}":
+            raise RunMismatch(
+                f"The saved search had evaluated {self.evaluated} structures, but other candidates than these are "
+                f"given ({len(candidates)}). Give the history that was saved with it."
+            )
+        return found
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...] | None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from aacp.channels.structure import Structure
 from aacp.errors import AACPError, WorkerFailed
+from aacp.search.queue import Work, structure_of
 
 MAX_LOSSES = 3  # workers that may end on the same structure, or before they are ready, until the search gives up
 POLL_SECONDS = 1.0  # how long to wait for a score before the number of workers is considered again
@@ -37,7 +38,7 @@ class Engine(Protocol):
         """Start a worker without waiting for it: its handle, and the ticket that is done when it is ready."""
         ...
 
-    def submit(self, worker: Any, structure: Structure) -> Any:
+    def submit(self, worker: Any, work: Work) -> Any:
         """Let a worker that is ready estimate a structure: the ticket of its score."""
         ...
 
@@ -73,14 +74,14 @@ class WorkerPool:
         self._running: dict[Any, tuple[Any, int]] = {}  # workers and numbers of structures, by ticket
         self._submitted = 0  # the number of structures so far
         self._returned = 0  # the number of scores that were returned
-        self._structures: dict[int, Structure] = {}  # those without a score, by number
+        self._structures: dict[int, Work] = {}  # those without a score, by number
         self._waiting: deque[int] = deque()  # the numbers of those that no worker has
         self._scores: dict[int, float] = {}  # scores that were not returned yet, by number
         self._losses: Counter[int] = Counter()  # workers that ended on a structure, by its number
         self._failed_starts = 0  # since a worker was last ready
         self._last_ready = 0.0  # when a worker was last ready, or when the pool began to wait for one
 
-    def submit(self, structure: Structure) -> None:
+    def submit(self, structure: Work) -> None:
         """Add a structure; this does not wait for its score."""
         self._structures[self._submitted] = structure
         self._waiting.append(self._submitted)
@@ -166,9 +167,8 @@ class WorkerPool:
         """Let another worker estimate a structure whose worker was lost, unless it has cost too many workers."""
         self._losses[number] += 1
         if self._losses[number] >= MAX_LOSSES:
-            raise WorkerFailed(
-                f"{MAX_LOSSES} workers ended while they estimated {list(self._structures[number])}: {lost}. {ADVICE}"
-            ) from lost
+            counts = list(structure_of(self._structures[number]))
+            raise WorkerFailed(f"{MAX_LOSSES} workers ended while they estimated {counts}: {lost}. {ADVICE}") from lost
         _logger.warning("A worker was lost (%s). Its structure is estimated again.", lost)
         self._waiting.appendleft(number)
 

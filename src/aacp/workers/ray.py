@@ -11,6 +11,7 @@ from typing import Any
 
 from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, WorkerFailed, first_line
+from aacp.search.queue import Estimate, OnFewImages, Work, structure_of
 from aacp.version import __version__
 from aacp.workers.failures import described, rebuilt
 from aacp.workers.pool import WorkerLost
@@ -21,7 +22,7 @@ SCHEME = "ray://"
 AUTO = "auto"
 RESOURCES_SECONDS = 1.0  # how long the known resources of a cluster are used before they are asked for again
 
-MakeEstimate = Callable[[], Callable[[Structure], float]]
+MakeEstimate = Callable[[], Estimate]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class RayWorker:
 
     def __init__(self, make_estimate: MakeEstimate) -> None:
         self._make_estimate = make_estimate
-        self._estimate: Callable[[Structure], float] | None = None
+        self._estimate: Estimate | None = None
 
     def prepare(self, version: str) -> tuple[str, str] | float:
         """Make the estimate; the answer is 0, or the description of an error."""
@@ -86,11 +87,12 @@ class RayWorker:
         except Exception as error:  # whatever data, scores and networks of users raise
             return described(error, platform.node())
 
-    def score(self, counts: Sequence[int]) -> tuple[str, str] | float:
+    def score(self, counts: Sequence[int], on_few_images: bool = False) -> tuple[str, str] | float:
         """The score of a structure, or the description of an error."""
         assert self._estimate is not None
+        structure = Structure(counts)
         try:
-            return float(self._estimate(Structure(counts)))
+            return float(self._estimate(OnFewImages(structure) if on_few_images else structure))
         except Exception as error:
             return described(error, platform.node())
 
@@ -129,8 +131,8 @@ class RayEngine:
         worker = self._actor.remote(self._sent)
         return worker, worker.prepare.remote(__version__)
 
-    def submit(self, worker: Any, structure: Structure) -> Any:
-        return worker.score.remote(list(structure))
+    def submit(self, worker: Any, work: Work) -> Any:
+        return worker.score.remote(list(structure_of(work)), isinstance(work, OnFewImages))
 
     def wait(self, tickets: Sequence[Any], seconds: float) -> Sequence[Any]:
         if not tickets:

@@ -1,0 +1,23 @@
+"""ScreenedEstimate: the score of a structure on all images, or on few if that is asked for."""
+
+from __future__ import annotations
+
+from aacp.channels.structure import Structure
+from aacp.estimate.psae import PSAE
+from aacp.search.queue import OnFewImages
+
+
+class ScreenedEstimate:
+    """structure -> its score on all images; OnFewImages(structure) -> its score on few.
+
+    Args:
+        few: the estimate on few images.
+        whole: the estimate on all images.
+    """
+
+    def __init__(self, few: PSAE, whole: PSAE) -> None:
+        self.few = few
+        self.whole = whole
+
+    def __call__(self, work: Structure | OnFewImages) -> float:
+        return self.few(work.structure) if isinstance(work, OnFewImages) else self.whole(work)
