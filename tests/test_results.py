@@ -704,3 +704,33 @@ def test_the_page_about_workers_has_the_idle_shares_that_were_simulated() -> Non
         cells += [f"{100 * old[name]:.1f}, {100 * new[name]:.1f}" for name in ("idle", "between")]
         assert f"| {' | '.join(cells)} |" in page
         assert old["wasted"] == new["wasted"] == 0
+
+
+def test_the_page_about_search_has_the_table_of_few_images() -> None:
+    page = (ROOT / "docs" / "search.md").read_text()
+    found = re.findall(r"^\| ((?:synthetic|digits_resnet) \|.*) \|$", page, re.MULTILINE)
+    expected = []
+    for name in ("synthetic", "digits_resnet"):
+        rows = [row for row in raw(f"fidelity_{name}.json")["rows"] if "share" in row]
+        longest = max(row["evaluations"] for row in rows)
+        kinds = dict.fromkeys((row["share"], row["evaluations"]) for row in rows)
+        by_kind = {kind: [row for row in rows if (row["share"], row["evaluations"]) == kind] for kind in kinds}
+        for (share, evaluations), part in by_kind.items():
+            gains = [row["score"] - base["score"] for row, base in zip(part, by_kind[1, longest], strict=True)]
+            assert [row["seed"] for row in part] == [base["seed"] for base in by_kind[1, longest]]
+            points = f"{fmean(gains):+.2f} ± {stdev(gains) / len(gains) ** 0.5:.2f}"
+            cost, seconds = (fmean(row[field] for row in part) for field in ("cost", "seconds"))
+            images = "all" if share == 1 else f"{100 * share:.0f} %, then all"
+            expected.append(f"{name} | {evaluations} | {images} | {cost:.0f} | {points} | {seconds:.1f}")
+    assert found == expected
+    seconds = raw("fidelity_digits_resnet.json")["rows"][0]["seconds of an estimate"]["all"]
+    assert f"takes {seconds['network']:.2f} of\nthe {seconds['estimate']:.2f} s of an estimate" in page
+
+
+def test_the_page_about_search_says_how_many_structures_are_near_the_best() -> None:
+    near = []
+    for row in raw("psae_search_resnet56.json")["rows"]:
+        scores = [score for score, _ in row["history"]] if row["method"] == "default" else []
+        near += [score >= max(scores[:place]) - 0.01 for place, score in enumerate(scores) if place >= 10]
+    words = f"{100 * fmean(near):.0f} % of the structures that the default\nsearch proposes after its first generation"
+    assert words in (ROOT / "docs" / "search.md").read_text()

@@ -27,7 +27,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, LimitResult
-from aacp.runs.files import CONFIRMED, TABLE
+from aacp.runs.files import CONFIRMED, HISTORY, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import ESTIMATE_FIELDS, Request
 from aacp.search.baselines import GivenStructures
@@ -146,11 +146,12 @@ class Search:
     def _confirmed(self, searched: Searcher[Any], estimate: PSAE) -> SearchResult:
         """The result of a search on few images, after its most promising structures were scored on all."""
         structures = to_confirm(searched)
-        method = GivenStructures(self.space, self.bound_budget, self.plan.seed, start=structures)
+        method = GivenStructures(self.space, self.bound_budget, start=structures)
         method.images = (estimate.holdout.images, estimate.holdout.images)
         folder = RunFolder(self.folder.path / CONFIRMED)
         report_progress(f"scoring {len(structures)} of the structures on all {estimate.holdout.images:,} images")
         found = self._evaluated(method, estimate, len(structures), folder)
+        folder.listing.add(HISTORY)  # so that lines which are lost later are noticed
         error = ScreeningError.of(searched.history, found.history)
         if error is not None:
             report_progress(error.text())
