@@ -102,6 +102,16 @@ def test_as_many_images_are_read_as_were_planned(finetuned: Recorder) -> None:
             assert finetuned.positions(stage, kind, part) == set(range(SIZES[part])), (stage, part)
 
 
+def test_a_search_on_few_images_reads_what_one_on_all_images_reads(run: Run, finetuned: Recorder) -> None:
+    found = run(with_loss=True, screening=0.25)
+    assert found.passes() == finetuned.passes()
+    kinds = (("run pruned", "train"), ("score pruned", "holdout"))
+    for kind, part in kinds:
+        few = found.positions("search", kind, part)
+        assert few >= finetuned.positions("search", kind, part)  # all of them, for the promising structures
+    assert found.scored == finetuned.scored  # on test data
+
+
 def test_the_hold_out_is_trained_on_after_the_search_if_that_was_planned(run: Run) -> None:
     found = run(train_on_holdout=True)
     both = {"train", "holdout"}

@@ -250,7 +250,8 @@ def test_another_share_in_the_same_folder_is_rejected(run: Screened, model, data
 
 
 def test_the_error_is_stated_at_the_end_of_the_search_and_in_the_report(model, data, tmp_path: Path, capsys) -> None:
-    aacp.prune(model, data, BUDGET, tmp_path, plan=PLAN, verbose=True)
+    with aacp.show_progress():
+        aacp.prune(model, data, BUDGET, tmp_path, plan=PLAN)
     searched = {tuple(line["counts"]): line["score"] for line in lines(tmp_path)}
     whole = {tuple(line["counts"]): line["score"] for line in confirmed(tmp_path)}
     spread = [tuple(lines(tmp_path)[29 * i // 9]["counts"]) for i in range(10)]
