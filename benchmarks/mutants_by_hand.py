@@ -349,7 +349,7 @@ SEARCH = [
     _mutant("the search ignores the number of evaluations", "pipeline/searching.py",
             "self.plan.expected_evaluations, self.folder)", "6, self.folder)", PLANNED_SEARCH),
     _mutant("the search does not use its workers", "pipeline/searching.py",
-            "queue=self.queue(estimate),", "", "pipeline/test_shared_estimate.py"),
+            ", queue=self.queue(estimate))", ")", "pipeline/test_shared_estimate.py"),
     _mutant("the search ignores the number of proposals", "pipeline/searching.py",
             "proposals=self.plan.proposed_at_once", "proposals=None", "pipeline/test_shared_estimate.py"),
     _mutant("workers stay after the search", "pipeline/pruning_run.py",
