@@ -55,6 +55,21 @@ def test_the_largest_share_that_passes_is_found(model, data, tmp_path: Path, dro
     assert drop - 2 * FINENESS <= limit.pruning_rate <= drop
 
 
+def test_all_shares_within_reach_and_no_others_are_tried(model, data, graph, tmp_path: Path, monkeypatch) -> None:
+    """Every share passes, so that the bisection ends at the largest one that the smallest structure reaches."""
+    tried: list[float] = []
+
+    def passed(self: Search, estimate: PSAE) -> tuple[ChosenStructure, History]:
+        tried.append(self.budget.limits[0].pruning_rate)
+        return ChosenStructure(graph.full.counts, 1.0, ()), History()
+
+    monkeypatch.setattr(Search, "run", passed)
+    found(model, data, {}, tmp_path, replace(PLAN, shrink="params"))
+    cost = aacp.params(graph)
+    within_reach = 1 - float(cost(aacp.SearchSpace(graph, PLAN.pruning_step).smallest)) / cost.full
+    assert within_reach - FINENESS < max(tried) <= within_reach
+
+
 @pytest.mark.usefixtures("linear")
 def test_other_limits_hold_as_well(model, data, tmp_path: Path) -> None:
     choice = found(model, data, {"macs": 0.3}, tmp_path, replace(PLAN, max_drop=0.4, shrink="params"))

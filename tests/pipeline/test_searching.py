@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget
 from aacp.latency.check import LatencyCheck
 from aacp.latency.timing import MedianInterval
+from aacp.pipeline import searching
 from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import Candidate, History
@@ -60,6 +62,25 @@ def test_a_score_that_grows_as_networks_get_worse_is_noticed(sign: int, caplog: 
     with caplog.at_level(logging.WARNING, logger="aacp"), torch.no_grad():
         aacp.find(model, inputs, {"macs": 0.4}, plan=replace(PLAN, evaluations=8), score=score, device="cpu")
     assert ("If a lower score is better, return its negative" in caplog.text) == (sign < 0)
+
+
+@pytest.mark.parametrize(("importance", "are_prepared"), [("obs", True), ("l1", False)])
+def test_the_search_gets_the_error_curves_that_obs_has_prepared(
+    importance: str, are_prepared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    made = searching.searcher
+
+    def noted(*arguments: Any, curves: Any, **options: Any) -> Any:
+        given.append(curves)
+        return made(*arguments, curves=curves, **options)
+
+    monkeypatch.setattr(searching, "searcher", noted)
+    plan = replace(PLAN, method="random", evaluations=1, importance=importance)
+    inputs = torch.randn(24, 1, 8, 8)
+    found = aacp.find(tiny_run.network(), inputs, {"macs": 0.4}, plan=plan, score=lambda _: 0.5, device="cpu")
+    groups = {group.name for group in found.graph.free}
+    assert [curves and set(curves.errors) for curves in given] == [groups if are_prepared else None]
 
 
 class Table:
