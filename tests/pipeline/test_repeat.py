@@ -34,8 +34,9 @@ def test_every_seed_has_a_folder_and_the_results_are_recorded(tmp_path: Path) ->
 def test_progress_is_reported_on_demand_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     aacp.repeat(scored, [4, 7], tmp_path / "silent")
     assert capsys.readouterr().err == ""
-    aacp.repeat(scored, [4, 7], tmp_path / "verbose", verbose=True)
-    expected = [f"{tmp_path / 'verbose'}: seed 4, 1 of 2", f"{tmp_path / 'verbose'}: seed 7, 2 of 2"]
+    with aacp.show_progress():
+        aacp.repeat(scored, [4, 7], tmp_path / "shown")
+    expected = [f"{tmp_path / 'shown'}: seed 4, 1 of 2", f"{tmp_path / 'shown'}: seed 7, 2 of 2"]
     assert capsys.readouterr().err.splitlines() == expected
 
 
