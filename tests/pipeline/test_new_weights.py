@@ -29,6 +29,7 @@ class Wide(nn.Module):
         self.fixed = nn.Conv2d(160, 112, 3)
         self.deep = nn.Conv2d(112, 80, 1)
         self.scale = nn.Parameter(torch.full((80, 1, 1), 0.5))
+        self.shift = nn.Parameter(torch.empty(80, 1, 1).normal_())
         self.head = nn.Linear(80, 3)
         nn.init.kaiming_normal_(self.out.weight, mode="fan_out", nonlinearity="relu")
         self.fixed.weight.data.normal_(0, 0.01)
@@ -36,7 +37,7 @@ class Wide(nn.Module):
 
     def forward(self, image):
         found = self.fixed(self.out(self.plain(image).relu()).relu()).relu()
-        return self.head((self.deep(found) * self.scale).mean((2, 3)))
+        return self.head((self.deep(found) * self.scale + self.shift).mean((2, 3)))
 
 
 def wide() -> nn.Module:
@@ -78,6 +79,7 @@ def test_each_layer_has_the_variance_that_its_rule_gives_for_the_smaller_layer(t
         found = float(network.get_submodule(name).weight.detach().std(correction=0))
         assert found == pytest.approx(deviation, rel=0.12), name
     assert float(network.scale.detach().std(correction=0)) == 0
+    assert float(network.shift.detach().std()) == pytest.approx(1, rel=0.4)  # of 40 numbers, which no rule scales
     assert float(network.plain.bias.detach().abs().max()) <= 1 / math.sqrt(9)
 
 
