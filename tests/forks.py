@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -24,6 +25,7 @@ def started(*arguments: str | Path, stderr: Path | None = None) -> ForkServerPro
 
 
 def _command(arguments: list[str], stderr: Path | None) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that a shell runs in the background inherit none
     torch.set_num_threads(1)
     if stderr is not None:
         sys.stderr = stderr.open("w", buffering=1)
