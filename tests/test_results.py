@@ -573,14 +573,28 @@ def test_the_table_of_runtimes_is_what_its_benchmark_measured() -> None:
     assert all(interval["lower"] < 0.7 < interval["upper"] for interval in missed)
 
 
+def int8_pairs(network: str) -> list[list[float]]:
+    """The numbers of each pair of structures in the output of int8_steps.py, without their intervals."""
+    text = (RESULTS / f"int8_steps_{network}.txt").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("0.")]
+    return [[float(cell.split(" (")[0]) for cell in line.split(" | ")] for line in lines]
+
+
 def test_the_page_on_int8_states_the_steps_as_they_were_measured() -> None:
     page = (ROOT / "docs" / "int8.md").read_text()
-    text = (RESULTS / "int8_steps_resnet20.txt").read_text()
-    (ratio,) = re.findall(r"median of with / without over 10 pairs: (\S+)", text)
-    assert f"takes {ratio} of the time" in page
-    times = [float(line.split(" | ")[2].split(" (")[0]) for line in text.splitlines() if line.startswith("0.")]
+    expected = []
+    for title, network in (("MobileNetV2, 224 x 224 pixels", "mobilenet_v2"), ("ResNet20", "resnet20")):
+        pairs = int8_pairs(network)
+        shares, times, ignoring = ([pair[column] for pair in pairs] for column in (0, 2, 3))
+        ratio = median(pair[4] for pair in pairs)
+        cells = (f"{min(shares):.2f} to {max(shares):.2f}", f"{median(times):.2f}", f"{median(ignoring):.2f}")
+        expected.append((title, str(len(pairs)), *cells, f"{ratio:.2f}"))
+        if network == "mobilenet_v2":
+            assert min(ignoring) > 1 > 2 * max(shares)
+            assert len(pairs) == 6
+            assert "in all six pairs, with less than half of its MACs" in page
+    assert tables(page)["network", "pairs"] == expected
     assert f"between {min(times):.2f} and {max(times):.2f} of the time" in page
-    shares = [float(line.split(" | ")[0]) for line in text.splitlines() if line.startswith("0.")]
     assert f"between {pct(min(shares), 0)} and {pct(max(shares), 0)} %" in page
     files = {
         "resnet20_onnxruntime_int8": "5.3",
