@@ -25,7 +25,7 @@ def started(*arguments: str | Path, stderr: Path | None = None) -> ForkServerPro
 
 
 def _command(arguments: list[str], stderr: Path | None) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that a shell runs in the background inherit none
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
     torch.set_num_threads(1)
     if stderr is not None:
         sys.stderr = stderr.open("w", buffering=1)

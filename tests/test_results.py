@@ -76,6 +76,21 @@ def briefly_trained_resnet56() -> list[Row]:
     return rows
 
 
+def test_the_best_structures_of_a_search_are_as_near_to_each_other_as_the_page_says() -> None:
+    groups: set[int] = set()
+    spreads = []
+    for seed in range(3):
+        found = [each for each in raw(f"finalists_70_30_epochs/{seed}.json")["finalists"] if not each["is_uniform"]]
+        best, *others = (each["choice"]["counts"] for each in found)
+        groups |= {sum(a != b for a, b in zip(best, counts, strict=True)) for counts in others}
+        ends = [100 * each["holdout"][1] for each in found if len(each["holdout"]) == 2]
+        spreads.append(max(ends) - min(ends))
+        assert (len(others), len(ends)) == (6, 3)
+    page = " ".join((ROOT / "docs" / "training.md").read_text().split())
+    assert f"the next six differed from the best one in {min(groups)} to {max(groups)} of {len(best)} groups" in page
+    assert f"trained for 10 epochs ended within {max(spreads):.2f} points of each other" in page
+
+
 def vgg16_and_resnet110() -> list[Row]:
     rows = []
     for name, folder, rates in (("VGG16", "prune_vgg16", (50, 70)), ("ResNet110", "prune_resnet110", (40, 65))):

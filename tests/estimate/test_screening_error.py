@@ -57,6 +57,6 @@ def test_the_sentence_has_the_unit_of_the_score() -> None:
     error = ScreeningError((500, 5000), 10, -0.0123, 0.004, 0.912)
     assert error.text(100, " points") == (
         "Scores on 500 images differ from those on 5,000 by -1.2 ± 0.4 points (mean and standard deviation over 10 "
-        "structures that were chosen by no score), with a rank correlation of 0.91."
+        "structures, taken at even intervals from the search), with a rank correlation of 0.91."
     )
     assert "by -0.012 ± 0.004 (mean" in error.text()

@@ -20,9 +20,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float:
 
 def kendall(first: Sequence[float], second: Sequence[float]) -> float:
     """Kendall's tau-b: pairs in the same order minus pairs in opposite order, normalised for ties."""
-    ranks = [
-        _ranks(values) for values in _checked(first, second)
-    ]  # ranks, because the difference of two infinities is NaN
+    ranks = [_ranks(values) for values in _checked(first, second)]  # the difference of two infinities is NaN
     one, other = (np.sign(values[:, None] - values[None]) for values in ranks)
     spread = math.sqrt(float((one**2).sum() * (other**2).sum()))
     return float((one * other).sum()) / spread if spread else math.nan

@@ -15,7 +15,7 @@ MIN_COMPARED = 3  # fewer structures have no spread worth naming
 
 @dataclass(frozen=True)
 class ScreeningError:
-    """The differences between scores on few images and on all; the structures were chosen by neither of them."""
+    """The differences between scores on few images and on all, over structures that were not chosen by their scores."""
 
     images: tuple[int, int]  # how many images are few, and how many are all
     structures: int
@@ -52,6 +52,6 @@ class ScreeningError:
         few, whole = self.images
         return (
             f"Scores on {few:,} images differ from those on {whole:,} by {scale * self.mean:+.2g} ± "
-            f"{scale * self.deviation:.2g}{unit} (mean and standard deviation over {self.structures} structures that "
-            f"were chosen by no score), with a rank correlation of {self.correlation:.2f}."
+            f"{scale * self.deviation:.2g}{unit} (mean and standard deviation over {self.structures} structures, "
+            f"taken at even intervals from the search), with a rank correlation of {self.correlation:.2f}."
         )

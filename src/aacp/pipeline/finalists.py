@@ -101,11 +101,11 @@ class FinalistChoice:
 
 
 def best_apart(first: Structure, ranked: Sequence[Candidate], count: int, channels: float) -> list[Candidate]:
-    """The best candidates that differ from each other and from a structure; all are near the best one otherwise.
+    """The best candidates that differ enough from each other and from a structure.
 
-    The last candidates of a search differ in one or two groups, and their trainings would tell nothing. A candidate
-    is taken if it differs in at least `channels` channels, all groups together, from those taken before it. If there
-    are fewer than `count` of them, the number of channels is halved.
+    The best candidates of a search are nearly the same, so a comparison of them by training tells little. A candidate
+    is taken if it differs in at least `channels` channels, summed over all groups, from each one taken before it. If
+    fewer than `count` candidates do, the number of channels is halved.
 
     Args:
         first: the structure that is taken before the candidates.

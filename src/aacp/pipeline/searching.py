@@ -64,7 +64,7 @@ class Search:
         latency: the latency measurements.
         table: the latency table, if the budget needs one.
         queue: makes the queue that evaluates structures by an estimate.
-        few: makes the estimate on few images of that on all; it returns None if the search uses all images.
+        few: returns the estimate on few images, given the estimate on all, or None if the search uses all images.
     """
 
     task: PruningTask

@@ -13,8 +13,8 @@ ESTIMATE_FIELDS = (
     "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "parts",
     "holdout", "seed", "holdout_seed",
 )  # fmt: skip
-# Of these, the ones that older versions did not write: where they are missing, histories are sealed without them.
-UNSEALED_FIELDS = ("holdout_seed",)
+# Those that older versions did not write. A history is sealed without them if its run.json does not have them.
+ADDED_FIELDS = ("holdout_seed",)
 
 
 @dataclass(frozen=True)

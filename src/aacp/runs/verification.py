@@ -13,7 +13,7 @@ from aacp.disk.reading import open_file, read_bytes, read_json
 from aacp.errors import UnreadableFile
 from aacp.runs.files import HISTORY, RUN
 from aacp.runs.manifest import COPIED, Entry, Manifest, digest, file_digest, read_manifest, usable_manifest
-from aacp.runs.requests import ESTIMATE_FIELDS, UNSEALED_FIELDS
+from aacp.runs.requests import ADDED_FIELDS, ESTIMATE_FIELDS
 from aacp.runs.sealing import SEALED, is_intact
 from aacp.runs.stages import LOGS, SEARCH, staged_files
 
@@ -93,7 +93,7 @@ def seal_key(folder: Path, name: str) -> int:
         except (UnreadableFile, ValueError):
             continue
         if isinstance(request, Mapping):
-            sealed = [request.get(each) for each in ESTIMATE_FIELDS if each in request or each not in UNSEALED_FIELDS]
+            sealed = [request.get(each) for each in ESTIMATE_FIELDS if each in request or each not in ADDED_FIELDS]
             return zlib.crc32(json.dumps(sealed).encode())
     return 0
 

@@ -1,6 +1,6 @@
 """Screening: a search scores structures on few images, and some of them are then scored on all.
 
-These are the most promising ones, of which the best is delivered, and a sample that was chosen by no score. What the
+These are the most promising ones, of which the best is delivered, and a sample taken at even intervals. What the
 scores of the sample differ by is the error of scores on few images. The promising ones would not show it: they are
 among the best partly by luck.
 """
