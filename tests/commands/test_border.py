@@ -118,6 +118,14 @@ def test_exhausted_memory_is_not_a_mistake_of_aacp() -> None:
         assert (sentence.startswith("MemoryError: There is not enough memory"), code) == (True, 1)
 
 
+def test_a_busy_gpu_is_not_a_mistake_of_aacp() -> None:
+    message = "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nSearch for `cudaErrorDevicesUnavailable'"
+    sentence, code = explained(RuntimeError(message))
+    assert (sentence.startswith("DeviceBusy: The GPU does not accept this process"), code) == (True, 1)
+    assert "give the same command again" in sentence
+    assert "Search for" not in sentence
+
+
 def test_tracebacks_are_printed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AACP_TRACEBACK", "1")
     result = result_if_tracing(monkeypatch, raising(UnknownModel("There is none. Choose another.")))

@@ -41,6 +41,8 @@ REMEDIES = {
     errno.EMFILE: "Raise the limit on open files (ulimit -n).",
     errno.ENFILE: "Raise the limit on open files (ulimit -n).",
 }
+# CUDA's words; the class of the exception depends on the version of torch.
+GPU_IS_BUSY = "CUDA-capable device(s) is/are busy or unavailable"
 OTHER_REMEDY = "Check the path and the disk, and give the same command again."
 
 
@@ -100,6 +102,12 @@ def explained(error: BaseException) -> tuple[str, int]:
         return (
             f"MemoryError: There is not enough memory ({first_line(error)}). Use smaller batches, inputs or fewer "
             "calibration images, or a device with more memory.",
+            FAILED,
+        )
+    if GPU_IS_BUSY in str(error):
+        return (
+            f"DeviceBusy: The GPU does not accept this process ({first_line(error)}). Wait until others have left it "
+            "(nvidia-smi lists them), and give the same command again.",
             FAILED,
         )
     if is_users:
