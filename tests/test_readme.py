@@ -17,11 +17,20 @@ from pipeline import tiny_run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "docs" / "results.md").read_text()
+ACCURACY = re.compile(r"(?<![\d.])\d\d\.\d+(?: ± \d\.\d+)?(?![\d.])")  # with its spread, if there is one
 NUMBER = re.compile(r"[-+]?\d([\d.,]*\d)?(\+cpu)?")
 
 
 def test_the_table_of_commands_has_them_all() -> None:
     assert set(re.findall(r"^\| `aacp (\w+)", README, flags=re.MULTILINE)) == set(main.commands)
+
+
+def test_its_accuracies_are_those_of_the_page_of_results() -> None:
+    """tests/test_results.py compares that page with the raw output."""
+    quoted = ACCURACY.findall(README.partition("## Results")[2].partition("\n## ")[0])
+    assert len(quoted) > 10
+    assert set(quoted) - set(ACCURACY.findall(RESULTS)) == set()
 
 
 def printed_by_the_demo() -> list[str]:

@@ -1,19 +1,27 @@
-"""Does a comparison of finalists by short trainings deliver a better network than the search alone, or uniform widths?
+"""Does a search deliver a better network than uniform widths, and does it still after a training?
 
-Three commands for each seed prune ResNet56 to the same share of its MACs, with the same last training on all training
-images: `aacp prune` with the search alone, with --finalists and --rungs, and with --method uniform. The table has the
-test accuracy after the last epoch of each, its mean and standard deviation over the seeds, and the difference to
-uniform widths, paired by seed. Neither the search nor the rungs use test images. The rungs cost epochs on top of the
-last training, which the table states beside the result.
+For each arm and seed one `aacp prune` command prunes a network to the same share of its MACs, with the same last
+training on all training images. The arms:
+
+    uniform           --method uniform: the same share of channels in every layer, residual streams untouched
+    uniform-repaired  the same widths; --reconstruction repair --importance obs
+    random            --method random: the best of as many random structures as the search evaluates
+    search            the default search by the estimate
+    repaired          the default search by the repaired estimate: --reconstruction repair --importance obs
+    finalists         the default search, then a comparison of its best by short trainings: --finalists and --rungs
+
+The table has the test accuracy after the last epoch of each, its mean and standard deviation over the seeds, and the
+difference to uniform widths, paired by seed. Neither the search nor the rungs use test images. The rungs cost epochs
+on top of the last training, which the table states beside the result.
 
 The weights should be those of a network that was not trained on the hold-out (`aacp train resnet56`): a public
 checkpoint has learnt all training images, the hold-out among them, and the hold-out says less about it.
 Everything is kept in --runs: the same command resumes an interrupted benchmark, also in the middle of a training.
 
-    python benchmarks/finalists.py --weights FILE --data FOLDER [--rate 0.5] [--finalists 16] [--rungs 3,10,30]
-        [--epochs 100] [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER]
-        [--device cuda] [--out FOLDER]
-    python benchmarks/finalists.py --smoke
+    python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
+        [--rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100] [--evaluations 200] [--seeds 0 1 2]
+        [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
+    python benchmarks/search_pays.py --smoke
 """
 
 from __future__ import annotations
@@ -33,7 +41,16 @@ import torch
 import repair_treatments as shared
 from aacp.runs.finalists import Finalists, rung_sizes
 
-ARMS = ("search", "finalists", "uniform")
+UNIFORM = ["--method", "uniform"]
+REPAIRED = ["--reconstruction", "repair", "--importance", "obs"]
+ARMS = {  # the options of each arm; finalists get the numbers of the command line too
+    "uniform": UNIFORM,
+    "uniform-repaired": UNIFORM + REPAIRED,
+    "random": ["--method", "random"],
+    "search": [],
+    "repaired": REPAIRED,
+    "finalists": [],
+}
 TRAINED = "trainings/finetuned"
 
 
@@ -47,12 +64,12 @@ def place_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
 
 def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     """The command of an arm and a seed."""
-    subject = ["digits_resnet", "digits"] if options.smoke else ["resnet56", f"cifar10:{options.data}"]
-    words = ["prune", subject[0], "--data", subject[1], "--prune-macs", str(options.rate), "--seed", str(seed)]
+    data = "digits" if options.smoke else f"cifar10:{options.data}"
+    words = ["prune", options.network, "--data", data, "--prune-macs", str(options.rate), "--seed", str(seed)]
     words += ["--weights", str(options.weights)] if options.weights else []
     words += ["--epochs", str(options.epochs), "--train-on-holdout", "--no-export", "--device", options.device]
     words += ["--calibration", str(options.images), "--run", str(place_of(options, arm, seed))]
-    words += ["--method", "uniform"] if arm == "uniform" else ["--evaluations", str(options.evaluations)]
+    words += ARMS[arm] + ([] if "uniform" in ARMS[arm] else ["--evaluations", str(options.evaluations)])
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
     return [sys.executable, "-m", "aacp.cli", *words]
@@ -91,13 +108,16 @@ def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | No
     if not file.exists():
         return None
     evaluation = json.loads(file.read_text())
+    structure = json.loads((place / "structure.json").read_text())
     row: shared.Row = {
         "arm": arm,
         "seed": seed,
         "test": evaluation["after"]["test"],
         "unpruned": evaluation["before"]["test"],
         "macs": evaluation["after"]["macs"] / evaluation["before"]["macs"],
-        "counts": json.loads((place / "structure.json").read_text())["counts"],
+        "params": evaluation["after"]["params"] / evaluation["before"]["params"],
+        "counts": structure["counts"],
+        "estimate": structure["score"],
         "seconds": round(float((place.parent / f"{place.name}.seconds").read_text()), 1),
     }
     if arm == "finalists":
@@ -114,24 +134,24 @@ def rung_epochs(options: argparse.Namespace) -> int:
 
 def summary(options: argparse.Namespace, rows: list[shared.Row]) -> shared.Row:
     """The table of all finished commands, which is printed, as numbers."""
-    by_arm = {arm: {row["seed"]: row for row in rows if row["arm"] == arm} for arm in ARMS}
+    by_arm = {arm: {row["seed"]: row for row in rows if row["arm"] == arm} for arm in options.arms}
     result = {}
     lines = []
     for arm, found in by_arm.items():
         tests = [row["test"] for row in found.values()]
         if not tests:
             continue
-        pairs = [
-            row["test"] - by_arm["uniform"][seed]["test"] for seed, row in found.items() if seed in by_arm["uniform"]
-        ]
+        uniform = by_arm.get("uniform", {})
+        pairs = [row["test"] - uniform[seed]["test"] for seed, row in found.items() if seed in uniform]
         epochs = options.epochs + (rung_epochs(options) if arm == "finalists" else 0)
         result[arm] = {"test": tests, "above_uniform": pairs, "epochs": epochs}
         seconds = mean(row["seconds"] for row in found.values())
         lines.append([arm, str(len(tests)), spread(tests), spread(pairs), str(epochs), f"{seconds:.0f}"])
     heads = ["", "seeds", "test accuracy, %", "above uniform, points", "epochs in all", "seconds"]
     print(shared.table(heads, lines), flush=True)
-    for row in by_arm["finalists"].values():
-        print(f"seed {row['seed']}: {row['summary']}", flush=True)
+    for row in rows:
+        if "summary" in row:
+            print(f"seed {row['seed']}: {row['summary']}", flush=True)
     return result
 
 
@@ -145,22 +165,25 @@ def spread(values: list[float]) -> str:
 def main() -> None:
     options = arguments()
     options.deadline = time.monotonic() + options.limit
-    jobs = [(arm, seed) for seed in options.seeds for arm in ARMS]
+    jobs = [(arm, seed) for seed in options.seeds for arm in options.arms]
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), jobs))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
     print(f"{len(rows)} of {len(jobs)} commands are finished", flush=True)
-    given = {name: getattr(options, name) for name in ("rate", "finalists", "rungs", "epochs", "evaluations", "seeds")}
+    names = ("network", "arms", "rate", "finalists", "rungs", "epochs", "evaluations", "seeds")
+    given = {name: getattr(options, name) for name in names}
     result = shared.circumstances(options.device) | given | {"rows": rows, "summary": summary(options, rows)}
-    name = "finalists_smoke" if options.smoke else f"finalists_{100 * options.rate:.0f}_{options.epochs}_epochs"
-    shared.write(options.out, name, result)
+    case = "smoke" if options.smoke else f"{options.network}_{100 * options.rate:.0f}_{options.epochs}_epochs"
+    shared.write(options.out, f"search_pays_{case}", result)
 
 
 def arguments() -> argparse.Namespace:
     """The options of the command line; a smoke run is as small as possible."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--weights", type=Path, help="the weights of ResNet56")
+    parser.add_argument("--network", default="resnet56")
+    parser.add_argument("--weights", type=Path, help="the weights of the network")
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["uniform", "search", "finalists"])
     parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove")
     parser.add_argument("--finalists", type=int, default=16)
     parser.add_argument("--rungs", default="3,10,30")
@@ -170,7 +193,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--at-once", type=int, default=3, help="commands that share the GPU")
     parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
-    parser.add_argument("--runs", type=Path, default=Path("runs/finalists"), help="where everything is kept")
+    parser.add_argument("--runs", type=Path, default=Path("runs/search_pays"), help="where everything is kept")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
@@ -179,7 +202,7 @@ def arguments() -> argparse.Namespace:
         parser.error("Give --weights and --data, or --smoke.")
     if options.smoke:
         smallest = {"finalists": 3, "rungs": "1,2", "epochs": 2, "evaluations": 6, "images": 64, "at_once": 1}
-        vars(options).update(smallest, seeds=options.seeds[:2])
+        vars(options).update(smallest, network="digits_resnet", seeds=options.seeds[:2])
     return options
 
 
