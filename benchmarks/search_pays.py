@@ -9,6 +9,8 @@ training on all training images. The arms:
     search            the default search by the estimate
     repaired          the default search by the repaired estimate: --reconstruction repair --importance obs
     finalists         the default search, then a comparison of its best by short trainings: --finalists and --rungs
+    torch-pruning, torch-pruning-global, modelopt
+                      other tools, which peers.py describes and runs
 
 The table has the test accuracy after the last epoch of each, its mean and standard deviation over the seeds, and the
 difference to uniform widths, paired by seed. Neither the search nor the rungs use test images. The rungs cost epochs
@@ -51,6 +53,7 @@ ARMS = {  # the options of each arm; finalists get the numbers of the command li
     "repaired": REPAIRED,
     "finalists": [],
 }
+PEERS = ("torch-pruning", "torch-pruning-global", "modelopt")
 TRAINED = "trainings/finetuned"
 
 
@@ -64,15 +67,19 @@ def place_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
 
 def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     """The command of an arm and a seed."""
-    data = "digits" if options.smoke else f"cifar10:{options.data}"
-    words = ["prune", options.network, "--data", data, "--prune-macs", str(options.rate), "--seed", str(seed)]
+    words = [options.network, "--data", "digits" if options.smoke else f"cifar10:{options.data}"]
     words += ["--weights", str(options.weights)] if options.weights else []
-    words += ["--epochs", str(options.epochs), "--train-on-holdout", "--no-export", "--device", options.device]
-    words += ["--calibration", str(options.images), "--run", str(place_of(options, arm, seed))]
-    words += ARMS[arm] + ([] if "uniform" in ARMS[arm] else ["--evaluations", str(options.evaluations)])
+    words += ["--epochs", str(options.epochs), "--seed", str(seed), "--device", options.device]
+    words += ["--run", str(place_of(options, arm, seed))]
+    rate, images = str(options.rate), str(options.images)
+    if arm in PEERS:
+        script = str(Path(__file__).with_name("peers.py"))
+        return [sys.executable, script, arm, *words, "--rate", rate, "--images", images]
+    words += ["--prune-macs", rate, "--calibration", images, "--train-on-holdout", "--no-export", *ARMS[arm]]
+    words += [] if "uniform" in ARMS[arm] else ["--evaluations", str(options.evaluations)]
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
-    return [sys.executable, "-m", "aacp.cli", *words]
+    return [sys.executable, "-m", "aacp.cli", "prune", *words]
 
 
 def run(options: argparse.Namespace, arm: str, seed: int) -> None:
@@ -183,7 +190,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--network", default="resnet56")
     parser.add_argument("--weights", type=Path, help="the weights of the network")
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=["uniform", "search", "finalists"])
+    parser.add_argument("--arms", nargs="+", choices=(*ARMS, *PEERS), default=["uniform", "search", "finalists"])
     parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove")
     parser.add_argument("--finalists", type=int, default=16)
     parser.add_argument("--rungs", default="3,10,30")
