@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import aacp
+from aacp.artefact.header import Artefact
 from aacp.pipeline.pruned import Pruned
 from pipeline.tiny_run import UNTRAINED, network, pruned
 
@@ -44,6 +46,16 @@ def test_the_card_has_the_result_and_says_how_to_load_it(run: Pruned, folder: Pa
     assert "aacp.from_pretrained(" in card
     assert "into=Tiny()" in card
     assert str(run.folder.path) not in card  # a private path
+
+
+@pytest.mark.parametrize(("name", "needs_trust"), [("torch_nets:build", True), ("torchvision:alexnet", False)])
+def test_the_card_trusts_the_code_of_a_user_and_nothing_else(
+    name: str, needs_trust: bool, run: Pruned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = replace(Artefact.read(run.file), model=name)
+    monkeypatch.setattr(Artefact, "read", lambda _: header)
+    card = (aacp.save_pretrained(run.folder.path, tmp_path / "named") / "README.md").read_text()
+    assert ("trust=True" in card) == needs_trust
 
 
 def test_the_network_is_loaded_from_the_folder(run: Pruned, folder: Path) -> None:

@@ -22,6 +22,8 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import run_of
 from aacp.user.values import path_text
 from aacp.version import __version__
+from aacp.zoo.trust import MODEL as MODEL_NAME
+from aacp.zoo.trust import is_code
 
 MODEL = "model.safetensors"
 CONFIG = "config.json"
@@ -47,7 +49,8 @@ def save_pretrained(run: str | os.PathLike[str], folder: str | os.PathLike[str])
     place = RunFolder(path_text("folder", folder))
     place.write_bytes(MODEL, read_bytes(file))
     place.write_json(CONFIG, _config(header, known))
-    place.write_text(CARD, model_card(known, header.model))
+    needs_trust = header.model is not None and is_code(MODEL_NAME, header.model)
+    place.write_text(CARD, model_card(known, header.model, needs_trust))
     return place.path
 
 

@@ -13,15 +13,16 @@ from aacp.report.run import Run
 FRONT_MATTER = "---\nlibrary_name: aacp\ntags:\n- aacp\n- channel-pruning\n- pytorch\n---\n"
 
 
-def model_card(run: Run, model: str | None) -> str:
+def model_card(run: Run, model: str | None, needs_trust: bool) -> str:
     """The card of the network of a run.
 
     Args:
         run: the run; its command and its paths are left out, since they are those of a private machine.
         model: the name that `build_model` builds the original by, or None.
+        needs_trust: whether that is the name of the user's code.
     """
-    parts = [FRONT_MATTER, f"# {headline(run)}\n", *_comparison(run), *_remarks(run), _usage(run, model), *_origin(run)]
-    return "\n".join(parts)
+    usage = _usage(run, model, needs_trust)
+    return "\n".join([FRONT_MATTER, f"# {headline(run)}\n", *_comparison(run), *_remarks(run), usage, *_origin(run)])
 
 
 def _comparison(run: Run) -> Iterator[str]:
@@ -47,9 +48,9 @@ def _remarks(run: Run) -> Iterator[str]:
         yield f"{remark.text}\n"
 
 
-def _usage(run: Run, model: str | None) -> str:
+def _usage(run: Run, model: str | None, needs_trust: bool) -> str:
     original = "" if model is not None else f", into={'Network' if run.graph is None else run.graph.model}()"
-    trust = ", trust=True" if model is not None and ":" in model and not model.startswith(("timm:", "torch")) else ""
+    trust = ", trust=True" if needs_trust else ""
     call = f'aacp.from_pretrained("FOLDER_OR_REPOSITORY"{original}{trust})'
     return f"## Use\n\n```python\nimport aacp\n\nnetwork = {call}\n```\n"
 
