@@ -17,7 +17,7 @@ from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
-from aacp.errors import InfeasibleBudget, InvalidOption, InvalidScore, InvalidStructure, RunMismatch
+from aacp.errors import DamagedRun, InfeasibleBudget, InvalidOption, InvalidScore, InvalidStructure, RunMismatch
 from aacp.search.guided import GuidedEvolution, GuidedEvolutionSettings
 from aacp.search.history import History
 from aacp.search.loop import run_search
@@ -190,6 +190,21 @@ def test_scores_of_strangers_and_scores_that_are_none_are_rejected(problem: Prob
     search.tell([(batch[0], 0.5)])
     with pytest.raises(InvalidStructure, match="not awaiting a score"):
         search.tell([(batch[0], 0.5)])
+
+
+def test_a_state_whose_limits_are_texts_as_older_versions_wrote_them_is_resumed(problem: Problem) -> None:
+    search = run_generations(searcher("paper", problem.space, problem.budget), problem, 2)
+    limits = problem.budget.limits
+    older = {**search.state(), "limits": [[str(limit), limit.bound] for limit in limits]}
+    again = searcher("paper", problem.space, problem.budget)
+    again.resume(older)
+    assert again.state() == search.state()
+    older["limits"] = [[f"other{limit}", limit.bound] for limit in limits]
+    with pytest.raises(RunMismatch, match="limits"):
+        searcher("paper", problem.space, problem.budget).resume(older)
+    older["limits"] = [7]
+    with pytest.raises(DamagedRun, match="state of the search is damaged"):
+        searcher("paper", problem.space, problem.budget).resume(older)
 
 
 def test_a_state_of_another_search_is_rejected(problem: Problem) -> None:

@@ -316,7 +316,7 @@ class Searcher(ABC, Generic[Settings]):
             "settings": json.loads(json.dumps(vars(self.settings))),
             "seed": self.seed,
             "choices": self.space.to_json(),
-            "limits": [[str(limit), limit.bound] for limit in self.budget.limits],
+            "limits": [[limit.cost.name, limit.bound] for limit in self.budget.limits],
         }
 
     def checkpoint(self) -> dict[str, Any]:

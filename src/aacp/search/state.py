@@ -21,20 +21,18 @@ class SearchState(Record):
     settings: dict[str, Any]
     seed: int
     choices: Any  # of the search space, as SearchSpace.to_json returns them
-    limits: Any  # each limit as text, with its bound
+    limits: Any  # of each limit the cost and the bound; older versions wrote the limit as text for the cost
     start: Any  # genes of structures to propose first
     lessons: tuple[Any, ...]  # candidates of earlier searches; the name is that of older versions, whose files are read
     generation: int
     asked: int  # the number of structures that were proposed; the name is that of older versions, whose files are read
     generator: Any  # the state of numpy's random generator
     trials: Any  # genes of the generations that are being evaluated
-    pending: tuple[
-        Any, ...
-    ]  # counts, number and generation of each structure that was proposed and is not in the history
+    pending: tuple[Any, ...]  # counts, number and generation of each proposal that is not in the history
     memory: Any  # what the method returned from `memory`
     evaluated: int | None = None  # the number of candidates in the history; None in files of older versions
     fingerprint: str = ""  # of these candidates
-    generations: Any = None  # of each generation in `trials`, its rows and the number of the first proposal behind it
+    generations: Any = None  # of each generation in `trials`, its rows and the number of the first proposal after it
     tried_in_vain: int = -1  # the number of evaluations after which nothing new could be proposed
     early: tuple[Any, ...] = ()  # in memory: proposals in `pending` that have a score
     history: tuple[Any, ...] | None = None  # all candidates, in memory and in files of older versions
@@ -50,12 +48,20 @@ class SearchState(Record):
     def require_identity(self, identity: Mapping[str, Any]) -> None:
         """Reject a state of another method, or with other settings, another seed, space or budget."""
         for name, mine in identity.items():
-            theirs = getattr(self, name)
+            theirs = self._costs_and_bounds if name == "limits" else getattr(self, name)
             if theirs != mine:
                 raise RunMismatch(
                     f"The saved search has {name} {theirs!r}, but this one has {mine!r}. "
                     "Resume with the arguments that the run was started with, or choose another folder."
                 )
+
+    @property
+    def _costs_and_bounds(self) -> Any:
+        """The limits, with the cost alone where an older version wrote a text such as "macs -50 %"."""
+        try:
+            return [[text.partition(" ")[0], bound] for text, bound in self.limits]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise damaged_state(error) from None
 
     def require_candidates(self, candidates: Sequence[Candidate]) -> int:
         """Reject other candidates than those that the state counts; returns their fingerprint."""
