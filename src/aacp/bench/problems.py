@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aacp.bench.networks import ConvolutionNetwork, resnet, vgg16
-from aacp.channels.space import SearchSpace
+from aacp.channels.space import PRUNING_STEP, SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
@@ -142,7 +142,7 @@ def pruning_problem(
     model: str = "resnet56",
     seed: int = 0,
     pruning_rate: float = 0.5,
-    pruning_step: float = 1 / 8,
+    pruning_step: float = PRUNING_STEP,
     images: int | None = 5000,
 ) -> Problem:
     """A synthetic pruning problem.

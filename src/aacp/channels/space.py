@@ -19,6 +19,7 @@ from aacp.user.values import MAX_COUNT, instance, shown, whole_number
 _STEP_ADVICE = "Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."
 
 PruningStep = float | int | Sequence[float | int] | Mapping[str, float | int]
+PRUNING_STEP = 1 / 8  # the default: a share of each width, as in the paper
 
 
 @dataclass(frozen=True, init=False)
@@ -38,7 +39,7 @@ class SearchSpace:
     coordinates: tuple[tuple[int, ...], ...]  # the positions of the groups that each gene sets, the leading one first
     producer_counts: tuple[int, ...]  # for each gene the most layers that produce one of its groups; streams have many
 
-    def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = 1 / 8) -> None:
+    def __init__(self, graph: ChannelGraph, pruning_step: PruningStep = PRUNING_STEP) -> None:
         instance("graph", graph, ChannelGraph, "Give the result of aacp.trace.")
         groups = graph.free
         widths = [(group.name, group.width, group.unit_channels) for group in groups]
@@ -48,7 +49,7 @@ class SearchSpace:
 
     @classmethod
     def from_widths(
-        cls, widths: Sequence[int], pruning_step: PruningStep = 1 / 8, ties: Sequence[Sequence[int]] = ()
+        cls, widths: Sequence[int], pruning_step: PruningStep = PRUNING_STEP, ties: Sequence[Sequence[int]] = ()
     ) -> SearchSpace:
         """A space without a network, for experiments.
 

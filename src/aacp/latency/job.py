@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
-from aacp.channels.space import PruningStep, SearchSpace
+from aacp.channels.space import PRUNING_STEP, PruningStep, SearchSpace
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.graph.tracing import trace
 from aacp.latency.deployment import HERE, Deployment, conditions_here
@@ -42,7 +42,7 @@ class MeasurementJob:
     file: str
     where: Deployment = HERE
     shape: tuple[int, ...] | None = None
-    step: float | int | Literal["auto"] = 1 / 8
+    step: float | int | Literal["auto"] = PRUNING_STEP
     frozen: tuple[str, ...] = ()
     scope: str = "all"
     structures: int = STRUCTURES

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-PRUNING_STEP = 1 / 8  # a share of each width, as in the paper
+from aacp.channels.space import PRUNING_STEP as PRUNING_STEP
+
 METHOD = "default"
 IMPORTANCE = "l1"
 RECONSTRUCTION = None  # of networks that are trained after pruning
