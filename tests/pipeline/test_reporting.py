@@ -12,7 +12,7 @@ import pytest
 import aacp
 from aacp.pipeline import reporting
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.reporting import reason_without_report
+from aacp.pipeline.reporting import write_report_or_reason
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.scores import Evaluation, NetworkMetrics
 from aacp.user.progress import show_progress
@@ -30,7 +30,7 @@ def test_whatever_happens_to_the_page_is_a_reason(tmp_path: Path, monkeypatch, e
         raise error
 
     monkeypatch.setattr(reporting, "write_report", failing)
-    assert reason_without_report([tmp_path], tmp_path / "report.html")
+    assert write_report_or_reason([tmp_path], tmp_path / "report.html")
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from aacp.pipeline.preflight import check_data, check_scoring, check_training, c
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import check_quantization
 from aacp.pipeline.ranks import Ranks
-from aacp.pipeline.reporting import reason_without_report
+from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.request import register_request
 from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
@@ -266,7 +266,7 @@ class PruningRun:
 
     def report(self) -> str:
         """Write the page about the run in every call, since it takes a second; returns why there is none."""
-        reason = reason_without_report([self.folder.path], self.folder.path / FILE)
+        reason = write_report_or_reason([self.folder.path], self.folder.path / FILE)
         if reason:
             self._report_progress(f"no report. {reason}")
         return reason

@@ -10,7 +10,7 @@ from typing import Any
 
 from aacp.errors import InvalidOption, RunMismatch, first_line
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.reporting import reason_without_report
+from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.sweep import Sweep
 from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure
@@ -145,7 +145,7 @@ def require_same_options(folder: Path, before: dict[str, Any], request: dict[str
 
 
 def _report(place: RunFolder) -> None:
-    reason = reason_without_report([place.path], place.path / FILE)
+    reason = write_report_or_reason([place.path], place.path / FILE)
     if reason:
         report_progress(f"{place.path}: no report. {reason}")
 

@@ -9,7 +9,7 @@ from aacp.errors import AACPError, first_line
 from aacp.report.page import write_report
 
 
-def reason_without_report(folders: Sequence[Path], file: Path) -> str:
+def write_report_or_reason(folders: Sequence[Path], file: Path) -> str:
     """Write the page about some runs; returns why there is none, or an empty text.
 
     An earlier page is kept if the new one cannot be written.

@@ -22,7 +22,7 @@ from aacp.errors import InvalidOption
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_scoring
 from aacp.pipeline.pruning_run import PruningRun
-from aacp.pipeline.reporting import reason_without_report
+from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
@@ -272,7 +272,7 @@ class SweepRun:
 
     def _report(self, runs: Sequence[PruningRun]) -> None:
         """Write one page about all runs."""
-        reason = reason_without_report([run.folder.path for run in runs], self.folder.path / FILE)
+        reason = write_report_or_reason([run.folder.path for run in runs], self.folder.path / FILE)
         if reason:
             report_progress(f"{self.folder.path}: no report. {reason}")
 
