@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import aacp
 from aacp.estimate.psae import PSAE
@@ -36,6 +37,19 @@ def test_steps_of_mimicking_that_a_sweep_would_ignore_are_rejected(model, data, 
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("what", ["teacher", "loss"])
+@pytest.mark.parametrize("call", ["prune", "sweep"])
+def test_what_only_training_uses_is_rejected_if_nothing_is_trained(
+    model, data, tmp_path: Path, what: str, call: str
+) -> None:
+    given = {"teacher": model, "loss": torch.nn.functional.cross_entropy}[what]
+    plan = PLAN if call == "prune" else replace(PLAN, recipe=DIGITS)
+    budget = {"macs": 0.4} if call == "prune" else [{"macs": 0.4}]
+    with pytest.raises(aacp.InvalidOption, match=f"A {what} is for training, but nothing would be trained"):
+        getattr(aacp, call)(model, data, budget, tmp_path / "run", plan=plan, **{what: given})
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_budget_has_a_folder_and_is_met(swept: Sweep) -> None:

@@ -200,18 +200,9 @@ def _require_process(fabric: Fabric | None, device: torch.device | str | None) -
 
 
 def _without_training(plan: Plan) -> Plan:
-    """The plan of the search alone. Weights are corrected as for the training that the plan has, or has not."""
+    """The plan of the search alone; a plan with something that only a training uses is rejected."""
     unused = {name: getattr(plan, name) for name in ("probe_epochs", "mimic", "finalists") if getattr(plan, name)}
     if unused:
         what = ", ".join(f"{name}={value}" for name, value in unused.items())
         raise InvalidOption(f"aacp.find trains nothing, but the plan has {what}. Leave that out, or use aacp.prune.")
-    return replace(
-        plan,
-        reconstruction=plan.chosen_reconstruction,
-        recipe=None,
-        from_scratch=False,
-        init=None,
-        train_on_holdout=False,
-        export=False,
-        resources=False,
-    )
+    return replace(plan.without_training(), export=False, resources=False)

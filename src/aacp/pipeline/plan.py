@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -297,6 +297,17 @@ class Plan:
     def shrunk(self) -> tuple[str, ...]:
         """The cost that max_drop reduces, if there is a max_drop."""
         return () if self.max_drop is None else (self.shrink,)
+
+    def without_training(self) -> Plan:
+        """The plan of the search alone; weights are corrected as for the training that this plan has, or has not."""
+        return replace(
+            self,
+            reconstruction=self.chosen_reconstruction,
+            recipe=None,
+            from_scratch=False,
+            init=None,
+            train_on_holdout=False,
+        )
 
     def check_budgets(self, budgets: Sequence[Budget]) -> None:
         """Reject budgets without limits, limits that the plan ignores, and a latency table that no budget needs."""

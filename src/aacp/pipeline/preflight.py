@@ -37,6 +37,16 @@ SAMPLE = 2000  # the number of training examples that the hold-out is compared w
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
 
 
+def check_training_arguments(teacher: nn.Module | None, loss: Loss | None, *, trains: bool) -> None:
+    """Reject a teacher or a loss, which training alone uses, if nothing is trained."""
+    for what, given in (("teacher", teacher), ("loss", loss)):
+        if given is not None and not trains:
+            raise InvalidOption(
+                f"A {what} is for training, but nothing would be trained. Give a plan with a recipe (and train=True "
+                f"for a sweep), or leave the {what} out."
+            )
+
+
 def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, processes: int) -> None:
     """Reject a recipe that the final training would reject, and data that it cannot train on.
 

@@ -15,6 +15,7 @@ from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
+from aacp.pipeline.preflight import check_training_arguments
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning_run import PruningRun
 from aacp.pipeline.ranks import Ranks
@@ -82,9 +83,7 @@ def prune(
     path_text("folder", folder)
     budget = Budget.of(budget)
     plan.check_budgets([budget])
-    for what, given in (("teacher", teacher), ("loss", loss)):
-        if given is not None and plan.recipe is None:
-            raise InvalidOption(f"A {what} is for training, but the plan has no recipe. Give one, or leave it out.")
+    check_training_arguments(teacher, loss, trains=plan.recipe is not None)
     if fabric is not None and (processes != 1 or device is not None):
         raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
     place = device_of(device) if fabric is None else fabric.device

@@ -20,7 +20,7 @@ from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
-from aacp.pipeline.preflight import check_scoring
+from aacp.pipeline.preflight import check_scoring, check_training_arguments
 from aacp.pipeline.pruning_run import PruningRun
 from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.searching import better_known, choice_of
@@ -118,20 +118,9 @@ def sweep(
     task = PruningTask.of(model, data, name, device_of(device), score, loss)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets, train)
+    check_training_arguments(teacher, loss, trains=train and plan.recipe is not None)
     means = TrainingMeans(teacher, again, processes)
     return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from)).sweep()
-
-
-def _searching(plan: Plan) -> Plan:
-    """The plan of searches without training; weights are corrected as for the training that may follow."""
-    return replace(
-        plan,
-        recipe=None,
-        from_scratch=False,
-        init=None,
-        train_on_holdout=False,
-        reconstruction=plan.chosen_reconstruction,
-    )
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
@@ -182,7 +171,7 @@ class SweepRun:
     ) -> None:
         self.task = task
         self.budgets = list(dict.fromkeys(budgets))
-        self.plan = plan if train else _searching(plan)
+        self.plan = plan if train else plan.without_training()
         self.trains = train
         self.means = means
         self.folder = RunFolder.of(folder)
