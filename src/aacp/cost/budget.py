@@ -287,9 +287,6 @@ class Budget:
                 )
         return cls(*sorted_limits)
 
-    def __len__(self) -> int:
-        return len(self.limits)
-
     @property
     def costs(self) -> tuple[str, ...]:
         """The names of the limited costs."""
