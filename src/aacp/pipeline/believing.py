@@ -6,11 +6,14 @@ as well, since a folder of an older version has no manifest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import numpy as np
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
-from aacp.cost.budget import Budget, is_within
+from aacp.cost.budget import Budget, Limit, is_within
 from aacp.cost.kinds import COSTS, LATENCY, computed_costs
 from aacp.errors import AACPError, InvalidStructure, RunMismatch
 from aacp.runs.chosen import ChosenStructure, LimitResult
@@ -20,6 +23,7 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend, set_aside
 from aacp.runs.scores import Evaluation, NetworkMetrics
 
+T = TypeVar("T")
 # The folders of further searches inside a run folder.
 SEARCHES = (CONFIRMED, "corrected-*", f"corrected-*/{CONFIRMED}", "probes/*", f"probes/*/{CONFIRMED}")
 # What reading plain data of an unknown form may raise.
@@ -44,14 +48,26 @@ def _searches(folder: RunFolder) -> list[RunFolder]:
     return [folder, *map(RunFolder, inside)]
 
 
+def believed(folder: RunFolder, name: str, read: Callable[[Any], T], trouble: str) -> T | None:
+    """What a file of a folder holds, or None if there is no such file or none that can be used; that is set aside.
+
+    Args:
+        folder: the folder.
+        name: the name of the file, which holds JSON.
+        read: makes the value of what the file holds, and raises an error if it cannot be used.
+        trouble: what is wrong with a file that `read` rejects, such as "does not describe a graph".
+    """
+    try:
+        known = folder.read_json(name)
+        return None if known is None else read(known)
+    except UNREADABLE as error:
+        set_aside(folder, name, f"{trouble} ({str(error).rstrip('.')})")
+        return None
+
+
 def believed_graph(folder: RunFolder) -> ChannelGraph | None:
     """The graph that a folder holds, or None if there is none that can be used."""
-    try:
-        known = folder.read_json(GRAPH)
-        return None if known is None else ChannelGraph.from_json(known)
-    except UNREADABLE as error:
-        set_aside(folder, GRAPH, f"does not describe a graph ({error})")
-        return None
+    return believed(folder, GRAPH, ChannelGraph.from_json, "does not describe a graph")
 
 
 def believed_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> ChosenStructure | None:
@@ -62,16 +78,13 @@ def believed_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> C
         graph: the channel graph of the network.
         budget: the limits of the request.
     """
-    try:
-        known = folder.read_json(STRUCTURE)
-        if known is None:
-            return None
+
+    def read(known: Any) -> ChosenStructure:
         choice = ChosenStructure.from_json(known)
         require_valid(choice, graph, budget)
         return choice
-    except UNREADABLE as error:
-        set_aside(folder, STRUCTURE, f"cannot be delivered ({str(error).rstrip('.')})")
-        return None
+
+    return believed(folder, STRUCTURE, read, "cannot be delivered")
 
 
 def believed_finalists(
@@ -85,34 +98,28 @@ def believed_finalists(
         budget: the limits of the request.
         rungs: the epochs of the rungs of the request.
     """
-    try:
-        known = folder.read_json(FINALISTS)
-        if known is None:
-            return None
+
+    def read(known: Any) -> Finalists:
         found = Finalists.from_json(known)
         for finalist in found.finalists:
             require_valid(finalist.choice, graph, budget)
         if not found.finalists or found.rungs != rungs:
             raise RunMismatch(f"It holds {len(found.finalists)} finalists in rungs of {found.rungs}. Train them again.")
         return found
-    except UNREADABLE as error:
-        set_aside(folder, FINALISTS, f"cannot be delivered ({str(error).rstrip('.')})")
-        return None
+
+    return believed(folder, FINALISTS, read, "cannot be delivered")
 
 
 def believed_evaluation(place: RunFolder, graph: ChannelGraph, choice: ChosenStructure) -> Evaluation | None:
     """The evaluation that the folder of a training holds, or None if there is none, or one of another network."""
-    try:
-        known = place.read_json(EVALUATION)
-        if known is None:
-            return None
+
+    def read(known: Any) -> Evaluation:
         found = Evaluation.from_json(known)
-        for metrics, structure in ((found.before, graph.full), (found.after, choice.structure)):
-            require_costs(metrics, structure, graph)
+        require_costs(found.before, graph.full, graph)
+        require_costs(found.after, choice.structure, graph)
         return found
-    except UNREADABLE as error:
-        set_aside(place, EVALUATION, f"is not the evaluation of this network ({str(error).rstrip('.')})")
-        return None
+
+    return believed(place, EVALUATION, read, "is not the evaluation of this network")
 
 
 def require_costs(metrics: NetworkMetrics, structure: Structure, graph: ChannelGraph) -> None:
@@ -132,7 +139,7 @@ def require_valid(choice: ChosenStructure, graph: ChannelGraph, budget: Budget) 
         _require_recorded(result, choice.structure, graph)
     for limit in budget.limits:
         name = limit.cost.name
-        if name in COSTS and name != LATENCY and not limit.on(graph).holds(limit.on(graph).cost(counts)):
+        if name in COSTS and name != LATENCY and not Budget(limit.on(graph)).feasible(counts):
             raise InvalidStructure(f"It exceeds the limit on {name}: {limit.phrase}. Search again.")
 
 
@@ -142,16 +149,8 @@ def _require_recorded(result: LimitResult, structure: Structure, graph: ChannelG
     Latencies were measured, and the costs of the user may not be importable: these are only compared with the bound.
     """
     if result.cost in COSTS and result.cost != LATENCY:
-        cost = COSTS[result.cost].on(graph)
-        full = float(cost.full)
-        reached = float(cost(np.asarray(structure)))
-        if (full, reached) != (result.full, result.reached):
-            raise InvalidStructure(
-                f"It records {result.cost} of {result.full:,.6g} and {result.reached:,.6g}, but the graph gives "
-                f"{full:,.6g} and {reached:,.6g}. Search again."
-            )
-        bound = result.at_most if result.pruning_rate is None else full * (1 - result.pruning_rate)
-        if bound is None or not np.isclose(bound, result.bound):
-            raise InvalidStructure(f"It records a bound of {result.bound:,.6g} on {result.cost}. Search again.")
+        right = LimitResult.of(Limit(result.cost, result.pruning_rate, result.at_most).on(graph), structure)
+        if (result.full, result.reached) != (right.full, right.reached) or not np.isclose(result.bound, right.bound):
+            raise InvalidStructure(f"It records {result}, but the graph gives {right}. Search again.")
     if not is_within(result.reached, result.bound):
         raise InvalidStructure(f"It exceeds a limit: {result}. Search again.")

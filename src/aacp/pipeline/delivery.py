@@ -11,12 +11,9 @@ from torch import nn
 
 from aacp.artefact.header import Artefact
 from aacp.artefact.onnx import OPSET
-from aacp.artefact.storage import save
-from aacp.channels.graph import ChannelGraph
 from aacp.disk.folders import names_in
 from aacp.disk.tensors import tensor_bytes, tensor_header
-from aacp.errors import AACPError, BrokenArtefact, UnreadableFile
-from aacp.estimate.inheritance import KeptChannels
+from aacp.errors import BrokenArtefact, UnreadableFile
 from aacp.graph.examples import with_batch
 from aacp.latency.check import time_networks
 from aacp.latency.deployment import Deployment
@@ -25,6 +22,7 @@ from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing, speedup
+from aacp.pipeline.believing import believed
 from aacp.pipeline.exported_files import missing_export
 from aacp.pipeline.quantization import Quantization
 from aacp.pytorch.modules import named_tensors
@@ -35,28 +33,8 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.mending import set_aside
 from aacp.runs.stages import EXPORTED, stage_of
 
-MAX_TIMING_SECONDS = (
-    15.0  # both networks are timed about this long at most in each runtime, until it is clear which is faster
-)
-
-
-def save_network(
-    folder: RunFolder, network: nn.Module, graph: ChannelGraph, kept: KeptChannels, name: str | None, example: Any
-) -> Path:
-    """Write the pruned network as safetensors, unless the file is there and complete.
-
-    Args:
-        folder: the folder of the training.
-        network: the pruned network; it is not changed.
-        graph: the channel graph that it was cut along.
-        kept: the channels that each group keeps.
-        name: the name that `build_model` builds the original by, or None.
-        example: an input, recorded by its shape.
-    """
-    path = folder.path / ARTEFACT
-    if not is_complete(path):
-        save(network, graph, path, kept=kept, model=name, example=example)
-    return path
+# Both networks are timed about this long at most in each runtime, until it is clear which is faster.
+MAX_TIMING_SECONDS = 15.0
 
 
 def is_complete(path: Path) -> bool:
@@ -68,7 +46,7 @@ def is_complete(path: Path) -> bool:
     return True
 
 
-def require_network_of(folder: RunFolder, choice: ChosenStructure) -> None:
+def set_aside_other_network(folder: RunFolder, choice: ChosenStructure) -> None:
     """Set the file of a network with another structure aside, so that it is written again."""
     path = folder.path / ARTEFACT
     if not path.exists():
@@ -170,19 +148,14 @@ def add_resources(folder: RunFolder, record: ExportRecord, example: Any, where: 
 
 def believed_export(folder: RunFolder) -> ExportRecord | None:
     """The record of an export, or None if there is none, or one of its files is not there in its recorded size."""
-    try:
-        known = folder.read_json(EXPORT)
-        if known is None:
-            return None
+
+    def read(known: Any) -> ExportRecord:
         record = ExportRecord.from_json(known)
-    except AACPError as error:
-        set_aside(folder, EXPORT, f"does not describe an export ({str(error).rstrip('.')})")
-        return None
-    missing = missing_export(folder.path, record)
-    if missing:
-        set_aside(folder, EXPORT, f"describes {missing}, which is not there in the recorded size")
-        return None
-    return record
+        if missing := missing_export(folder.path, record):
+            raise BrokenArtefact(f"{missing} is not there in the recorded size. Export again.")
+        return record
+
+    return believed(folder, EXPORT, read, "does not describe an export of this folder")
 
 
 def _timed_deployments(where: Deployment) -> list[Deployment]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from aacp.artefact.storage import load
+from aacp.artefact.storage import load, save
 from aacp.channels.graph import ChannelGraph
 from aacp.cost.kinds import COSTS
 from aacp.data.scores import Score
@@ -22,7 +22,7 @@ from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
 from aacp.pipeline.believing import believed_evaluation
-from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, require_network_of, save_network
+from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, set_aside_other_network
 from aacp.pipeline.device_check import deliver_check, unchecked_limit
 from aacp.pipeline.new_weights import first_network
 from aacp.pipeline.plan import Plan
@@ -151,7 +151,7 @@ class TrainingRun:
             return self._run(graph, choice)
 
     def _run(self, graph: ChannelGraph, choice: ChosenStructure) -> Pruned:
-        self._require_structure(choice)
+        self._prepare_folder(choice)
         network = self._train_or_record(graph, choice)
         self.save(graph, choice, network)
         evaluation = self.evaluate(graph, choice, network)
@@ -174,7 +174,7 @@ class TrainingRun:
         request = read_training(self.place.path)
         return 0 if request is None or is_finished(self.place.path) else request.threads
 
-    def _require_structure(self, choice: ChosenStructure) -> None:
+    def _prepare_folder(self, choice: ChosenStructure) -> None:
         """Reject files of another structure, and discard results of a network that is not there any more."""
         manifest = usable_manifest(self.place.path)
         counts = None if manifest is None else manifest.counts
@@ -247,10 +247,12 @@ class TrainingRun:
         return Recovering(self.task, self.plan, self.shared.inheritance(graph), self.place)
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
-        """Write the network as safetensors, unless the file is there."""
-        require_network_of(self.place, choice)
-        kept = self.shared.inheritance(graph).kept(choice.structure)
-        save_network(self.place, network, graph, kept, self.task.name, self.task.example())
+        """Write the network as safetensors, unless the file is there and complete."""
+        set_aside_other_network(self.place, choice)
+        path = self.place.path / ARTEFACT
+        if not is_complete(path):
+            kept = self.shared.inheritance(graph).kept(choice.structure)
+            save(network, graph, path, kept=kept, model=self.task.name, example=self.task.example())
 
     def evaluate(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:
         """The scores and costs of both networks."""
