@@ -198,7 +198,8 @@ DATA = [
     _mutant("from_scratch is reversed", "pipeline/new_weights.py",
             "    if plan.from_scratch:", "    if not plan.from_scratch:", SCRATCH),
     _mutant("training from scratch keeps the inherited weights", "pipeline/new_weights.py",
-            "return network_with_new_weights(task, inheritance.graph, network, structure, plan)", "return network",
+            "return network_with_new_weights(task, plan, inheritance, structure)",
+            "return inheritance.network(structure)",
             SCRATCH),
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -104,6 +105,30 @@ def test_features_are_compared_at_the_inputs_that_are_kept(mimicked: aacp.Pruned
     stream = next(group for group in mimicked.graph.free if any("head" in str(member) for member in group.members))
     assert features.kept.tolist() == made.kept(mimicked.choice.counts)[stream.name].tolist()
     assert features.kept.tolist() != list(range(len(features.kept)))  # or this shows nothing
+
+
+class SkippedInput(nn.Module):
+    """Adds a convolution of its input, which is the last layer in the order of execution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 8, 3, padding=1)
+        self.last = nn.Conv2d(8, 2, 3, padding=1)
+        self.skip = nn.Conv2d(1, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(x).relu()) + self.skip(x)
+
+
+def test_a_layer_that_reads_the_inputs_has_no_features() -> None:
+    network = SkippedInput()
+    graph = aacp.trace(network, torch.zeros(1, 1, 8, 8))
+    units = np.arange(sum(group.width for group in graph.groups)) % 2 == 0
+    features = features_of(graph, network, units)
+    assert features is not None
+    assert features.layer == "last"
+    kept = units[: next(group.width for group in graph.groups)]
+    assert features.kept.tolist() == np.flatnonzero(kept).tolist()
 
 
 def test_a_finished_network_is_read_and_not_repaired_again(

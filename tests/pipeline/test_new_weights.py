@@ -62,8 +62,7 @@ def task() -> PruningTask:
 def drawn(task: PruningTask, plan: aacp.Plan) -> nn.Module:
     graph = aacp.trace(task.model, task.example())
     half = aacp.Structure([group.width // 2 for group in graph.free])
-    inherited = aacp.shrink(task.model, graph, half)
-    return network_with_new_weights(task, graph, inherited, half, plan)
+    return network_with_new_weights(task, plan, aacp.Inheritance(task.model, graph, task.data.train), half)
 
 
 def test_each_layer_has_the_variance_that_its_rule_gives_for_the_smaller_layer(task: PruningTask) -> None:

@@ -12,12 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from aacp.artefact.header import COPY_AGAIN, KEY, AppliedCut, Artefact, artefact_path
-from aacp.channels.graph import ChannelGraph
+from aacp.channels.graph import ChannelGraph, Kept
 from aacp.channels.structure import Structure
 from aacp.disk.tensors import tensor_bytes, tensors_in
 from aacp.disk.translation import reading_as
@@ -25,7 +24,7 @@ from aacp.errors import AACPError, BrokenArtefact, GraphMismatch, InvalidOption,
 from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
 from aacp.graph.slicing import passing_attributes, plain_attributes, size_in
-from aacp.graph.surgery import Kept, shrink
+from aacp.graph.surgery import shrink
 from aacp.pytorch.modules import require_network, unwrapped
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
@@ -134,9 +133,7 @@ def _cut_of(pruned: nn.Module, graph: ChannelGraph, kept: Kept | None) -> Applie
     """
     if kept is None:
         return AppliedCut(graph, structure_of(pruned, graph))
-    parts = np.split(graph.kept_units(kept), np.cumsum([group.width for group in graph.groups])[:-1])
-    free = [part for part, group in zip(parts, graph.groups, strict=True) if group.frozen is None]
-    channels = tuple(tuple(np.flatnonzero(part).tolist()) for part in free)
+    channels = tuple(tuple(each.tolist()) for each in graph.kept_indices(graph.kept_units(kept)).values())
     structure = Structure(map(len, channels))
     require_fit(pruned, graph, structure)
     return AppliedCut(graph, structure, channels)
@@ -199,7 +196,7 @@ def _require_original(path: Path, network: nn.Module, graph: ChannelGraph) -> No
         )
     require_network(network, f"The {graph.model}")
     for size in graph.sizes:
-        wanted = len(graph.lanes[size.lane]) * size.times // size.over
+        wanted = size.value(len(graph.lanes[size.lane]))
         number = size_in(network, size)
         if number != wanted:
             raise BrokenArtefact(

@@ -112,6 +112,10 @@ class HardCodedSize:
     times: int = 1
     over: int = 1
 
+    def value(self, length: int) -> int:
+        """The number if so many indices of the lane are kept."""
+        return length * self.times // self.over
+
 
 @dataclass(frozen=True)
 class Activation:

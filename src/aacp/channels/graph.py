@@ -29,6 +29,9 @@ from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.user.notebook import html_table
 from aacp.user.values import shown
 
+KeptUnits = dict[str, NDArray[np.int64]]  # the indices of the units that each free group keeps, by its name
+# The same as users give it: for each free group a count (the first units stay), indices or a mask, in order or by name.
+Kept = Structure | Mapping[str, Any] | Iterable[Any]
 FORMAT = 1  # version of the JSON; raise it when the meaning of a field changes
 
 
@@ -64,6 +67,15 @@ class ChannelGraph:
     def unit_groups(self) -> NDArray[np.int64]:
         """The index of the group of each unit: units are numbered group after group."""
         return np.repeat(np.arange(len(self.groups)), [group.width for group in self.groups])
+
+    @cached_property
+    def _slices(self) -> dict[str, slice]:
+        ends = np.cumsum([group.width for group in self.groups]).tolist()
+        return {group.name: slice(end - group.width, end) for group, end in zip(self.groups, ends, strict=True)}
+
+    def slice_of(self, group: ChannelGroup) -> slice:
+        """Where the units of a group are among all units."""
+        return self._slices[group.name]
 
     @cached_property
     def _free_index(self) -> NDArray[np.int64]:
@@ -164,22 +176,24 @@ class ChannelGraph:
             )
         return counts
 
-    def kept_units(self, kept: Structure | Mapping[str, Any] | Iterable[Any]) -> NDArray[np.bool_]:
+    def kept_units(self, kept: Kept) -> NDArray[np.bool_]:
         """A mask over all units (True: the unit stays).
 
         Args:
-            kept: for each free group a count (the first units stay), indices or a mask, in order or by name.
+            kept: what each free group keeps.
         """
         choices = self._by_name(kept)
         mask = np.ones(len(self.unit_groups), dtype=bool)
-        start = 0
-        for group in self.groups:
+        for group in self.free:
             if group.name in choices:
-                mask[start : start + group.width] = group.kept_units(choices[group.name])
-            start += group.width
+                mask[self.slice_of(group)] = group.kept_units(choices[group.name])
         return mask
 
-    def _by_name(self, kept: Structure | Mapping[str, Any] | Iterable[Any]) -> Mapping[str, Any]:
+    def kept_indices(self, units: NDArray[np.bool_]) -> KeptUnits:
+        """Of a mask over all units, the indices of the units that each free group keeps, by its name."""
+        return {group.name: np.flatnonzero(units[self.slice_of(group)]) for group in self.free}
+
+    def _by_name(self, kept: Kept) -> Mapping[str, Any]:
         if isinstance(kept, Mapping):
             self._require_free(kept)
             return kept

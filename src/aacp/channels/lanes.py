@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 Lane = NDArray[np.int64]
 
 
+def stays(lane: Lane, units: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which indices of a dimension are left if the units that are marked True stay."""
+    return units[lane] | (lane < 0)
+
+
 def to_runs(lane: Lane) -> list[list[int]]:
     """Run-length code of a lane: [first, step, count] for each stretch of equal steps."""
     steps = np.diff(lane)

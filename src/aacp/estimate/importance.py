@@ -79,12 +79,8 @@ def _by_readers(model: nn.Module, graph: ChannelGraph, importance: str, grams: G
     """Scores by what the readers of a channel lose; groups that no product reads are ordered by l1, with a note."""
     scores, is_read = activation_scores(grams)
     fallback = unit_importance(model, graph, "l1")
-    start = 0
-    for group in graph.groups:
-        here = slice(start, start + group.width)
-        start += group.width
-        if group.frozen is not None:
-            continue
+    for group in graph.free:
+        here = graph.slice_of(group)
         found = removal(grams, group) if importance == "obs" else None
         if found is not None:
             scores[here] = found.scores
@@ -198,18 +194,15 @@ def _from_user(given: GroupScores, graph: ChannelGraph) -> Scores:
             "Return one finite number per channel for every group of graph.free, by the group's name."
         )
     scores = np.zeros(len(graph.unit_groups))
-    start = 0
-    for group in graph.groups:
-        if group.frozen is None:
-            values = _numbers(given.get(group.name, ()))
-            if values.shape != (group.width,) or not np.isfinite(values).all():
-                raise InvalidOption(
-                    f"The importance function returned for group {group.name!r} {values.size} numbers "
-                    f"({int(np.isfinite(values).sum())} finite), but it has {group.width} channels. "
-                    "Return one finite number per channel for every group of graph.free."
-                )
-            scores[start : start + group.width] = values
-        start += group.width
+    for group in graph.free:
+        values = _numbers(given.get(group.name, ()))
+        if values.shape != (group.width,) or not np.isfinite(values).all():
+            raise InvalidOption(
+                f"The importance function returned for group {group.name!r} {values.size} numbers "
+                f"({int(np.isfinite(values).sum())} finite), but it has {group.width} channels. "
+                "Return one finite number per channel for every group of graph.free."
+            )
+        scores[graph.slice_of(group)] = values
     return scores
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph
+from aacp.channels.graph import ChannelGraph, KeptUnits
 from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.errors import AACPError, InvalidData, InvalidOption
@@ -29,7 +29,6 @@ from aacp.repairs.sequential import repair
 from aacp.search.curves import ErrorCurves
 from aacp.user.code import described_failure
 
-KeptChannels = dict[str, NDArray[np.int64]]  # indices of the kept units of each free group, by name
 TINY = 1e-300  # keeps a division by the norm of a group whose filters are all zero finite
 REPAIR: Literal["repair"] = "repair"  # the reconstruction that is built in
 
@@ -75,11 +74,10 @@ class ChannelOrder:
     def of(cls, graph: ChannelGraph, scores: Scores) -> ChannelOrder:
         """Rank units by descending score; with equal scores the lower index comes first."""
         ranks = np.zeros(len(scores), dtype=np.int64)
-        start = 0
         for group in graph.groups:
-            order = np.argsort(-scores[start : start + group.width], kind="stable")
-            ranks[start + order] = np.arange(group.width)
-            start += group.width
+            here = graph.slice_of(group)
+            order = np.argsort(-scores[here], kind="stable")
+            ranks[here][order] = np.arange(group.width)
         return cls(graph, ranks)
 
     def units(self, structure: Iterable[int]) -> NDArray[np.bool_]:
@@ -90,16 +88,9 @@ class ChannelOrder:
         kept: NDArray[np.bool_] = self.ranks < counts[self.graph.unit_groups]
         return kept
 
-    def kept(self, structure: Iterable[int]) -> KeptChannels:
+    def kept(self, structure: Iterable[int]) -> KeptUnits:
         """The indices of the units that each free group keeps, in the order they have in the network."""
-        units = self.units(structure)
-        chosen: KeptChannels = {}
-        start = 0
-        for group in self.graph.groups:
-            if group.frozen is None:
-                chosen[group.name] = np.flatnonzero(units[start : start + group.width])
-            start += group.width
-        return chosen
+        return self.graph.kept_indices(self.units(structure))
 
 
 class Inheritance:
@@ -157,9 +148,13 @@ class Inheritance:
         """A mask of the units that a structure keeps; raises InvalidStructure if the graph does not allow it."""
         return self.order.units(structure)
 
-    def kept(self, structure: Iterable[int]) -> KeptChannels:
+    def kept(self, structure: Iterable[int]) -> KeptUnits:
         """The indices of the units that each free group keeps, as `aacp.save(kept=...)` takes them."""
         return self.order.kept(structure)
+
+    def cut(self, structure: Iterable[int]) -> nn.Module:
+        """A new network with this structure and the weights of the original, before anything corrects them."""
+        return self._cut(self.model, self.units(structure))
 
     def network(self, structure: Iterable[int]) -> nn.Module:
         """A new network with this structure, in evaluation mode: cut and repaired, or cut and recalibrated.
@@ -167,7 +162,7 @@ class Inheritance:
         A reconstruction function is called between the two. The network shares nothing with the original. A graph of
         form "exported" has no batch norm modules to recalibrate: its networks keep the statistics of the original.
         """
-        network = self._cut(self.model, self.units(structure))
+        network = self.cut(structure)
         if self.reconstruction is not None:
             self._reconstruct(network, self.kept(structure))
         if self.reconstruction != REPAIR:  # repair sets the statistics itself
@@ -199,7 +194,7 @@ class Inheritance:
         example = next(self.calibration.inputs()) if self.graph.form == "exported" else None
         return cut_units(model, self.graph, units, example=example).to(self.device)
 
-    def _reconstruct(self, network: nn.Module, kept: KeptChannels) -> None:
+    def _reconstruct(self, network: nn.Module, kept: KeptUnits) -> None:
         function: Any = repair if self.reconstruction == REPAIR else self.reconstruction
         try:
             notes = function(network, self.model, self.graph, kept, self.calibration)
@@ -248,14 +243,12 @@ class Inheritance:
         """
         norms = unit_importance(self.model, self.graph, "l2") ** 2
         curves: dict[str, NDArray[np.float64]] = {}
-        start = 0
-        for group in self.graph.groups:
-            order = np.argsort(-self.order.ranks[start : start + group.width], kind="stable")
-            if group.frozen is None:
-                found = removal(self.grams, group, order)
-                lost = np.append(0.0, norms[start + order].cumsum())
-                curves[group.name] = found.curve if found is not None else lost[::-1] / max(lost[-1], TINY)
-            start += group.width
+        for group in self.graph.free:
+            here = self.graph.slice_of(group)
+            order = np.argsort(-self.order.ranks[here], kind="stable")
+            found = removal(self.grams, group, order)
+            lost = np.append(0.0, norms[here][order].cumsum())
+            curves[group.name] = found.curve if found is not None else lost[::-1] / max(lost[-1], TINY)
         return ErrorCurves(curves)
 
 

@@ -77,7 +77,7 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
     lanes = graph.lane_sizes(structure)
     for size in graph.sizes:
         number = size_in(network, size)
-        wanted = int(lanes[size.lane]) * size.times // size.over
+        wanted = size.value(int(lanes[size.lane]))
         if number != wanted:
             raise GraphMismatch(
                 f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in this network, but the graph, cut to "

@@ -13,6 +13,7 @@ from torch import nn
 
 from aacp.channels.elements import HardCodedSize
 from aacp.channels.graph import ChannelGraph
+from aacp.channels.lanes import stays
 from aacp.errors import GraphMismatch
 from aacp.graph.tracked import CLOSURE, is_settings, with_fields
 from aacp.pytorch.internals import Convolution, Norm, TransposedConvolution, own_parameters
@@ -28,13 +29,13 @@ def cut(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> nn.M
 
 def resize(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> None:
     """Set all sizes in the attributes of a sliced network to those of its weights."""
-    set_sizes(model, graph, [int((units[lane] | (lane < 0)).sum()) for lane in graph.lanes])
+    set_sizes(model, graph, [int(stays(lane, units).sum()) for lane in graph.lanes])
 
 
 def set_sizes(model: nn.Module, graph: ChannelGraph, lengths: Sequence[int]) -> None:
     """Set all sizes in the attributes of a network whose lanes have these lengths."""
     for size in graph.sizes:
-        _set_size(model, size, lengths[size.lane] * size.times // size.over)
+        _set_size(model, size, size.value(lengths[size.lane]))
     for module in submodules(model):
         _match_attributes(module)
 
@@ -51,9 +52,9 @@ def sliced_tensors(
         shared: do not copy parameters that stay whole; for networks that are used briefly and never changed.
     """
     require_match(model, graph)
-    stays = [(units[lane] | (lane < 0)) for lane in graph.lanes]
+    left = [stays(lane, units) for lane in graph.lanes]
     lanes = {tensor.name: tensor.lanes for tensor in graph.tensors}
-    return {id(value): _sliced(value, lanes.get(name, ()), stays, shared) for name, value in named_tensors(model)}
+    return {id(value): _sliced(value, lanes.get(name, ()), left, shared) for name, value in named_tensors(model)}
 
 
 def require_match(model: nn.Module, graph: ChannelGraph) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph
-from aacp.channels.structure import Structure
+from aacp.channels.graph import ChannelGraph, Kept
 from aacp.errors import InvalidOption, InvalidStructure
 from aacp.graph.exported import cut_exported
 from aacp.graph.program import to_program
@@ -18,8 +16,6 @@ from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
 from aacp.pytorch.modules import copy_module, positional, require_network
 from aacp.user.values import instance
-
-Kept = Structure | Mapping[str, Any] | Iterable[Any]
 
 
 def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = None) -> nn.Module:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from aacp.channels.graph import ChannelGraph
+from aacp.channels.graph import ChannelGraph, KeptUnits
 from aacp.errors import UntraceableModel, first_line
 from aacp.graph.assembly import Assembled
 from aacp.graph.comparison import compare, rounded
@@ -53,7 +53,7 @@ class Verifier:
     exported_in_double: Callable[[], Verifier]  # the same in double precision, from an export of its own
     place: str = ""  # added to the description of a difference: " for inputs of shape 2x3x96x96"
 
-    def difference(self, graph: ChannelGraph, trial: KeptByGroup, groups: Sequence[str]) -> str | None:
+    def difference(self, graph: ChannelGraph, trial: KeptUnits, groups: Sequence[str]) -> str | None:
         """How the network differs from the masked original if the named groups are cut; None if it does not."""
         named = {name: trial[name] for name in groups}
         return self.difference_when(graph, graph.kept_units(named))
@@ -180,10 +180,8 @@ class Verifier:
 
 # -- cuts -------------------------------------------------------------------------------------------------------------
 
-KeptByGroup = dict[str, NDArray[np.int64]]  # the indices of the units that each group keeps
 
-
-def random_cuts(graph: ChannelGraph, seed: int) -> list[KeptByGroup]:
+def random_cuts(graph: ChannelGraph, seed: int) -> list[KeptUnits]:
     """Four cuts that are likely to reveal a mistake.
 
     Each channel of each group is absent from the first cut or from the second. In the third, many groups keep at most
@@ -191,10 +189,10 @@ def random_cuts(graph: ChannelGraph, seed: int) -> list[KeptByGroup]:
     because code that compares widths (`if x.shape == y.shape`) may then behave differently.
     """
     generator = np.random.default_rng(seed)
-    first: KeptByGroup = {}
-    second: KeptByGroup = {}
-    third: KeptByGroup = {}
-    equal: KeptByGroup = {}
+    first: KeptUnits = {}
+    second: KeptUnits = {}
+    third: KeptUnits = {}
+    equal: KeptUnits = {}
     same = min((group.width for group in graph.free if group.width >= 8), default=2) // 2
     for group in graph.free:
         order = generator.permutation(group.width)
@@ -226,7 +224,7 @@ def verified(verifier: Verifier, graph: ChannelGraph, seed: int) -> ChannelGraph
     return graph
 
 
-def _without_culprits(verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup) -> ChannelGraph:
+def _without_culprits(verifier: Verifier, graph: ChannelGraph, trial: KeptUnits) -> ChannelGraph:
     """The graph with groups frozen, one after another, until the cut of the others is right."""
     good = 0  # the first `good` free groups can be cut together
     while True:
@@ -237,9 +235,7 @@ def _without_culprits(verifier: Verifier, graph: ChannelGraph, trial: KeptByGrou
         graph = graph.freeze({free[good]: f"cutting it breaks the network ({difference})"})
 
 
-def _culprit(
-    verifier: Verifier, graph: ChannelGraph, trial: KeptByGroup, free: list[str], good: int
-) -> tuple[int, str]:
+def _culprit(verifier: Verifier, graph: ChannelGraph, trial: KeptUnits, free: list[str], good: int) -> tuple[int, str]:
     """The place of the group to freeze, and the difference: the last of the shortest list of leading groups that fails.
 
     Args:

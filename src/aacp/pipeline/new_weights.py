@@ -17,7 +17,6 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.data.seeding import derived
 from aacp.errors import InvalidOption
@@ -57,32 +56,31 @@ def chosen_init(task: PruningTask, plan: Plan) -> Init:
 
 def first_network(task: PruningTask, plan: Plan, inheritance: Inheritance, structure: Structure) -> nn.Module:
     """The network of a structure that a training starts from: with inherited weights, or with new ones."""
-    network = inheritance.network(structure)
     if plan.from_scratch:
-        return network_with_new_weights(task, inheritance.graph, network, structure, plan)
-    return network
+        return network_with_new_weights(task, plan, inheritance, structure)
+    return inheritance.network(structure)
 
 
 def network_with_new_weights(
-    task: PruningTask, graph: ChannelGraph, inherited: nn.Module, structure: Structure, plan: Plan
+    task: PruningTask, plan: Plan, inheritance: Inheritance, structure: Structure
 ) -> nn.Module:
     """A network of a structure with new weights, drawn from the recipe's seed.
 
     Args:
         task: the network that is pruned.
-        graph: its channel graph.
-        inherited: the pruned network with inherited weights; it gets He-normal ones if the plan says so.
-        structure: the structure.
         plan: says how to draw the weights.
+        inheritance: cuts the network; modules that have no rule for new weights keep the inherited ones.
+        structure: the structure.
     """
     assert plan.recipe is not None
     seed = plan.recipe.seed
     if chosen_init(task, plan) == "he":
-        draw_weights(inherited, seed)
-        return inherited
+        network = inheritance.cut(structure)
+        draw_weights(network, seed)
+        return network
     assert task.name is not None
     built = _build(task.name, seed)
-    drawn = shrink(built.network, graph, structure, example=task.example()).to(task.device)
+    drawn = shrink(built.network, inheritance.graph, structure, example=task.example()).to(task.device)
     _scale_to_fans(drawn, built)
     return drawn
 

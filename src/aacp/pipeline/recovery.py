@@ -8,12 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from aacp.channels.elements import Layer
 from aacp.channels.graph import ChannelGraph
+from aacp.channels.lanes import stays
 from aacp.channels.structure import Structure
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import recalibrate, running_norms
-from aacp.graph.surgery import cut_units
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.pytorch.modules import copy_module
@@ -27,6 +26,7 @@ RECALIBRATED = "recalibrated"
 REPAIRED = "repaired"
 RECONSTRUCTED = "reconstructed"
 MIMICKED = "mimicked"
+PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NO_FEATURES = "Mimicry compares outputs only: the graph names no last layer that both networks have."
 
 
@@ -91,8 +91,7 @@ class Recovering:
     def _earlier_networks(self, structure: Structure) -> Iterator[tuple[str, nn.Module]]:
         """The network after each step but the last, in order."""
         given = self.inheritance
-        example = next(given.calibration.inputs()) if given.graph.form == "exported" else None
-        network = cut_units(given.model, given.graph, given.units(structure), example=example).to(given.device).eval()
+        network = given.cut(structure).eval()
         if self._last != INHERITED:
             yield INHERITED, network
         if running_norms(network) and self._last != RECALIBRATED:
@@ -109,7 +108,10 @@ class Recovering:
 
 
 def features_of(graph: ChannelGraph, network: nn.Module, units: np.typing.NDArray[np.bool_]) -> Features | None:
-    """The inputs of the last layer before the outputs: of the network's modules, the last that multiplies.
+    """The inputs of the last layer before the outputs: of the network's modules, the last that multiplies features.
+
+    A layer that reads the inputs of the network is not meant, such as the skip connection of a network that adds to
+    its input: its inputs are the same in every network.
 
     Args:
         graph: the channel graph of the original; its layers are in the order of execution.
@@ -117,18 +119,9 @@ def features_of(graph: ChannelGraph, network: nn.Module, units: np.typing.NDArra
         units: a mask of the units that it keeps.
     """
     modules = dict(network.named_modules())
-    last = next((layer for layer in reversed(graph.layers) if _is_product(modules.get(layer.name))), None)
-    if last is None:
-        return None
-    is_linear = isinstance(modules[last.name], nn.Linear)
-    return Features(last.name, -1 if is_linear else 1, torch.from_numpy(_kept_inputs(graph, last, units)))
-
-
-def _is_product(module: nn.Module | None) -> bool:
-    return isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
-
-
-def _kept_inputs(graph: ChannelGraph, layer: Layer, units: np.typing.NDArray[np.bool_]) -> np.typing.NDArray[np.int64]:
-    """The positions of a layer's input channels that are kept."""
-    lane = np.asarray(graph.lanes[layer.input] if layer.input is not None else ())
-    return np.flatnonzero((lane < 0) | units[lane])
+    for layer in reversed(graph.layers):
+        module = modules.get(layer.name)
+        if layer.input is not None and isinstance(module, PRODUCTS):
+            kept = np.flatnonzero(stays(graph.lanes[layer.input], units))
+            return Features(layer.name, -1 if isinstance(module, nn.Linear) else 1, torch.from_numpy(kept))
+    return None

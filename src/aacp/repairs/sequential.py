@@ -12,10 +12,11 @@ from torch import nn
 
 from aacp.channels.elements import Tensor
 from aacp.channels.graph import ChannelGraph
+from aacp.channels.lanes import stays
 from aacp.data.batches import Batches
 from aacp.data.memory import free_memory
 from aacp.errors import InvalidData, InvalidStructure, UntraceableModel
-from aacp.graph.exported import GraphNetwork
+from aacp.graph.shapes import tensors_of
 from aacp.graph.slicing import require_match
 from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import evaluation_copy
@@ -151,7 +152,7 @@ class _Pieces:
     """The tensors of a cut network as pieces of those of the original."""
 
     def __init__(self, network: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> None:
-        self._small = _tensors_by_name(network)
+        self._small = tensors_of(network)
         known = {tensor.name: tensor for tensor in graph.tensors}
         self._places = {name: _places(graph, known[name], units) for name in self._small if name in known}
         for name, places in self._places.items():
@@ -175,24 +176,12 @@ class _Pieces:
                 self._small[name].data.copy_(value[self._places[name]])
 
 
-def _tensors_by_name(network: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of a cut network by the names that they have in the original."""
-    if not isinstance(network, GraphNetwork):
-        return dict(named_tensors(network))
-    held = vars(network.body) | dict(network.body.named_parameters()) | dict(network.body.named_buffers())
-    return {name: held[key] for key, name in network.names.items() if key in held}
-
-
 def _places(graph: ChannelGraph, tensor: Tensor, units: NDArray[np.bool_]) -> tuple[torch.Tensor, ...]:
     """The index of every kept element of a tensor, dimension by dimension, in shapes that broadcast."""
     places: list[torch.Tensor] = []
     for dim, lane in enumerate(tensor.lanes):
-        stays = (
-            np.ones(tensor.shape[dim], dtype=bool)
-            if lane is None
-            else units[graph.lanes[lane]] | (graph.lanes[lane] < 0)
-        )
+        left = np.ones(tensor.shape[dim], dtype=bool) if lane is None else stays(graph.lanes[lane], units)
         shape = [1] * len(tensor.lanes)
         shape[dim] = -1
-        places.append(torch.from_numpy(np.flatnonzero(stays)).reshape(shape))
+        places.append(torch.from_numpy(np.flatnonzero(left)).reshape(shape))
     return tuple(places)
