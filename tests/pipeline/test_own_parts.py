@@ -16,8 +16,8 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import plan_of, request_of
 from aacp.pipeline.task import PruningTask
 from aacp.runs.requests import Request
-from aacp.runs.sources import source_of
 from aacp.train.recipe import DIGITS
+from aacp.user.sources import source_of
 from pipeline.own_parts import OwnSearch, energy, first_first, last_first
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from aacp.errors import InvalidExample
 if TYPE_CHECKING:
     from torch import nn
 
-    from aacp.runs.serialisation import Record
+    from aacp.disk.records import Record
 
 
 def run_folder(model: str, given: str | None) -> str:

@@ -31,9 +31,9 @@ from aacp.cost.kinds import (
     require_cost_name,
 )
 from aacp.cost.quantities import amount
+from aacp.disk.records import Record
 from aacp.errors import InfeasibleBudget, InvalidOption
-from aacp.runs.serialisation import Record
-from aacp.runs.sources import source_of
+from aacp.user.sources import source_of
 from aacp.user.values import as_float, cost_number, shown
 
 TOLERANCE = 1e-9  # relative: a cost that equals its bound up to rounding meets it

@@ -18,7 +18,7 @@ from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, channel_count, macs, params, weight_bytes
 from aacp.cost.file_size import file_size
 from aacp.errors import InvalidOption
-from aacp.runs.sources import source_of
+from aacp.user.sources import source_of
 from aacp.user.values import shown
 
 COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}

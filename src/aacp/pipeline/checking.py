@@ -14,6 +14,7 @@ from aacp.channels.graph import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.disk.folders import folders_in, names_in
 from aacp.disk.reading import read_bytes, read_json
+from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
 from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
@@ -26,7 +27,6 @@ from aacp.runs.manifest import MANIFEST, Manifest, read_manifest
 from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign, remedy_of
 from aacp.runs.requests import Request
 from aacp.runs.scores import Evaluation
-from aacp.runs.serialisation import Record
 from aacp.runs.stages import EXPORTED, LOGS, stage_of
 from aacp.runs.trainings import trainings_in
 from aacp.runs.verification import intact_lines, verified

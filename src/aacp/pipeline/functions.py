@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from aacp.errors import InvalidOption, RunMismatch
-from aacp.runs.sources import is_importable, source_of
+from aacp.user.sources import is_importable, source_of
 from aacp.zoo.imports import named_function
 
 

@@ -32,11 +32,11 @@ from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.runs.provenance import processor
 from aacp.runs.requests import Request, TrainingRequest
-from aacp.runs.sources import is_importable, short_name, source_of
 from aacp.runs.trainings import is_begun
 from aacp.search.methods import METHODS
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
+from aacp.user.sources import is_importable, short_name, source_of
 from aacp.version import __version__
 
 AnyRequest = Request | TrainingRequest

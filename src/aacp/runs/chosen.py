@@ -10,7 +10,7 @@ import numpy as np
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit, is_within
 from aacp.cost.quantities import amount, cost_change
-from aacp.runs.serialisation import Record
+from aacp.disk.records import Record
 
 # What a limit on a latency is called that was predicted with the table of another device.
 TO_BE_CHECKED = "to be checked on the device"

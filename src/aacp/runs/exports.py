@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aacp.runs.serialisation import Record
+from aacp.disk.records import Record
 
 # Two networks are called equally fast if the ratio of their times is certain to lie between 1 / 1.1 and 1.1: a smaller
 # difference matters to few users, and takes many turns to measure.

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from aacp.disk.records import Record
 from aacp.runs.chosen import ChosenStructure
-from aacp.runs.serialisation import Record
 
 # Subtracted before rounding up, since the root of a whole power may come out a little above a whole number.
 ROUNDING = 1e-9

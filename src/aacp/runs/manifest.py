@@ -15,9 +15,9 @@ from typing import Any
 
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import CHUNK, MAX_TEXT, open_file, read_bytes
+from aacp.disk.records import Record
 from aacp.errors import DamagedFile, DamagedRun, MissingFile, RunMismatch, UnreadableFile
 from aacp.runs.files import DEVICE_CHECK, FINALISTS, LOG, RUN, STEPS, STRUCTURE, TRAINING_REQUEST
-from aacp.runs.serialisation import Record
 
 MANIFEST = "manifest.json"
 FORMAT = 1

@@ -12,10 +12,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from aacp.cost.kinds import cost_words
+from aacp.disk.records import Record
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import ExportRecord
 from aacp.runs.scores import Evaluation
-from aacp.runs.serialisation import Record
 
 Metrics = dict[str, float]
 Groups = dict[str, Metrics]

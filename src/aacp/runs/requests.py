@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aacp.cost.budget import Limit
-from aacp.runs.serialisation import Record
+from aacp.disk.records import Record
 
 # Fields of run.json that estimated scores depend on; the seed draws the calibration images.
 ESTIMATE_FIELDS = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aacp.cost.kinds import COSTS
-from aacp.runs.serialisation import Record, field_place, read_number
+from aacp.disk.records import Record, field_place, read_number
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from aacp.disk.records import Record
 from aacp.errors import DamagedRun, RunMismatch, first_line
-from aacp.runs.serialisation import Record
 from aacp.search.history import Candidate
 from aacp.search.outstanding import Proposal
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from aacp.errors import InvalidOption, RunMismatch
-from aacp.runs.sources import source_of
 from aacp.train.heads import Heads, checked_heads
 from aacp.user.code import described_failure
+from aacp.user.sources import source_of
 from aacp.user.values import MAX_SEED, real_number, shown, truth_value, whole_number
 
 Schedule = Literal["steps", "cosine"] | Callable[[int, int], float]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from aacp.cost.budget import Limit
+from aacp.disk.records import Record
 from aacp.errors import RunMismatch
 from aacp.runs.chosen import ChosenStructure, LimitResult
 from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
 from aacp.runs.requests import Request, TrainingRequest
 from aacp.runs.scores import Epoch, Evaluation, NetworkMetrics
-from aacp.runs.serialisation import Record
 
 BEFORE = NetworkMetrics(0.9339, 0.94, {"macs": 126_000_000, "params": 853_018, "energy": 0.25}, 3_420_000)
 AFTER = NetworkMetrics(None, 0.941, {"macs": 63_000_000, "params": 440_000, "energy": 0.125}, None)
