@@ -21,8 +21,8 @@ checkpoint has learnt all training images, the hold-out among them, and the hold
 Everything is kept in --runs: the same command resumes an interrupted benchmark, also in the middle of a training.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
-        [--rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100] [--evaluations 200] [--seeds 0 1 2]
-        [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
+        [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100]
+        [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
     python benchmarks/search_pays.py --smoke
 """
 
@@ -76,6 +76,7 @@ def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
         script = str(Path(__file__).with_name("peers.py"))
         return [sys.executable, script, arm, *words, "--rate", rate, "--images", images]
     words += ["--prune-macs", rate, "--calibration", images, "--train-on-holdout", "--no-export", *ARMS[arm]]
+    words += ["--prune-params", str(options.params_rate)] if options.params_rate else []
     words += [] if "uniform" in ARMS[arm] else ["--evaluations", str(options.evaluations)]
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
@@ -177,10 +178,11 @@ def main() -> None:
         list(pool.map(lambda job: run(options, *job), jobs))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
     print(f"{len(rows)} of {len(jobs)} commands are finished", flush=True)
-    names = ("network", "arms", "rate", "finalists", "rungs", "epochs", "evaluations", "seeds")
+    names = ("network", "arms", "rate", "params_rate", "finalists", "rungs", "epochs", "evaluations", "seeds")
     given = {name: getattr(options, name) for name in names}
     result = shared.circumstances(options.device) | given | {"rows": rows, "summary": summary(options, rows)}
-    case = "smoke" if options.smoke else f"{options.network}_{100 * options.rate:.0f}_{options.epochs}_epochs"
+    rates = f"{100 * options.rate:.0f}" + (f"_{100 * options.params_rate:.0f}" if options.params_rate else "")
+    case = "smoke" if options.smoke else f"{options.network}_{rates}_{options.epochs}_epochs"
     shared.write(options.out, f"search_pays_{case}", result)
 
 
@@ -192,6 +194,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
     parser.add_argument("--arms", nargs="+", choices=(*ARMS, *PEERS), default=["uniform", "search", "finalists"])
     parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove")
+    parser.add_argument("--params-rate", type=float, help="share of the parameters to remove; for arms of aacp only")
     parser.add_argument("--finalists", type=int, default=16)
     parser.add_argument("--rungs", default="3,10,30")
     parser.add_argument("--epochs", type=int, default=100, help="of the last training")
@@ -207,6 +210,8 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if not options.smoke and not (options.weights and options.data):
         parser.error("Give --weights and --data, or --smoke.")
+    if options.params_rate and set(options.arms) & set(PEERS):
+        parser.error("Other tools take one limit. Leave --params-rate out, or these arms.")
     if options.smoke:
         smallest = {"finalists": 3, "rungs": "1,2", "epochs": 2, "evaluations": 6, "images": 64, "at_once": 1}
         vars(options).update(smallest, network="digits_resnet", seeds=options.seeds[:2])
