@@ -269,6 +269,16 @@ def test_results_of_another_structure_are_noticed_without_checksums(
     assert (run / PLACE / name).read_bytes() == (whole / PLACE / name).read_bytes()
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_a_network_that_was_cut_short_is_written_again_without_checksums(share: float, run: Path, whole: Path) -> None:
+    without_manifests(run)
+    file = run / PLACE / "pruned.safetensors"
+    content = file.read_bytes()
+    file.write_bytes(content[: int(share * len(content))])
+    pruned(run)
+    assert file.read_bytes() == content
+
+
 # -- exported files ---------------------------------------------------------------------------------------------------
 
 

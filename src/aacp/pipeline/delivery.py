@@ -47,7 +47,7 @@ def is_complete(path: Path) -> bool:
 
 
 def set_aside_other_network(folder: RunFolder, choice: ChosenStructure) -> None:
-    """Set the file of a network with another structure aside, so that it is written again."""
+    """Set a file that is incomplete, or holds a network of another structure, aside, so that it is written again."""
     path = folder.path / ARTEFACT
     if not path.exists():
         return

@@ -247,10 +247,10 @@ class TrainingRun:
         return Recovering(self.task, self.plan, self.shared.inheritance(graph), self.place)
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
-        """Write the network as safetensors, unless the file is there and complete."""
+        """Write the network as safetensors, unless the file is there."""
         set_aside_other_network(self.place, choice)
         path = self.place.path / ARTEFACT
-        if not is_complete(path):
+        if not path.exists():
             kept = self.shared.inheritance(graph).kept(choice.structure)
             save(network, graph, path, kept=kept, model=self.task.name, example=self.task.example())
 
