@@ -9,8 +9,10 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from click import Option
 
 import aacp
+from aacp.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -76,6 +78,13 @@ def test_the_api_reference_has_every_public_name_once() -> None:
     spec.loader.exec_module(script)
     shown = re.findall(r"^::: aacp\.(\w+)$", script.page(), flags=re.MULTILINE)
     assert sorted(shown) == sorted(aacp.__all__)
+
+
+def test_the_page_about_the_command_line_has_every_command_and_option_and_no_other() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert set(re.findall(r"^\| `aacp (\w+)", page, flags=re.MULTILINE)) == set(main.commands)
+    options = [option for command in main.commands.values() for option in command.params if isinstance(option, Option)]
+    assert set(re.findall(r"--[a-z][a-z-]*", page)) == {option.opts[-1] for option in options} | {"--help"}
 
 
 def test_the_guide_lists_every_field_of_a_plan_and_no_other() -> None:

@@ -99,7 +99,7 @@ def test_an_exception_in_a_loader_process_is_one_of_the_users_code() -> None:
 def test_a_mistake_of_aacp_has_its_own_code_and_a_file_with_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     result = result_if_tracing(monkeypatch, json.loads)  # which is not code of the user and raises
     assert result.exit_code == 3
-    assert result.stderr.startswith("InternalError: This is a mistake in aacp, not in your command: JSONDecodeError: ")
+    assert result.stderr.startswith("InternalError: This is a bug in aacp, not in your command: JSONDecodeError: ")
     assert result.stderr.count("\n") == 1
     file = Path(result.stderr.split("which is in ")[1].rstrip(".\n"))
     assert "Traceback (most recent call last)" in file.read_text()

@@ -1,6 +1,6 @@
 """The border of the command line: every exception becomes one sentence on the standard error output and an exit code.
 
-0 success; 1 an error that the user can correct; 2 a command that cannot be parsed (by click); 3 a mistake in aacp;
+0 success; 1 an error that the user can correct; 2 a command that cannot be parsed (by click); 3 a bug in aacp;
 130 after Ctrl-C. With AACP_TRACEBACK=1 in the environment, the traceback is printed before the sentence.
 """
 
@@ -142,7 +142,7 @@ def _our_mistake(error: BaseException) -> str:
         place = f"with the traceback, which is in {file.name}"
     except (OSError, ValueError):  # a full disk must not hide the sentence
         place = f"with the traceback, which {TRACEBACK}=1 in the environment shows"
-    return f"InternalError: This is a mistake in aacp, not in your command: {first_line(error)}. Report it {place}."
+    return f"InternalError: This is a bug in aacp, not in your command: {first_line(error)}. Report it {place}."
 
 
 def _print_any_character() -> None:

@@ -95,5 +95,6 @@ THREADS = click.option(
 )
 PRECISION = click.option(
     "--precision", type=click.Choice(["float32", "int8"]), default="float32", show_default=True,
-    help="Precision that the network runs in there: float32, or int8 for a quantised network (onnxruntime).",
+    help="Precision that the network runs in there: float32, or int8 for a quantised network (onnxruntime, openvino, "
+    "executorch).",
 )  # fmt: skip
