@@ -135,9 +135,10 @@ def recipes() -> list[Row]:
 
 def estimate() -> list[Row]:
     rows = []
-    for name, network in (("ResNet56", "resnet56"), ("VGG16", "vgg16")):
-        ways = raw(f"psae_speed_{network}.json")["rows"]
-        ours, eager = ways["masked, two passes"], ways["eager reference"]
+    for name, file, way in (("ResNet56", "resnet56_cold", "masked"), ("VGG16", "vgg16", "masked, two passes")):
+        ways = raw(f"psae_speed_{file}.json")["rows"]
+        ours, eager = ways[way], ways["eager reference"]
+        assert eager["structures"] == 30
         times = (f"{ours['seconds']:.1f} s", f"{ours['ms_each']:.1f} ms", f"{eager['ms_each']:.0f} ms")
         rows.append((name, *times, f"{ours['spearman']:.4f}"))
     return rows
@@ -692,16 +693,18 @@ def test_a_changed_digit_or_word_is_noticed() -> None:
     assert not agree("0.81 ± 0.61 (tournament)", "0.81 ± 0.61 (ide+)")
 
 
-def test_latency_limits_are_judged_by_the_upper_quartile() -> None:
+def test_the_files_of_runs_with_a_limit_on_latency_took_what_the_pages_say() -> None:
     found = raw("latency_limits.json")
     limit = 1 - found["limits"]["latency"]
     ratios = [seed["latency"] for seed in found["seeds"]]
-    upper = [seed["latency_quartiles"][1] for seed in found["seeds"]]
-    met = sum(value <= limit for value in upper)
-    assert f"{fmean(ratios):.3f} ± {stdev(ratios):.3f} of its latency over five seeds" in PAGE
-    assert f"{met} of {len(upper)} seeds met the limit of {limit:.2f}" in PAGE
-    missed = max(range(len(upper)), key=upper.__getitem__)
-    assert f"an upper quartile of {upper[missed]:.3f} and a median of {ratios[missed]:.3f}" in PAGE.replace("\n", " ")
+    assert len(ratios) == 5
+    assert max(ratios) < limit
+    words = f"all five exported files took {min(ratios):.2f} to {max(ratios):.2f} of "
+    for page in (PAGE, (ROOT / "README.md").read_text()):
+        assert words in " ".join(page.split())
+    assert f"(limit {limit:.2f}; {fmean(ratios):.3f} ± {stdev(ratios):.3f} over five seeds" in " ".join(PAGE.split())
+    upper = max(seed["latency_quartiles"][1] for seed in found["seeds"])
+    assert f"the largest upper quartile of the turns is {upper:.3f}" in PAGE
 
 
 def test_results_contain_no_paths_of_a_machine() -> None:

@@ -128,7 +128,7 @@ def test_the_default_lengths_are_named_in_one_phrase() -> None:
 
 def test_the_documents_state_the_default_length_of_every_method() -> None:
     page = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
-    head = "| name | description | use | evaluations by default |"
+    head = "| name | description | use | evaluations by default, at most |"
     rows = page[page.index(head) :].split("\n\n")[0].splitlines()[2:]
     stated = {row.split("`")[1]: int(row.split("|")[-2].replace(",", "")) for row in rows}
     assert stated == {name: method.evaluations for name, method in METHODS.items()}
