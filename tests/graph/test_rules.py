@@ -172,13 +172,13 @@ def test_built_in_rules_cannot_be_replaced_and_unknown_models_are_rejected() -> 
         aacp.register_rule("aacp_tests::sharpen", "swish")
 
 
-def test_the_example_in_the_documentation_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tracing.md").read_text()
+def test_the_examples_in_the_documentation_run() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    (block,) = [block for block in blocks if "register_rule" in block]
-    names: dict[str, Any] = {"aacp": aacp}  # an earlier block of the page imports it
-    exec(compile(block, "docs/tracing.md", "exec"), names)
-    assert [group.name for group in names["graph"].free] == ["first"]
+    names: dict[str, Any] = {"aacp": aacp, "torch": torch}  # earlier blocks of the page import them
+    for block in (block for block in blocks if "register_rule" in block):
+        exec(compile(block, "docs/extending.md", "exec"), names)
+    assert [group.name for group in names["centred"].free] == ["first"]
 
 
 class DataDependent(nn.Module):

@@ -1,7 +1,6 @@
-"""What docs/latency.md assumes: a network, its graph and space, an input, two structures, and a count of cycles."""
+"""What docs/latency.md assumes: a network, its graph and space, an input, and two structures."""
 
 import torch
-from torch import nn
 
 import aacp
 from preludes.small import trained_network
@@ -12,7 +11,3 @@ graph = aacp.trace(model, x)
 space = aacp.SearchSpace(graph, pruning_step=1 / 4)
 best = aacp.Structure([8, 16])
 second = aacp.Structure([12, 8])
-
-
-def count_cycles(network: nn.Module, example: torch.Tensor) -> int:
-    return 1000 * sum(parameter.numel() for parameter in network.parameters())
