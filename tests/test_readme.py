@@ -17,7 +17,7 @@ from pipeline import tiny_run
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 RESULTS = (ROOT / "docs" / "results.md").read_text()
-ACCURACY = re.compile(r"(?<![\d.])\d\d\.\d+(?: ± \d\.\d+)?(?![\d.])")  # with its spread, if there is one
+ACCURACY = re.compile(r"(?<![\d.])(?:\d\d\.\d+(?: ± \d\.\d+)?|\d\.\d+ ± \d\.\d+)(?![\d.])")  # or a difference
 NUMBER = re.compile(r"[-+]?\d([\d.,]*\d)?(\+cpu)?")
 
 
@@ -26,6 +26,12 @@ def test_its_accuracies_are_those_of_the_page_of_results() -> None:
     quoted = ACCURACY.findall(README.partition("## Results")[2].partition("\n## ")[0])
     assert len(quoted) > 10
     assert set(quoted) - set(ACCURACY.findall(RESULTS)) == set()
+
+
+def test_its_speed_of_estimates_is_that_of_the_page_of_results() -> None:
+    found = re.search(r"1,000 structures of ResNet56 are scored in ([\d.]+ s)", README)
+    assert found is not None
+    assert f"| ResNet56 | {found[1]} |" in RESULTS
 
 
 def printed_by_the_demo() -> list[str]:
