@@ -95,12 +95,6 @@ def test_the_repaired_search_is_ahead_by_what_the_page_says() -> None:
         assert words.format(f"{fmean(pairs):.2f} ± {stdev(pairs):.2f}") in page
 
 
-def test_the_older_comparison_is_quoted_as_measured() -> None:
-    found = raw("finalists_70_30_epochs.json")["summary"]
-    said = [f"{arm} {spread(found[arm]['test']).split(' (')[0]}" for arm in ("search", "uniform")]
-    assert ", ".join(said) in PAGE
-
-
 def test_the_best_structures_of_a_search_are_as_near_to_each_other_as_the_page_says() -> None:
     groups: set[int] = set()
     spreads = []
@@ -158,15 +152,12 @@ def tracing() -> list[Row]:
 
 
 def trace_speed() -> list[Row]:
-    """Processor seconds, medians of three traces; the parts are those after the change."""
-    before, after = (raw(f"trace_speed_{when}.json")["medians"] for when in ("before", "after"))
+    """Processor seconds, medians of three traces."""
     rows = []
-    for name, now in after.items():
-        parts = [now["export"], now["copies"], now["masked runs"] + now["cut runs"]]
-        rest = now["cpu"] - sum(parts)
-        less = f"{100 * (1 - now['cpu'] / before[name]['cpu']):.0f} %"
-        seconds = [before[name]["cpu"], now["cpu"]]
-        rows.append((name, *(f"{value:.1f}" for value in seconds), less, *(f"{v:.1f}" for v in (*parts, rest))))
+    for name, seconds in raw("trace_speed_after.json")["medians"].items():
+        parts = [seconds["export"], seconds["copies"], seconds["masked runs"] + seconds["cut runs"]]
+        rest = seconds["cpu"] - sum(parts)
+        rows.append((name, *(f"{value:.1f}" for value in (seconds["cpu"], *parts, rest))))
     return rows
 
 
@@ -492,7 +483,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("recipe", "test accuracy"): recipes,
     ("network", "1,000 structures"): estimate,
     ("", ""): tracing,
-    ("traced network", "before"): trace_speed,
+    ("traced network", "seconds"): trace_speed,
     ("library", "networks"): tasks,
     ("not exact", "reason"): tasks_that_are_not_exact,
     ("evaluations", "default"): best_estimates,
@@ -751,16 +742,25 @@ def test_the_second_run_of_the_zoo_has_every_network() -> None:
 
 
 def test_the_page_about_workers_has_the_idle_shares_that_were_simulated() -> None:
-    page = (ROOT / "docs" / "distributed.md").read_text()
-    columns = ("method", "workers", "seconds", "proposals")
-    before, after = (raw(name)["pool"] for name in ("workers_pool_before.json", "workers_pool.json"))
-    for old, new in zip(before, after, strict=True):
-        cells = [f"{new[name]:.0f}" if name != "method" else new[name] for name in columns]
-        assert [old[name] for name in columns] == [new[name] for name in columns]
-        cells.append(f"{old['driver_milliseconds']:.2f}, {new['driver_milliseconds']:.2f}")
-        cells += [f"{100 * old[name]:.1f}, {100 * new[name]:.1f}" for name in ("idle", "between")]
-        assert f"| {' | '.join(cells)} |" in page
-        assert old["wasted"] == new["wasted"] == 0
+    expected = []
+    for row in raw("workers_pool.json")["pool"]:
+        numbers = [f"{row[name]:.0f}" for name in ("workers", "seconds", "proposals")]
+        idle = [f"{100 * row[name]:.1f}" for name in ("idle", "between")]
+        expected.append((row["method"], *numbers, f"{row['driver_milliseconds']:.2f}", *idle))
+        assert row["wasted"] == 0
+    assert tables((ROOT / "docs" / "distributed.md").read_text())["method", "workers"] == expected
+
+
+def test_the_page_about_workers_says_what_proposals_cost() -> None:
+    expected = []
+    parts = (raw(name)["proposals"] for name in ("workers_proposals.json", "workers_proposals_more.json"))
+    for first, more in zip(*parts, strict=True):
+        assert first["family"] == more["family"]
+        alone, eight = first["one"] + more["one"], first["eight"] + more["eight"]
+        gains = [[after[length] - one for after, one in zip(eight, alone, strict=True)] for length in (0, 1)]
+        cells = [f"{fmean(points):+.2f} ± {stdev(points) / len(points) ** 0.5:.2f}" for points in gains]
+        expected.append((first["family"], f"{fmean(alone):.2f}", *cells))
+    assert tables((ROOT / "docs" / "distributed.md").read_text())["problems", "1 proposal, 200"] == expected
 
 
 def test_the_page_about_search_has_the_table_of_few_images() -> None:
