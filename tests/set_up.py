@@ -34,14 +34,6 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _soon_exhausted() -> Iterator[None]:
-    """Tiny networks have few structures: most of the time of their searches went into looking for another one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aacp.search.searcher.MAX_STALE_GENERATIONS", 20)
-        yield
-
-
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)

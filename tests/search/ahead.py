@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from aacp.search.rescaling import Genes
+from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.searcher import Searcher
 
 WINDOW = 6  # at most so many structures are outstanding
@@ -21,6 +21,10 @@ class Ahead(Searcher[Any]):
         self.top: list[int] | None = None
         self.mean = 0.0
         self.seen_at: list[int] = []  # the length of the history at each proposal; not saved
+
+    @property
+    def form(self) -> SafeForm:
+        return "two-sided"
 
     @property
     def lookahead(self) -> int:

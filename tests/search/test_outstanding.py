@@ -164,9 +164,8 @@ def test_a_killed_search_resumes_exactly_and_evaluates_nothing_twice(
 
 
 @pytest.fixture
-def few_structures(monkeypatch: pytest.MonkeyPatch) -> Ahead:
+def few_structures() -> Ahead:
     """A search in which only six structures cannot grow: of three groups with at most 3 channels, those with 7."""
-    monkeypatch.setattr("aacp.search.searcher.MAX_STALE_GENERATIONS", 20)
     space = SearchSpace.from_widths([3, 3, 3], pruning_step=1)
     return Ahead(space, Budget(Limit(Cost("sum", "", 9.0, lambda rows: rows.sum(axis=1)), at_most=7)), seed=0)
 

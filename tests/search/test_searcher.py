@@ -173,6 +173,32 @@ def test_a_space_with_nothing_left_to_evaluate_ends_the_search(method: str) -> N
     assert len(result.history) <= 9
 
 
+@pytest.mark.parametrize("method", ["paper", "released", "bees", "ide+", "random", "tournament"])
+def test_a_search_of_a_small_space_ends_after_its_last_structure(method: str) -> None:
+    within = {(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1)}
+    cannot_grow = {(1, 3), (2, 2), (3, 1)}
+    space = SearchSpace.from_widths([3, 3], pruning_step=1)
+    budget = Budget(Limit(Cost("sum", "", 6.0, lambda rows: rows.sum(axis=1)), at_most=4))
+    search, generations = searcher(compared_method(method), space, budget), []
+
+    def estimate(structure: Structure) -> float:
+        generations.append(search.generation)
+        return float(structure.counts[0])
+
+    found = run_search(search, estimate, evaluations=100)
+    assert found.stopped == "exhausted"
+    counts = {candidate.structure.counts for candidate in found.history}
+    assert counts == (within if method in ("paper", "released", "bees") else cannot_grow)
+    assert search.generation <= generations[-1] + 1
+
+
+def test_a_space_that_is_too_large_to_list_is_searched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aacp.search.searcher.MAX_LISTED", 8)
+    search = searcher("random", SearchSpace.from_widths([3, 3], pruning_step=1), Budget())
+    assert run_search(search, lambda structure: 1.0, evaluations=2).stopped == "exhausted"
+    assert search.generation > 20
+
+
 def test_asking_again_returns_what_is_still_missing(problem: Problem) -> None:
     search = searcher("paper", problem.space, problem.budget)
     batch = search.ask()

@@ -41,6 +41,10 @@ class RandomSearch(Searcher[RandomSearchSettings]):
         """One generation, since scores change nothing."""
         return self.settings.batch
 
+    @property
+    def form(self) -> SafeForm:
+        return self.settings.rescaling
+
     def propose(self) -> Genes:
         genes = np.concatenate([self.start, self.sample(self.settings.batch)])
         self.start = self.start[:0]

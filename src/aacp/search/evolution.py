@@ -106,6 +106,10 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
         return self._next == 0
 
     @property
+    def form(self) -> SafeForm:
+        return self.settings.rescaling
+
+    @property
     def _turn(self) -> NDArray[np.int64]:
         """The individuals that the next trials compete with."""
         # Paper: Alg. 2 updates individuals one after another. Except for `RELEASED`, a generation is proposed as a

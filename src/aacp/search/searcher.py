@@ -6,10 +6,12 @@ evaluated twice, scores may arrive in any order, and a search resumed from JSON 
 
 from __future__ import annotations
 
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -20,7 +22,7 @@ from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.search.history import Candidate, History
 from aacp.search.outstanding import Outstanding, Proposal, Trials, checked_rows, read_trials
-from aacp.search.rescaling import Genes, Rescaling
+from aacp.search.rescaling import Genes, Rescaling, SafeForm
 from aacp.search.state import SearchState, damaged_state
 from aacp.search.transfer import closest, warm_starts
 from aacp.user.values import finite_score, seed_number
@@ -29,6 +31,7 @@ Settings = TypeVar("Settings")
 Self = TypeVar("Self", bound="Searcher[Any]")
 
 MAX_STALE_GENERATIONS = 200  # a search ends after this many generations in a row without a new structure
+MAX_LISTED = 10_000  # of a space of at most this size all structures are listed, to see whether there is a new one left
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,9 @@ class Searcher(ABC, Generic[Settings]):
 
     Proposing ahead: a method that need not wait for the scores of a generation before it proposes the next overrides
     `lookahead`, so that many workers are kept busy. `outstanding` then holds what it has proposed before.
+
+    Small spaces: a method that only proposes structures which use the budget up overrides `form`, so that its search
+    ends as soon as all of them are known.
     """
 
     settings_type: ClassVar[type[Any]] = NoSettings
@@ -178,6 +184,14 @@ class Searcher(ABC, Generic[Settings]):
         """
         return 0
 
+    @property
+    def form(self) -> SafeForm:
+        """The form of rescaling whose results are all that the method proposes; "shrink": all within the budget.
+
+        In a small space the search ends when every such structure is known.
+        """
+        return "shrink"
+
     # -- what a method may use ----------------------------------------------------------------------------------------
 
     def sample(self, count: int) -> Genes:
@@ -240,6 +254,22 @@ class Searcher(ABC, Generic[Settings]):
             self.generation += begins_generation
             if self._add_trials(trials):
                 last = self.generation + MAX_STALE_GENERATIONS
+            elif self._is_exhausted:
+                last = self.generation
+
+    @property
+    def _is_exhausted(self) -> bool:
+        """Whether every structure that the method can propose was proposed; False if the space is too large to tell."""
+        return bool(self._listed) and not any(map(self._is_new, self._listed))
+
+    @cached_property
+    def _listed(self) -> list[tuple[int, ...]]:
+        """The counts of every structure that the method can propose, which rescaling leaves as it is."""
+        if self.space.size > MAX_LISTED:
+            return []
+        every = np.array(list(itertools.product(*map(range, self.space.levels.tolist()))), dtype=np.int64)
+        rescaled = self.rescaling(every, np.random.default_rng(0), self.form)
+        return [*map(tuple, self.space.counts(every[(every == rescaled).all(axis=1)]).tolist())]
 
     def _checked_proposal(self) -> Genes:
         return checked_rows(self.propose(), self.space, self.budget, type(self).__name__)

@@ -10,7 +10,7 @@ import numpy as np
 
 from aacp.errors import InvalidOption
 from aacp.search.population import Population
-from aacp.search.rescaling import Genes
+from aacp.search.rescaling import Genes, SafeForm
 from aacp.search.searcher import Searcher
 from aacp.search.seeds import seeds
 from aacp.search.variation import crossed, mutated, nudged
@@ -37,6 +37,10 @@ class Tournament(Searcher[TournamentSettings]):
 
     def begin(self) -> None:
         self._population = Population.empty(len(self.space))
+
+    @property
+    def form(self) -> SafeForm:
+        return "two-sided"
 
     def propose(self) -> Genes:
         size, generator = self.settings.population, self.generator
