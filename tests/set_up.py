@@ -1,6 +1,7 @@
 """Set-up of all tests: makes torchvision importable beside a CPU-only torch, one thread per worker, shared traces."""
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 
@@ -18,6 +19,12 @@ import_torchvision()
 # Limits of time per example fail on a busy machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+# pytest adds a handler to each logger that does not propagate, three times a test, and torch has dozens of them.
+for logger in logging.root.manager.loggerDict.values():
+    if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
+        logger.propagate = True
+# Without a GPU `torch.manual_seed` notes the call, with a stack trace, for each kind of GPU.
+SEED = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
 
 
 def pytest_collection_finish() -> None:
@@ -34,20 +41,24 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _shared_traces() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        cached_traces.share(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _brief_timing() -> Iterator[None]:
+    """Small networks are equally fast before and after pruning: no amount of time decides which one is faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("aacp.pipeline.delivery.MAX_TIMING_SECONDS", 0.0)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _shared_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached_traces.share(monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def _brief_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small networks are equally fast before and after pruning: no amount of time decides which one is faster."""
-    monkeypatch.setattr("aacp.pipeline.delivery.MAX_TIMING_SECONDS", 0.0)
+    SEED(0)
 
 
 @pytest.fixture(autouse=True)
