@@ -50,6 +50,7 @@ GLUE = {
     "pipeline": ("glue/test_delivery.py", "glue/test_who_reads_what.py", "glue/test_reuse.py", "glue/test_sweeps.py"),
     "commands": (
         "test_cli.py::test_every_option_says_what_it_is_for_and_shows_its_default",
+        "test_cli.py::test_what_happens_without_an_option_is_stated",
         "glue/test_command_line_options.py",
     ),
 }
@@ -60,12 +61,13 @@ MIRRORS = {
     "commands/limits.py": ("commands/test_finish.py", "cost"),
     "commands/measure.py": ("commands/test_measure.py",),
     "commands/options.py": ("commands/test_options.py",),
-    "commands/parameters.py": ("commands/test_measure.py", "commands/test_odd_values.py"),
+    "commands/parameters.py": ("commands/test_measure.py", "commands/test_odd_values.py", "commands/test_options.py"),
     "commands/plan_options.py": ("commands/test_options.py",),
     "commands/prune.py": ("commands/test_options.py", "commands/test_finish.py"),
     "commands/recipes.py": ("commands/test_recipes.py",),
     "commands/running.py": ("commands/test_options.py",),
     "pipeline/checking.py": ("commands/test_check.py", "latency/devices/test_check_folder.py"),
+    "pipeline/delivery.py": ("pipeline/test_delivery.py", "pipeline/test_resources_of_a_run.py"),
     "pipeline/evaluation.py": ("commands/test_finish.py",),
     "pipeline/exported_files.py": ("pipeline/test_delivery.py", "latency/runtimes/test_delivered_files.py"),
     "pipeline/functions.py": ("pipeline/test_own_parts.py",),

@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-EQUIVALENT: dict[str, str] = {}
+EQUIVALENT: dict[str, str] = {
+    "commands/options.py: line 71: give metavar=None to click.option": (
+        "the placeholder of --tie in the help is NAMES, the name of its type, and nothing reads it"
+    ),
+    "pipeline/task.py: line 87: give repr=None to field": "dataclasses take None for False",
+}

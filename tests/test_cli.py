@@ -41,6 +41,7 @@ def test_trace_shows_ties_and_rejects_what_cannot_be_tied() -> None:
     assert (code, "only for resnet56, resnet110, vgg16" in error) == (1, True)
 
 
+@pytest.mark.slow
 def test_trace_prints_json_that_reads_back() -> None:
     code, out, _ = run("trace", "timm:test_resnet", "--input", "1x3x32x32", "--json")
     data = json.loads(out)
@@ -84,7 +85,7 @@ def own_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("trace", "timm:nope"), 1, "UnknownModel: timm has no model 'nope'"),
         (("trace", "timm:test_resnet", "--input", "1x4x32x32"), 1, "InvalidExample: "),
-        (("trace", "timm:test_resnet", "--frozen", "zzz"), 1, "InvalidOption: "),
+        pytest.param(("trace", "timm:test_resnet", "--frozen", "zzz"), 1, "InvalidOption: ", marks=pytest.mark.slow),
         (("trace", "timm:test_resnet", "--input", "1xy"), 2, "not a shape"),
         (("trace", "timm:test_resnet", "--input", "0x3x8x8"), 2, "below 1"),
         (("trace",), 2, "Missing argument"),
@@ -160,6 +161,20 @@ def test_every_option_says_what_it_is_for_and_shows_its_default() -> None:
                 assert option.help, (command.name, option.name)
                 has_default = isinstance(option.default, (str, int, float))
                 assert option.show_default or not has_default, (command.name, option.name)
+
+
+# What these options set is not used, or is that of the run, unless they are given.
+WITHOUT_DEFAULT = set(
+    "cache data finalists max_channels max_drop max_latency max_macs max_memory max_params max_size mimic model "
+    "prune_channels prune_latency prune_macs prune_memory prune_params prune_size teacher_weights weights".split()
+)
+
+
+@pytest.mark.parametrize("name", ["prune", "search", "sweep", "finetune", "scratch"])
+def test_what_happens_without_an_option_is_stated(name: str) -> None:
+    options = [each for each in main.commands[name].params if isinstance(each, click.Option)]
+    values = [each for each in options if not (each.is_flag or each.multiple or each.required)]
+    assert {each.name for each in values if not each.show_default} <= WITHOUT_DEFAULT
 
 
 def test_ctrl_c_ends_with_130_wherever_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,12 @@ def test_what_has_a_use_now_or_later_is_not_rejected(command: str, given: tuple[
     assert (code, "Interrupted" in err) == (130, True)  # it got as far as loading the data
 
 
+@pytest.mark.parametrize("command", ["prune", "search", "sweep"])
+def test_a_scope_that_does_not_exist_is_wrong_usage(command: str) -> None:
+    code, said = run(command, *ASKED, "--scope", "outer")
+    assert (code, "'outer' is not one of 'all', 'inner', 'paper'" in said) == (2, True)
+
+
 @pytest.mark.parametrize("given", ["-1", "many", "1.5", "nan"])
 def test_a_hold_out_that_is_neither_a_share_nor_a_number_is_rejected(given: str) -> None:
     code, said = run("prune", *ASKED, "--holdout", given)

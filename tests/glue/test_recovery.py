@@ -97,6 +97,15 @@ def test_a_mimicked_network_is_delivered_and_recorded(mimicked: aacp.Pruned, mod
     assert "Recovery without training" in mimicked.report.read_text()
 
 
+def test_a_network_mimics_on_the_device_of_the_run(
+    repaired: aacp.Pruned, model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[Any] = []
+    monkeypatch.setattr(recovery, "mimic", lambda *_, device=None, **__: devices.append(device))
+    pruned(model, repaired.folder.path, mimic=1, training="elsewhere")
+    assert devices == [torch.device("cpu")]
+
+
 def test_features_are_compared_at_the_inputs_that_are_kept(mimicked: aacp.Pruned, model: nn.Module) -> None:
     made = Inheritance(model, mimicked.graph, calibration(), importance="bn")
     features = features_of(mimicked.graph, mimicked.network, made.units(mimicked.choice.counts))

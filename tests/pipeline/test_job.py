@@ -24,6 +24,16 @@ def test_a_run_knows_where_its_data_and_functions_were(tmp_path: Path) -> None:
     assert (moved.data, moved.weights) == ("cifar10:/elsewhere", "/v.pth")
 
 
+def test_only_functions_that_the_run_names_need_trust(tmp_path: Path) -> None:
+    sources = {"metric_source": "my:iou", "loss_source": "my:loss"}
+    aacp.RunFolder(tmp_path).write_json("run.json", replace(ASKED, **sources).to_json())
+    with pytest.raises(aacp.UntrustedCode, match=r"my:iou \(score.*my:loss \(loss"):
+        FinishingJob(str(tmp_path)).plan()
+    with pytest.raises(aacp.UntrustedCode, match=r"executed: my:loss \(loss"):
+        FinishingJob(str(tmp_path), metric="own:score").plan()
+    assert FinishingJob(str(tmp_path), metric="own:score", loss="own:loss").plan().evaluations == 10
+
+
 def test_of_an_older_run_the_name_of_the_data_is_taken(tmp_path: Path) -> None:
     aacp.RunFolder(tmp_path).write_json("run.json", replace(ASKED, data="digits").to_json())
     assert FinishingJob(str(tmp_path)).names.data == "digits"

@@ -126,3 +126,11 @@ def test_a_drop_of_all_there_is_is_rejected_for_accuracy_alone() -> None:
         Plan(max_drop=5.0).check_drop(accuracy)
     Plan(max_drop=0.99).check_drop(accuracy)
     Plan(max_drop=5.0).check_drop(lambda *_: 0.0)  # decibels, say
+
+
+@pytest.mark.parametrize(
+    ("given", "at_once"),
+    [({}, None), ({"workers": 2}, 8), ({"proposals": 3}, 3), ({"workers": 2, "proposals": 3}, 3)],
+)
+def test_eight_structures_are_proposed_at_once_for_workers_unless_a_number_is_given(given, at_once) -> None:
+    assert Plan(**given).proposed_at_once == at_once

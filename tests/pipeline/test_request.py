@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import aacp
-from aacp.pipeline.request import _command, plan_of, read_request, register_request
+from aacp.pipeline.request import _command, _shortened, plan_of, read_request, register_request
 from aacp.pipeline.task import PruningTask
 from pipeline.own_parts import energy
 
@@ -24,6 +24,11 @@ def test_our_commands_can_be_typed_again(program: str) -> None:
 
 def test_a_program_of_the_users_keeps_its_name() -> None:
     assert _command(["work/prune.py", "--fast"]) == "work/prune.py --fast"
+
+
+def test_a_setting_of_more_than_sixty_characters_is_shortened_to_sixty() -> None:
+    assert _shortened("x" * 60) == "x" * 60
+    assert _shortened("x" * 61) == "x" * 57 + "..."
 
 
 @pytest.fixture
@@ -77,6 +82,17 @@ def test_a_run_of_a_version_without_precisions_is_resumed_in_float32_alone(task:
     quantised = aacp.Plan(deployment=aacp.Deployment("latency.own_int8:OWN", precision="int8"))
     with pytest.raises(aacp.RunMismatch, match="deployment precision: float32 then, int8 now"):
         register_request(folder, task, budget, quantised)
+
+
+def test_a_hold_out_of_another_size_is_another_run(task: PruningTask, tmp_path: Path) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    named = replace(task, data_source="digits", holdout=0.25)
+    budget = aacp.Budget.of({"macs": 0.5})
+    register_request(folder, named, budget, aacp.Plan())
+    assert read_request(folder).holdout == 0.25
+    folder.write_json("structure.json", {})  # the run has begun
+    with pytest.raises(aacp.RunMismatch, match=r"holdout: 0.25 then, 0.5 now"):
+        register_request(folder, replace(named, holdout=0.5), budget, aacp.Plan())
 
 
 def test_the_hold_out_of_a_run_of_an_older_version_was_chosen_by_its_seed(task: PruningTask, tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_no_seed_trains_on_what_other_commands_hold_out(monkeypatch: pytest.Monk
     assert len(parts) == 2
 
 
+def test_options_about_the_data_reach_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jobs: list[TrainingJob] = []
+    monkeypatch.setattr(TrainingJob, "run", lambda job: jobs.append(job) or {})
+    options = ("--cache", str(tmp_path / "pixels"), "--holdout", "0.25", "--train-on-holdout")
+    assert run(*FOUR, "--run", str(tmp_path), *options)[0] == 0
+    assert [(job.cache, job.holdout, job.train_on_holdout) for job in jobs] == [(str(tmp_path / "pixels"), 0.25, True)]
+
+
 @pytest.mark.slow
 def test_the_digits_are_learnt_in_a_few_epochs(tmp_path: Path) -> None:
     code, out, err = run(*FOUR, "--run", str(tmp_path), "--json")
