@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,19 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements, those inside of others too; expressions hold no imports and are many more."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield node
+            yield from statements(node)
+
+
 @functools.cache
 def imports(path: Path) -> set[str]:
     """The modules that a file imports, inside functions too."""
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -134,6 +143,7 @@ MODULE_CALLS = {
     "os": {"replace", "remove"},
     "shutil": {"move", "copy", "copy2"},
 }
+NAMES = FILE_CALLS.union(*MODULE_CALLS.values())
 ALLOWED_FILE_CALLS = {
     "commands/border.py": {"NamedTemporaryFile"},  # the traceback of a mistake, in the folder of temporary files
     # Folders and files outside of all run folders, with names that nobody can guess, removed at the end.
@@ -170,6 +180,8 @@ def file_calls(tree: ast.Module) -> set[str]:
             continue
         is_method = isinstance(node.func, ast.Attribute)
         name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+        if name not in NAMES:
+            continue
         called_on = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
         is_of_run_folder = name in ("write_text", "write_bytes") and is_method and len(node.args) == 2
         is_ours = not is_method and name in own

@@ -71,10 +71,10 @@ def test_tensors_stay_valid_if_the_file_is_cut_off_while_they_are_used(tmp_path:
     assert float(found["weight"].sum()) == 15.0
 
 
-@pytest.mark.parametrize("length", range(len(WHOLE)))
-def test_a_file_cut_off_anywhere_is_damaged(tmp_path: Path, length: int) -> None:
-    path = written(tmp_path, WHOLE[:length])
-    for reading in (tensor_header, tensors_in):
+@pytest.mark.parametrize("reading", [tensor_header, tensors_in])
+def test_a_file_cut_off_anywhere_is_damaged(tmp_path: Path, reading: Any) -> None:
+    for length in range(len(WHOLE)):
+        path = written(tmp_path, WHOLE[:length])
         with pytest.raises(DamagedFile, match=r"is not a complete safetensors file: .*Write it"):
             reading(path, "Write it again.")
 

@@ -25,7 +25,7 @@ from aacp.runs.files import EVALUATION, EXPORT, GRAPH, HISTORY, LOG, RUN, STRUCT
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
 from aacp.runs.scores import Epoch, Evaluation, NetworkMetrics
-from aacp.search.guided import GuidedEvolution
+from aacp.search.baselines import RandomSearch
 from aacp.search.loop import run_search
 from aacp.train.recipe import FINETUNE
 
@@ -73,7 +73,7 @@ def make_run(
     """A whole run; `speed` is how many times as fast the pruned network is said to be."""
     graph = graph_of(model)
     budget = Budget(Limit(macs(graph), macs_rate), Limit(params(graph), params_rate))
-    method = GuidedEvolution(SearchSpace(graph, 1 / 8), budget, 0)
+    method = RandomSearch(SearchSpace(graph, 1 / 8), budget, 0)
     request = _request(path, model, evaluations, macs_rate, params_rate)
     RunFolder(path).write_json(RUN, request.to_json())  # the lines of a history are sealed with the request
     found = run_search(method, lambda structure: made_up_score(graph, structure), evaluations=evaluations, folder=path)

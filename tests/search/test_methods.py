@@ -12,7 +12,7 @@ import pytest
 import aacp
 from aacp.bench.problems import Problem
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
-from aacp.search.loop import run_search
+from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import METHODS, default_evaluations_text, named_method, searcher
 
 
@@ -46,9 +46,15 @@ def test_a_users_searcher_begins_with_the_structure_it_is_given(problem: Problem
     assert search.ask() == [wide]
 
 
+@pytest.fixture(scope="module")
+def whole(problem: Problem) -> SearchResult:
+    return run_search(new_search(problem), problem.estimate, evaluations=40)
+
+
 @pytest.mark.parametrize("stop", [1, 2, 17, 31])
-def test_a_users_searcher_resumes_from_its_folder(problem: Problem, tmp_path: Path, stop: int) -> None:
-    whole = run_search(new_search(problem), problem.estimate, evaluations=40)
+def test_a_users_searcher_resumes_from_its_folder(
+    whole: SearchResult, problem: Problem, tmp_path: Path, stop: int
+) -> None:
     run_search(new_search(problem), problem.estimate, evaluations=stop, folder=tmp_path)
     resumed = run_search(new_search(problem), problem.estimate, evaluations=40, folder=tmp_path)
     assert resumed.history == whole.history

@@ -1,6 +1,8 @@
 """Proposals ahead of scores: the search depends on how far a method looks ahead, not on when scores arrive."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +59,17 @@ def test_a_proposal_knows_exactly_the_scores_before_the_window(problem: Problem)
     assert len(search.ask()) in (WINDOW - 1, WINDOW)
 
 
+@pytest.fixture(scope="module")
+def plain(problem: Problem) -> Callable[[Any], list[Any]]:
+    """The history of each method, evaluated in order, computed once."""
+    return cache(lambda make: first_of(one_by_one(make(problem), problem), LENGTH))
+
+
 @every_method
-def test_neither_order_nor_grouping_of_scores_matters(make: Any, problem: Problem) -> None:
-    expected = first_of(one_by_one(make(problem), problem), LENGTH)
+def test_neither_order_nor_grouping_of_scores_matters(
+    make: Any, problem: Problem, plain: Callable[[Any], list[Any]]
+) -> None:
+    expected = plain(make)
     generator = np.random.default_rng(0)
     shuffled, at_once = make(problem), make(problem)
     while len(shuffled.history) < LENGTH:
@@ -74,8 +84,10 @@ def test_neither_order_nor_grouping_of_scores_matters(make: Any, problem: Proble
 
 @every_method
 @pytest.mark.parametrize("workers", [1, 3, 50])
-def test_neither_number_nor_speed_of_workers_matters(make: Any, workers: int, problem: Problem) -> None:
-    expected = first_of(one_by_one(make(problem), problem), LENGTH)
+def test_neither_number_nor_speed_of_workers_matters(
+    make: Any, workers: int, problem: Problem, plain: Callable[[Any], list[Any]]
+) -> None:
+    expected = plain(make)
     times = np.random.default_rng(workers).uniform(0.1, 3.0, 1000)
     pool = WorkerPool(SimulatedEngine(workers, problem.estimate, lambda ticket: float(times[ticket])))
     found = run_search(make(problem), problem.estimate, evaluations=LENGTH, queue=pool)
@@ -95,7 +107,9 @@ def test_workers_do_not_wait_for_the_slowest(problem: Problem) -> None:
 
 
 @every_method
-def test_nothing_is_evaluated_beyond_a_bound_and_the_rest_is_evaluated_later(make: Any, problem: Problem) -> None:
+def test_nothing_is_evaluated_beyond_a_bound_and_the_rest_is_evaluated_later(
+    make: Any, problem: Problem, plain: Callable[[Any], list[Any]]
+) -> None:
     search, seen = make(problem), []
 
     def estimate(structure: Any) -> float:
@@ -105,7 +119,7 @@ def test_nothing_is_evaluated_beyond_a_bound_and_the_rest_is_evaluated_later(mak
     for mark in (7, 23, LENGTH):
         run_search(search, estimate, evaluations=mark)
         assert len(search.history) == len(seen) == mark
-    assert first_of(search.history, LENGTH) == first_of(one_by_one(make(problem), problem), LENGTH)
+    assert first_of(search.history, LENGTH) == plain(make)
 
 
 def test_generations_end_a_search_that_looks_ahead(problem: Problem) -> None:
@@ -134,13 +148,19 @@ def test_resumed_at_any_moment_the_search_is_the_same(make: Any, problem: Proble
         assert json.dumps(resumed.state()) == json.dumps(whole.state())
 
 
+@pytest.fixture(scope="module")
+def lines_of_thirty(problem: Problem, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What a search of 30 evaluations that is not interrupted writes."""
+    folder = tmp_path_factory.mktemp("whole")
+    run_search(ahead(problem), problem.estimate, evaluations=30, folder=folder)
+    return (folder / "history.jsonl").read_bytes()
+
+
 @pytest.mark.parametrize("lost", [set(), {4}, {0, 9, 13}, {17, 18, 19}])
 @pytest.mark.parametrize("without_checkpoint", [False, True])
 def test_a_killed_search_resumes_exactly_and_evaluates_nothing_twice(
-    lost: set[int], without_checkpoint: bool, problem: Problem, tmp_path: Path
+    lost: set[int], without_checkpoint: bool, problem: Problem, lines_of_thirty: bytes, tmp_path: Path
 ) -> None:
-    run_search(ahead(problem), problem.estimate, evaluations=30, folder=tmp_path / "whole")
-    expected = (tmp_path / "whole" / "history.jsonl").read_bytes()
     folder = tmp_path / "killed"
     scored: list[Any] = []
 
@@ -160,7 +180,7 @@ def test_a_killed_search_resumes_exactly_and_evaluates_nothing_twice(
     again: list[Any] = []
     run_search(ahead(problem), lambda each: again.append(each) or problem.estimate(each), evaluations=30, folder=folder)
     assert len(again) == 10 + len(lost)
-    assert (folder / "history.jsonl").read_bytes() == expected
+    assert (folder / "history.jsonl").read_bytes() == lines_of_thirty
 
 
 @pytest.fixture
