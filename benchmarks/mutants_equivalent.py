@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 EQUIVALENT: dict[str, str] = {
+    "cli.py: line 173: drop type= of click.argument": "click.Path() without conditions returns every text as it is",
     "commands/options.py: line 71: give metavar=None to click.option": (
         "the placeholder of --tie in the help is NAMES, the name of its type, and nothing reads it"
     ),

@@ -202,6 +202,19 @@ def test_two_processes_train_to_the_same_weights_up_to_rounding(two: aacp.Pruned
     assert again.file.read_bytes() == written
 
 
+def test_processes_train_in_the_precision_of_the_recipe(model, data, tmp_path: Path, monkeypatch) -> None:
+    given: list[dict[str, object]] = []
+
+    def record(*_: object, **options: object) -> None:
+        given.append(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "run_in_processes", record)
+    with pytest.raises(KeyboardInterrupt):
+        pruned(model, data, tmp_path, replace(PLAN, recipe=replace(RECIPE, precision="bf16-mixed")), processes=2)
+    assert [(each["processes"], each["precision"]) for each in given] == [(2, "bf16-mixed")]
+
+
 def prune_on_a_fabric(fabric: Fabric, subject: nn.Module, data: aacp.Data, folder: Path) -> tuple[object, ...]:
     """What a program does on each rank that the user launched; returns what the rank found."""
     found = aacp.prune(copy.deepcopy(subject), data, BUDGET, folder, plan=PLAN, fabric=fabric)
