@@ -237,7 +237,7 @@ def _test(place: Path, tests: Sequence[str], failure: Path) -> int:
     os.chdir(place)
     paths = [str(place / "src"), str(place / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    sys.path[:0] = paths
+    sys.path[:0] = [*paths, str(place)]  # processes that a test starts may import it as tests.*
     sys.dont_write_bytecode = True
     names = [f"tests/{test}" for test in tests]
     # Modules imported before pytest cannot be rewritten by it, which is only a warning about plugins.
