@@ -165,6 +165,7 @@ def test_calls_of_a_part_that_cannot_be_traced_are_named() -> None:
     assert "tower: 1 of its 2 calls cannot be traced, and their MACs are not counted" in graph.notes
 
 
+@pytest.mark.slow
 def test_named_parts_alone_are_traced(detector: Detector) -> None:
     graph = aacp.trace(detector, IMAGES, parts="head")
     assert [group.name for group in graph.free] == ["head.tower.0"]
@@ -200,6 +201,7 @@ def test_a_part_that_is_not_called_is_rejected(detector: Detector) -> None:
         aacp.trace(detector, IMAGES, parts=["unused"])
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_used_outside_of_its_part_is_frozen(detector: Detector) -> None:
     detector.extra = nn.Conv2d(3, 12, 3)
     detector.extra.weight = detector.backbone.stem[0].weight

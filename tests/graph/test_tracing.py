@@ -34,8 +34,8 @@ def states(graph: aacp.ChannelGraph, layer_name: str) -> set[str | None]:
     return found
 
 
-# Every tenth network is in the quick tier: together they take most of a minute.
-TIERS = [pytest.param(micro, marks=[pytest.mark.slow] if index % 10 else []) for index, micro in enumerate(MICRO)]
+# Every twentieth network is in the quick tier: together they take most of a minute.
+TIERS = sampled(MICRO, 20, pytest.mark.slow)
 
 
 @pytest.mark.parametrize("micro", TIERS, ids=lambda micro: micro.name)

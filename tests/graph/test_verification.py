@@ -50,6 +50,7 @@ class Amplifier(nn.Module):
         return (3e7 * self.last(y)).sin()
 
 
+@pytest.mark.slow
 def test_amplified_rounding_errors_freeze_nothing_and_amplified_mistakes_do() -> None:
     x = torch.randn(1, 3, 9, 9, generator=torch.Generator().manual_seed(0))
     model = Amplifier(trapped=False)

@@ -88,6 +88,7 @@ def test_a_machine_that_becomes_quiet_gets_its_table_from_the_structures_that_ar
     assert table.error.rank_correlation >= MIN_RANK_CORRELATION
 
 
+@pytest.mark.slow
 def test_the_noisiest_structures_are_measured_again_first() -> None:
     """Two structures of three are disturbed: more than half, so that the typical uncertainty is high."""
     disturbed = [number % 3 != 0 for number in range(PLANNED)]
@@ -112,6 +113,7 @@ def test_the_same_call_continues_a_rejected_measurement(tmp_path: Path) -> None:
     assert third.measured == []
 
 
+@pytest.mark.slow
 def test_a_noisy_table_can_be_accepted_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     bench = NoisyBench(BUSY)
     table = measured(bench, tmp_path / "table.json", accept_noise=True)

@@ -19,6 +19,7 @@ ONE_THREAD = aacp.Deployment(threads=1)
 EXAMPLE = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
 def test_the_memory_is_that_of_the_network_and_its_largest_moment() -> None:
     """40 MB of weights stay, 80 MB are in use for a moment, and what was there before does not count."""
     kept = np.ones(10_000_000)

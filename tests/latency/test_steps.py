@@ -79,6 +79,7 @@ def test_each_power_of_two_divides_one_probe_and_no_larger_one_does() -> None:
     assert probe_counts(ChannelGroup("a", 16, 4, ())) == {0: 16, 4: 15, 8: 14, 16: 12, 32: 8}
 
 
+@pytest.mark.slow
 def test_the_kernels_in_int8_are_the_ones_that_are_probed() -> None:
     network = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 96, 3), nn.ReLU(), nn.Conv2d(96, 8, 3)).eval()
     example = torch.zeros(1, 3, 8, 8)

@@ -116,6 +116,7 @@ def test_a_file_without_a_table_is_rejected(tmp_path: Path, text: str) -> None:
         LatencyTable.load(tmp_path / "nowhere.json")
 
 
+@pytest.mark.slow
 def test_a_table_of_another_setting_is_rejected_with_both_values(table: LatencyTable, tmp_path: Path) -> None:
     table.save(tmp_path / "table.json")
     for field, value in {"runtime": "onnxruntime", "threads": 8, "batch": 4, "device": "NVIDIA H200"}.items():

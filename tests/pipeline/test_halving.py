@@ -74,6 +74,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[int, ...
     return seen
 
 
+@pytest.mark.slow
 def test_the_best_structures_of_the_history_and_the_uniform_one_are_finalists(
     untrained: list[tuple[int, tuple[int, ...]]], tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_best_structures_of_the_history_and_the_uniform_one_are_finalists(
     assert winner == narrowest[0] != counts_of(tmp_path)[0]  # which is the choice of the search
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untrained")
 def test_finalists_differ_from_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the distance the second finalist is the second of the history."""
@@ -294,6 +296,7 @@ def test_on_workers_the_same_structure_wins(whole: Path, tmp_path: Path, monkeyp
     assert list((tmp_path / "finalists").glob("1/rung-1/log.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_worker_elsewhere_trains_without_a_folder(tmp_path: Path) -> None:
     task = PruningTask.of(tiny_run.network(), tiny_run.data(), None, torch.device("cpu"))
     graph = aacp.trace(task.model, task.example())

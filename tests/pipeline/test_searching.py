@@ -48,6 +48,7 @@ def test_a_search_that_ends_as_planned_does_not(plan, tmp_path: Path, capsys: py
     assert "The search ended" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1], ids=["higher is better", "lower is better"])
 def test_a_score_that_grows_as_networks_get_worse_is_noticed(sign: int, caplog: pytest.LogCaptureFixture) -> None:
     """The score is the distance of a network's outputs from those of the unpruned one, or its negative."""
@@ -64,6 +65,7 @@ def test_a_score_that_grows_as_networks_get_worse_is_noticed(sign: int, caplog: 
     assert ("If a lower score is better, return its negative" in caplog.text) == (sign < 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("importance", "are_prepared"), [("obs", True), ("l1", False)])
 def test_the_search_gets_the_error_curves_that_obs_has_prepared(
     importance: str, are_prepared: bool, monkeypatch: pytest.MonkeyPatch

@@ -67,6 +67,7 @@ def test_workers_give_the_history_of_one_process_with_as_many_proposals(model, d
     assert not any(engine.alive for engine in engines)
 
 
+@pytest.mark.slow
 def test_with_workers_eight_structures_are_proposed_at_once(model, data, engines, tmp_path: Path) -> None:
     aacp.find(model, data, {"macs": 0.5}, tmp_path, plan=plan(workers=1))
     assert json.loads((tmp_path / "run.json").read_text())["proposals"] == 8

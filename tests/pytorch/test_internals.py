@@ -42,6 +42,7 @@ def private_uses(tree: ast.AST) -> Iterator[str]:
             yield from (word for word in WORDS if word in node.value)
 
 
+@pytest.mark.slow
 def test_no_other_module_uses_private_names_of_torch() -> None:
     found = {str(path.relative_to(SOURCE)): list(private_uses(ast.parse(path.read_text()))) for path in FILES}
     assert not {name: uses for name, uses in found.items() if uses}

@@ -167,6 +167,7 @@ def test_channels_that_are_combinations_of_kept_ones_are_repaired_exactly(name: 
     assert error(network, model, unseen) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["module", "exported"])
 def test_both_forms_of_a_cut_network_are_repaired(form: str) -> None:
     build, shape, halved, _ = CASES["batch_norm"]

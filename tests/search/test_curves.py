@@ -103,6 +103,7 @@ def test_every_other_method_begins_with_the_structure_of_the_curves(problem: Pro
     assert search.ask()[0] == curves.best(problem.space, problem.budget)
 
 
+@pytest.mark.slow
 def test_the_method_resumes_without_curves(problem: Problem) -> None:
     curves = random_curves(problem.space, np.random.default_rng(0))
     search = searcher("curves", problem.space, problem.budget, curves=curves)

@@ -95,6 +95,7 @@ def test_resuming_takes_time_in_proportion_to_the_length(problem: Problem, folde
     assert growth(lambda folder: lambda: recorded(folder), folders) < 1.15 * LONG / SHORT
 
 
+@pytest.mark.slow
 def test_queries_take_time_in_proportion_to_the_length(problem: Problem, folders: dict[int, Path]) -> None:
     histories = {path: recorded(path) for path in folders.values()}
     costs = [limit.cost for limit in problem.budget.limits]

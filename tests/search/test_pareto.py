@@ -31,6 +31,7 @@ def mixed(generator: np.random.Generator, rows: int, columns: int, kind: str) ->
     return values
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.integers(0, 400),

@@ -59,6 +59,7 @@ def test_two_sided_rescale_is_legal_within_every_limit_and_leaves_no_step(budget
     assert not any(budget.feasible(more) for more in steps_up(structure, SPACE))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.8))
 def test_costs_that_are_not_monotone_end_within_the_limit_and_leave_no_step(seed, rate) -> None:

@@ -53,6 +53,7 @@ def test_the_most_promising_structures_and_the_sample_are_confirmed_once_each() 
     assert len(set(expected)) == len(expected) > 10
 
 
+@pytest.mark.slow
 def test_the_default_search_finds_promising_what_it_would_recommend() -> None:
     method = aacp.searcher("default", PROBLEM.space, PROBLEM.budget, 1)
     assert method.promising(3) == []
@@ -74,6 +75,7 @@ def test_the_scores_of_a_search_are_recorded_with_their_images(tmp_path: Path) -
     assert all(candidate.images == IMAGES for candidate in found.history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proposals", [1, 8])
 def test_a_stopped_search_on_few_images_resumes_to_the_same_history(tmp_path: Path, proposals: int) -> None:
     def method() -> aacp.Searcher:
@@ -89,6 +91,7 @@ def test_a_stopped_search_on_few_images_resumes_to_the_same_history(tmp_path: Pa
     assert restored.history == History()
 
 
+@pytest.mark.slow
 def test_early_scores_keep_their_images_in_a_saved_state() -> None:
     method = aacp.searcher("default", PROBLEM.space, PROBLEM.budget, 1, proposals=8)
     method.images = IMAGES

@@ -24,7 +24,7 @@ def graph() -> aacp.ChannelGraph:
     return aacp.trace(network(), IMAGES[:2])
 
 
-@pytest.mark.parametrize("importance", ["l1", "activation", "obs"])
+@pytest.mark.parametrize("importance", sampled(["l1", "activation", "obs"], 3, pytest.mark.slow))
 def test_masked_execution_scores_the_same_repaired_network(graph, importance: str) -> None:
     inheritance = repaired(graph, importance=importance)
     sliced = estimated(inheritance)

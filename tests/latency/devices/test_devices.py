@@ -39,6 +39,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_table_of_a_device_predicts_its_seconds_and_states_its_error(timed: Path, tmp_path: Path) -> None:
     table = aacp.table_from_results(timed / "results.json")
     assert table.conditions.machine == "a small board"
@@ -107,6 +108,7 @@ def test_times_of_another_file_are_rejected(timed: Path, tmp_path: Path) -> None
         aacp.table_from_results(changed(timed, tmp_path / "other", {"networks": networks}))
 
 
+@pytest.mark.slow
 def test_the_runner_stops_at_a_file_that_was_changed(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks")
     (folder / "structure-000.macs").write_text("1")

@@ -19,6 +19,7 @@ from torch import nn
 import aacp
 from latency.device_process import run_on_device
 from latency.simulator import SECONDS_PER_BATCH, SECONDS_PER_MAC, FileSimulator, SimulatorFile, count_macs
+from sampling import sampled
 
 MODEL = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 4, 3)).eval()
 EXAMPLE = torch.zeros(1, 3, 16, 16)
@@ -87,7 +88,7 @@ TOOLS = {
 }
 
 
-@pytest.mark.parametrize("runtime", TOOLS)
+@pytest.mark.parametrize("runtime", sampled(TOOLS, 3, pytest.mark.slow))
 def test_the_shell_script_reads_the_report_of_a_benchmark_tool(tmp_path: Path, runtime: str) -> None:
     folder = exported_as(tmp_path / "networks", runtime)
     name, report = TOOLS[runtime]
