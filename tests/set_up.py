@@ -1,4 +1,4 @@
-"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, one thread per worker, shared traces."""
+"""Set-up of all tests: makes torchvision importable beside a CPU-only torch, one thread per worker, shared caches."""
 
 import gc
 import logging
@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+import cached_operators
 import cached_traces
 import plain_tests
 from aacp.zoo._torchvision import import_torchvision
@@ -19,7 +20,8 @@ import_torchvision()
 # Limits of time per example fail on a busy machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
-# pytest adds a handler to each logger that does not propagate, three times a test, and torch has dozens of them.
+# pytest adds a handler to each logger that does not propagate, three times a test, and torch has dozens of them. With
+# a handler torch also writes down every step of an export.
 for logger in logging.root.manager.loggerDict.values():
     if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
         logger.propagate = True
@@ -42,9 +44,10 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_traces() -> Iterator[None]:
+def _shared_traces_and_operators() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         cached_traces.share(patch)
+        cached_operators.share(patch)
         yield
 
 
