@@ -23,7 +23,7 @@ class Ahead(Searcher[Any]):
         self.seen_at: list[int] = []  # the length of the history at each proposal; not saved
 
     @property
-    def form(self) -> SafeForm:
+    def proposal_form(self) -> SafeForm:
         return "two-sided"
 
     @property

@@ -42,7 +42,7 @@ class RandomSearch(Searcher[RandomSearchSettings]):
         return self.settings.batch
 
     @property
-    def form(self) -> SafeForm:
+    def proposal_form(self) -> SafeForm:
         return self.settings.rescaling
 
     def propose(self) -> Genes:

@@ -106,7 +106,7 @@ class ImprovedDifferentialEvolution(Searcher[EvolutionSettings]):
         return self._next == 0
 
     @property
-    def form(self) -> SafeForm:
+    def proposal_form(self) -> SafeForm:
         return self.settings.rescaling
 
     @property

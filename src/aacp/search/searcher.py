@@ -99,8 +99,8 @@ class Searcher(ABC, Generic[Settings]):
     Proposing ahead: a method that need not wait for the scores of a generation before it proposes the next overrides
     `lookahead`, so that many workers are kept busy. `outstanding` then holds what it has proposed before.
 
-    Small spaces: a method that only proposes structures which use the budget up overrides `form`, so that its search
-    ends as soon as all of them are known.
+    Small spaces: a method that only proposes structures which use the budget up overrides `proposal_form`, so that its
+    search ends as soon as all of them are known.
     """
 
     settings_type: ClassVar[type[Any]] = NoSettings
@@ -185,7 +185,7 @@ class Searcher(ABC, Generic[Settings]):
         return 0
 
     @property
-    def form(self) -> SafeForm:
+    def proposal_form(self) -> SafeForm:
         """The form of rescaling whose results are all that the method proposes; "shrink": all within the budget.
 
         In a small space the search ends when every such structure is known.
@@ -268,7 +268,7 @@ class Searcher(ABC, Generic[Settings]):
         if self.space.size > MAX_LISTED:
             return []
         every = np.array(list(itertools.product(*map(range, self.space.levels.tolist()))), dtype=np.int64)
-        rescaled = self.rescaling(every, np.random.default_rng(0), self.form)
+        rescaled = self.rescaling(every, np.random.default_rng(0), self.proposal_form)
         return [*map(tuple, self.space.counts(every[(every == rescaled).all(axis=1)]).tolist())]
 
     def _checked_proposal(self) -> Genes:

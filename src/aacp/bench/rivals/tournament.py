@@ -39,7 +39,7 @@ class Tournament(Searcher[TournamentSettings]):
         self._population = Population.empty(len(self.space))
 
     @property
-    def form(self) -> SafeForm:
+    def proposal_form(self) -> SafeForm:
         return "two-sided"
 
     def propose(self) -> Genes:
