@@ -12,6 +12,7 @@ from torch import nn
 import aacp
 from aacp.latency.runtimes.runtime import QuantizedFile
 from aacp.pipeline import quantization
+from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.quantization import Quantization, calibration_inputs
 from aacp.pipeline.task import PruningTask
@@ -39,6 +40,46 @@ def test_calibration_images_are_those_of_the_plan_up_to_a_number(
 def searched(folder: Path, model: nn.Module, **changes: Any) -> None:
     plan = aacp.Plan(evaluations=4, calibration_images=8, recipe=None, reconstruction=None, **changes)
     aacp.find(model, data(), {"macs": 0.4}, folder, plan=plan, device="cpu")
+
+
+IN_INT8 = aacp.Deployment(OwnRuntime(), precision="int8")
+STEPS = {"conv1": 4, "conv2": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"deployment": IN_INT8}, 1),
+        ({"deployment": IN_INT8, "pruning_step": 4}, 1),
+        ({"deployment": IN_INT8, "pruning_step": "auto"}, 0),
+        ({"deployment": IN_INT8, "pruning_step": STEPS}, 0),
+        ({"deployment": aacp.Deployment(OwnRuntime())}, 0),
+    ],
+    ids=["default", "number", "auto", "mapping", "float"],
+)
+def test_a_search_in_int8_says_once_that_steps_can_be_found(
+    changes: dict[str, Any],
+    count: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aacp.pipeline.latency_stage.discover_steps", lambda *_, **__: STEPS)
+    with aacp.show_progress():
+        searched(tmp_path, network(), **changes)
+    note = "fewer channels may make a network slower in int8: use widths at which the runtime is fast"
+    advice = 'which --step auto (pruning_step="auto") finds on this machine'
+    assert capsys.readouterr().err.count(f"{note}, {advice}") == count
+
+
+def test_steps_that_cannot_be_found_here_are_not_advised(
+    task: PruningTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = aacp.trace(task.model, task.example())
+    stage = LatencyStage(task, graph, Plan(deployment=IN_INT8), aacp.RunFolder(tmp_path))
+    assert stage.step_note
+    monkeypatch.setattr(LatencyStage, "is_elsewhere", True)  # the table is of another device
+    assert stage.step_note == ""
 
 
 class Refusing(OwnRuntime):

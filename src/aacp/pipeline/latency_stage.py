@@ -10,7 +10,7 @@ from typing import Any
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PruningStep, SearchSpace
 from aacp.channels.structure import Structure
-from aacp.cost.budget import Budget, Limit
+from aacp.cost.budget import SLOW_WIDTHS, Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.latency.check import LatencyCheck, Verdict, check_latency
@@ -65,6 +65,14 @@ class LatencyStage:
             self.folder.write_json(STEPS, known)
         steps: dict[str, int] = known
         return steps
+
+    @property
+    def step_note(self) -> str:
+        """A sentence about steps that were not found in int8 and could be; "" if there is nothing to say."""
+        is_chosen = self.plan.pruning_step == "auto" or isinstance(self.plan.pruning_step, Mapping)
+        if is_chosen or not self.plan.deployment.is_quantized or self.is_elsewhere:
+            return ""
+        return f"fewer channels may make a network slower in int8: {SLOW_WIDTHS}"
 
     def table_for(self, budget: Budget) -> LatencyTable | None:
         """The latency table that a budget needs, or None; an interrupted measurement is resumed."""

@@ -230,8 +230,10 @@ class PruningRun:
                 self.shared.release_workers()
 
     def _search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
-        check_quantization(self.task, self.plan, graph)
         latency = self.latency_stage(graph)
+        if latency.step_note:
+            self._report_progress(latency.step_note)
+        check_quantization(self.task, self.plan, graph)
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph, self.means.teacher)
