@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.latency.devices import runner
 from latency.device_process import run_on_device
 from latency.simulator import SECONDS_PER_BATCH, SECONDS_PER_MAC, FileSimulator, SimulatorFile, count_macs
 from sampling import sampled
@@ -118,7 +119,7 @@ def test_the_shell_script_names_what_it_cannot_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino", "executorch"])
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino", "executorch", "ncnn"])
 def test_the_runner_times_files_of_a_runtime(tmp_path: Path, runtime: str) -> None:
     if importlib.util.find_spec(runtime) is None:
         pytest.skip(f"{runtime} is not installed")
@@ -131,3 +132,17 @@ def test_the_runner_times_files_of_a_runtime(tmp_path: Path, runtime: str) -> No
     assert (table.conditions.runtime, table.conditions.version) == (runtime, where.resolved_runtime.version)
     assert [run.structure for run in table.measured] == [SPACE.full.counts, SPACE.smallest.counts]
     assert all(run.whole > 0 for run in (*table.measured, *table.held_out))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [("7767517", "1", "ncnn cannot read"), ("out0", "result", "ncnn cannot run")],
+    ids=["another format", "another output"],
+)
+def test_the_runner_stops_at_a_file_that_ncnn_cannot_run(tmp_path: Path, before: str, after: str, message: str) -> None:
+    pytest.importorskip("ncnn")
+    file = tmp_path / "network.param"
+    aacp.Deployment("ncnn").resolved_runtime.export(MODEL, file, EXAMPLE)
+    file.write_text(file.read_text().replace(before, after))
+    with pytest.raises(SystemExit, match=message):
+        runner.load_ncnn(str(file), [{"shape": list(EXAMPLE.shape), "dtype": "float32"}], 1)

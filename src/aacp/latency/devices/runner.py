@@ -84,6 +84,31 @@ def load_executorch(path: str, inputs: Sequence[Mapping[str, Any]], threads: int
     return run
 
 
+def load_ncnn(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> Callable[[], object]:
+    """Return a call that runs one input of an ncnn file in float32; its weights lie in the .bin file beside it."""
+    ncnn = importlib.import_module("ncnn")
+    net = ncnn.Net()
+    net.opt.num_threads = threads
+    for option in ("vulkan_compute", "fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_packed", "bf16_storage"):
+        setattr(net.opt, "use_" + option, False)
+    for read, file in ((net.load_param, path), (net.load_model, os.path.splitext(path)[0] + ".bin")):
+        if read(file):
+            sys.exit(f"ncnn cannot read {file}. Install the version that it was exported with.")
+    arrays = [array[0] for array in random_arrays(inputs)]  # without the batch, which ncnn does not have
+    given = [ncnn.Mat(array).clone() for array in arrays]
+    outputs = [f"out{place}" for place in range(len(net.output_names()))]
+
+    def run() -> list[int]:  # the codes of failures
+        extractor = net.create_extractor()
+        for place, value in enumerate(given):
+            extractor.input(f"in{place}", value)
+        return [extractor.extract(name)[0] for name in outputs]
+
+    if any(run()):
+        sys.exit(f"ncnn cannot run {path}. Install the version that it was exported with.")
+    return run
+
+
 def random_arrays(inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return inputs of the given shapes and types: random numbers, or zeros where they are whole numbers."""
     numpy = importlib.import_module("numpy")
@@ -101,6 +126,7 @@ RUNTIMES: dict[str, Any] = {
     "onnxruntime": (load_onnxruntime, "onnxruntime"),
     "openvino": (load_openvino, "openvino"),
     "executorch": (load_executorch, "executorch.version"),
+    "ncnn": (load_ncnn, "ncnn"),
 }
 
 
