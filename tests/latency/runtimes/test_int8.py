@@ -132,6 +132,20 @@ def test_a_network_without_layers_to_quantise_is_rejected(name: str) -> None:
         runtime.prepare(pool, EXAMPLE, device="cpu", threads=1)
 
 
+@pytest.mark.slow
+def test_a_conversion_for_executorch_exports_the_network_in_float_and_in_int8_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ExecuTorch's quantiser would export patterns for training as well, in every conversion."""
+    runtime = int8("executorch")
+    runtime.prepare(network(), EXAMPLE, device="cpu", threads=1)  # the first conversion of a process exports more
+    exported = []
+    export = torch.export.export
+    monkeypatch.setattr(torch.export, "export", lambda *given, **how: exported.append(given) or export(*given, **how))
+    runtime.prepare(network(), EXAMPLE, device="cpu", threads=1)
+    assert len(exported) == 2
+
+
 @pytest.mark.parametrize("name", QUANTISING)
 def test_calibration_without_inputs_is_rejected(name: str) -> None:
     with pytest.raises(aacp.InvalidOption, match=r"no inputs to find the ranges .* or use the precision float32"):

@@ -30,7 +30,10 @@ def quantize_program(program: Any, inputs: Iterable[tuple[Tensor, ...]]) -> torc
     xnnpack = require_package("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", INSTALL)
     torchao = require_package("torchao.quantization.pt2e.quantize_pt2e", INSTALL)
     how = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
-    prepared = torchao.prepare_pt2e(program.module(), xnnpack.XNNPACKQuantizer().set_global(how))
+    quantizer = xnnpack.XNNPACKQuantizer().set_global(how)
+    # The others are for training. Each is exported in every call, which takes seconds.
+    quantizer.SUPPORTED_PATTERNS = [pattern for pattern in quantizer.SUPPORTED_PATTERNS if not pattern.is_qat]
+    prepared = torchao.prepare_pt2e(program.module(), quantizer)
     with torch.no_grad():
         for tensors in inputs:
             prepared(*tensors)
