@@ -237,7 +237,11 @@ def _test(place: Path, tests: Sequence[str], failure: Path) -> int:
     os.chdir(place)
     paths = [str(place / "src"), str(place / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    sys.path[:0] = [*paths, str(place)]  # processes that a test starts may import it as tests.*
+    here = str(ROOT / "benchmarks")
+    # Processes that a test starts may import it as tests.*
+    sys.path[:] = [*paths, str(place), *(path for path in sys.path if os.path.abspath(path) != here)]
+    importlib.import_module("search")  # the folder of the tests, which benchmarks/search.py would hide
+    sys.path.append(here)  # these processes import this module first
     sys.dont_write_bytecode = True
     names = [f"tests/{test}" for test in tests]
     # Modules imported before pytest cannot be rewritten by it, which is only a warning about plugins.
