@@ -350,6 +350,7 @@ def write(verdicts: Sequence[Verdict], seed: int, out: Path | None) -> None:
         print(made_by, json.dumps(result[made_by], indent=1))
     result["verdicts"] = [asdict(each) for each in verdicts]
     if out:
+        out.mkdir(parents=True, exist_ok=True)
         (out / "mutants.json").write_text(json.dumps(result, indent=1) + "\n")
 
 

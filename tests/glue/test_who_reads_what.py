@@ -186,6 +186,7 @@ def test_probing_trains_on_training_data_and_judges_by_the_hold_out(run: Run) ->
         "train pruned": {"train"},  # the hold-out judges the probes, whatever the last training may see
     }
     assert len(found.positions("search", "train pruned", "train")) > CALIBRATION  # more than the trial step
+    assert len(found.positions("search", "run unpruned", "train")) > CALIBRATION  # of which the teacher has a part too
     assert found.losses["search"] > 2  # the two trial steps, and those of the probes
     assert found.reads()["search"] == {"train", "holdout"}
     assert found.passes()["delivery"]["train pruned"] == {"train", "holdout"}

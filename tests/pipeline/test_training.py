@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -99,9 +98,10 @@ def test_a_mistake_in_the_training_is_corrected_without_another_search(
         with pytest.raises(aacp.InvalidData, match="only training notices"):
             pruned(model, data, tmp_path)
     searched = history(tmp_path)
-    (tmp_path / "trainings/finetuned/training.json").write_text(
-        json.dumps({**json.loads((tmp_path / "trainings/finetuned/training.json").read_text()), "failure": ""})
-    )  # as after a power cut: nothing says that it failed
+    place = aacp.RunFolder(tmp_path / "trainings/finetuned")
+    request = place.read_json("training.json")
+    assert request["failure"]
+    place.write_json("training.json", {**request, "failure": ""})  # as after a power cut: nothing says that it failed
     pruned(model, data, tmp_path, replace(PLAN, recipe=replace(RECIPE, lr=0.01)))
     assert history(tmp_path) == searched
     assert len(epochs(tmp_path, "finetuned")) == 2
