@@ -18,7 +18,7 @@ test: check
 extensive: .venv/complete
 	$(BIN)/pytest -n 2 --dist worksteal -m extensive
 
-# The contributor's tier, under a minute on two cores.
+# The contributor's tier, about a minute on two cores.
 QUICK := -n 2 --dist worksteal -m "not slow and not timing and not gpu and not extensive"
 
 quick: .venv/complete
