@@ -41,9 +41,9 @@ REMEDIES = {
     errno.EMFILE: "Raise the limit on open files (ulimit -n).",
     errno.ENFILE: "Raise the limit on open files (ulimit -n).",
 }
-# CUDA's words; the class of the exception depends on the version of torch.
-GPU_IS_BUSY = "CUDA-capable device(s) is/are busy or unavailable"
 OTHER_REMEDY = "Check the path and the disk, and give the same command again."
+# CUDA's message; the class of the exception depends on the version of torch.
+GPU_IS_BUSY = "CUDA-capable device(s) is/are busy or unavailable"
 
 
 class Commands(click.Group):

@@ -49,7 +49,7 @@ def _searches(folder: RunFolder) -> list[RunFolder]:
 
 
 def believed(folder: RunFolder, name: str, read: Callable[[Any], T], trouble: str) -> T | None:
-    """What a file of a folder holds, or None if there is no such file or none that can be used; that is set aside.
+    """What a file of a folder holds, or None if there is no such file. A file that cannot be used is set aside.
 
     Args:
         folder: the folder.

@@ -110,8 +110,8 @@ class Recovering:
 def features_of(graph: ChannelGraph, network: nn.Module, units: np.typing.NDArray[np.bool_]) -> Features | None:
     """The inputs of the last layer before the outputs: of the network's modules, the last that multiplies features.
 
-    A layer that reads the inputs of the network is not meant, such as the skip connection of a network that adds to
-    its input: its inputs are the same in every network.
+    Layers that read the inputs of the network are skipped, such as a skip connection around all others: their inputs
+    are the same in every network.
 
     Args:
         graph: the channel graph of the original; its layers are in the order of execution.

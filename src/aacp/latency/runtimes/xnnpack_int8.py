@@ -31,7 +31,7 @@ def quantize_program(program: Any, inputs: Iterable[tuple[Tensor, ...]]) -> torc
     torchao = require_package("torchao.quantization.pt2e.quantize_pt2e", INSTALL)
     how = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
     quantizer = xnnpack.XNNPACKQuantizer().set_global(how)
-    # The others are for training. Each is exported in every call, which takes seconds.
+    # Without the patterns for training: the quantiser exports each of its patterns in every call, which takes seconds.
     quantizer.SUPPORTED_PATTERNS = [pattern for pattern in quantizer.SUPPORTED_PATTERNS if not pattern.is_qat]
     prepared = torchao.prepare_pt2e(program.module(), quantizer)
     with torch.no_grad():
