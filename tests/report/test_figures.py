@@ -113,7 +113,8 @@ def test_many_groups_are_named_by_the_stage_they_begin() -> None:
     assert figure is not None
     assert figure.layout["xaxis"]["ticktext"] == ["conv1", "layer1", "layer2", "layer3"]
     assert figure.layout["xaxis"]["tickvals"] == [0, 1, 21, 41]
-    assert figure.caption.replace("\N{NO-BREAK SPACE}", " ").endswith("488 of 976 channels, 50 %.")
+    said = "488 of 976 channels, 50 %. Channels that several layers share are counted once."
+    assert figure.caption.replace("\N{NO-BREAK SPACE}", " ").endswith(said)
 
 
 def test_bars_of_frozen_groups_do_not_cover_their_neighbours() -> None:

@@ -82,7 +82,7 @@ def _caption(graph: ChannelGraph, kept: Sequence[int], is_chosen: bool) -> str:
     left = sum(count * group.unit_channels for count, group in zip(kept, graph.groups, strict=True))
     return (
         f"The share that each group of coupled channels keeps, in network order: {left:,} of {full:,} channels, "
-        f"{percent(left / full)}.{hatched}"
+        f"{percent(left / full)}. Channels that several layers share are counted once.{hatched}"
     )
 
 
