@@ -117,6 +117,7 @@ def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | No
         return None
     evaluation = json.loads(file.read_text())
     structure = json.loads((place / "structure.json").read_text())
+    clock = place.parent / f"{place.name}.seconds"  # not written if this benchmark was killed
     row: shared.Row = {
         "arm": arm,
         "seed": seed,
@@ -126,7 +127,7 @@ def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | No
         "params": evaluation["after"]["params"] / evaluation["before"]["params"],
         "counts": structure["counts"],
         "estimate": structure["score"],
-        "seconds": round(float((place.parent / f"{place.name}.seconds").read_text()), 1),
+        "seconds": round(float(clock.read_text()), 1) if clock.exists() else None,
     }
     if arm == "finalists":
         found = Finalists.from_json(json.loads((place / "finalists.json").read_text()))
@@ -153,8 +154,9 @@ def summary(options: argparse.Namespace, rows: list[shared.Row]) -> shared.Row:
         pairs = [row["test"] - uniform[seed]["test"] for seed, row in found.items() if seed in uniform]
         epochs = options.epochs + (rung_epochs(options) if arm == "finalists" else 0)
         result[arm] = {"test": tests, "above_uniform": pairs, "epochs": epochs}
-        seconds = mean(row["seconds"] for row in found.values())
-        lines.append([arm, str(len(tests)), spread(tests), spread(pairs), str(epochs), f"{seconds:.0f}"])
+        known = [row["seconds"] for row in found.values() if row["seconds"] is not None]
+        seconds = f"{mean(known):.0f}" if known else "-"
+        lines.append([arm, str(len(tests)), spread(tests), spread(pairs), str(epochs), seconds])
     heads = ["", "seeds", "test accuracy, %", "above uniform, points", "epochs in all", "seconds"]
     print(shared.table(heads, lines), flush=True)
     for row in rows:
