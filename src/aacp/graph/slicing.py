@@ -40,21 +40,18 @@ def set_sizes(model: nn.Module, graph: ChannelGraph, lengths: Sequence[int]) -> 
         _match_attributes(module)
 
 
-def sliced_tensors(
-    model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *, shared: bool = False
-) -> dict[int, torch.Tensor]:
+def sliced_tensors(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_]) -> dict[int, torch.Tensor]:
     """The sliced form of every parameter, buffer and tensor attribute, by the id of the original.
 
     Args:
         model: the network.
         graph: its channel graph.
         units: a mask over all units (True: the unit stays).
-        shared: do not copy parameters that stay whole; for networks that are used briefly and never changed.
     """
     require_match(model, graph)
     left = [stays(lane, units) for lane in graph.lanes]
     lanes = {tensor.name: tensor.lanes for tensor in graph.tensors}
-    return {id(value): _sliced(value, lanes.get(name, ()), left, shared) for name, value in named_tensors(model)}
+    return {id(value): _sliced(value, lanes.get(name, ()), left) for name, value in named_tensors(model)}
 
 
 def require_match(model: nn.Module, graph: ChannelGraph) -> None:
@@ -87,15 +84,13 @@ def plain_attributes(model: nn.Module) -> set[str]:
     return names
 
 
-def _sliced(
-    value: torch.Tensor, lanes: Sequence[int | None], stays: list[NDArray[np.bool_]], shared: bool
-) -> torch.Tensor:
+def _sliced(value: torch.Tensor, lanes: Sequence[int | None], stays: list[NDArray[np.bool_]]) -> torch.Tensor:
     result = value.detach()
     for dim, lane in enumerate(lanes):
         if lane is not None and not stays[lane].all():
             index = torch.from_numpy(np.flatnonzero(stays[lane])).to(value.device)
             result = result.index_select(dim, index)
-    if result.data_ptr() == value.data_ptr() and not (shared and isinstance(value, nn.Parameter)):
+    if result.data_ptr() == value.data_ptr():
         result = result.clone()
     if isinstance(value, nn.Parameter):
         return nn.Parameter(result, requires_grad=value.requires_grad)

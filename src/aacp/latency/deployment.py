@@ -68,13 +68,7 @@ class Deployment:
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Deployment(**data)` makes an equal deployment, if the runtime has a name."""
         name = self.runtime.name if isinstance(self.runtime, Runtime) else self.runtime
-        return {
-            "runtime": name,
-            "device": self.device,
-            "batch": self.batch,
-            "threads": self.threads,
-            "precision": self.precision,
-        }
+        return {**vars(self), "runtime": name}
 
 
 HERE: Deployment = Deployment()

@@ -35,24 +35,16 @@ Rows = NDArray[np.uint8]  # a label and its pixels: 1 + 3 x 32 x 32 bytes
 Reader = Callable[[Path, bytes], Rows]
 
 
-def cifar10(
-    path: str | os.PathLike[str],
-    holdout: Holdout = None,
-    seed: int = 0,
-    mean: tuple[float, ...] = MEAN,
-    std: tuple[float, ...] = STD,
-) -> Data:
+def cifar10(path: str | os.PathLike[str], holdout: Holdout = None, seed: int = 0) -> Data:
     """CIFAR-10 from a folder.
 
     Args:
         path: the folder with the files, or the one that the archive was unpacked in.
         holdout: the part of the 50,000 training images that is held out for the search; see `aacp.load_data`.
         seed: chooses which images are held out.
-        mean: subtracted from each channel, of pixels in 0..1.
-        std: each channel is divided by it.
     """
     read = _reader(Path(path))
-    training, test = (_images([read(name) for name in names], mean, std) for names in (TRAINING, TEST))
+    training, test = (_images([read(name) for name in names]) for names in (TRAINING, TEST))
     rest, held = split(training.labels, holdout, seed)
     train = replace(training.subset(rest), padding=4, flip=True)
     return Data(train, training.subset(held), test, "cifar10", CLASSES)
@@ -86,9 +78,9 @@ def _checked(path: Path, read: Reader) -> Rows:
     return rows
 
 
-def _images(parts: list[Rows], mean: tuple[float, ...], std: tuple[float, ...]) -> Images:
+def _images(parts: list[Rows]) -> Images:
     rows = torch.from_numpy(np.concatenate(parts))
-    return Images(rows[:, 1:].reshape(-1, 3, 32, 32).contiguous(), rows[:, 0].long(), mean, std)
+    return Images(rows[:, 1:].reshape(-1, 3, 32, 32).contiguous(), rows[:, 0].long(), MEAN, STD)
 
 
 def _binary(path: Path, content: bytes) -> Rows:
