@@ -44,8 +44,8 @@ import torch
 from torch import nn
 
 import aacp
+from aacp.data.examples import tensors_in
 from aacp.graph.comparison import compare
-from aacp.graph.examples import tensors_in
 from aacp.graph.other_shapes import other_examples
 from aacp.graph.tracing import prepare
 from aacp.graph.verification import randomised_copy

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from aacp.accelerate.growing import Growth
+from aacp.data.examples import tensors_in
 from aacp.errors import first_line
 from aacp.graph.comparison import compare
-from aacp.graph.examples import tensors_in
 from aacp.graph.verification import randomised_copy
 from aacp.pytorch.modules import named_tensors
 

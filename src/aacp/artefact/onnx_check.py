@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from aacp.artefact.onnx_session import open_session, session_inputs
+from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, first_line
-from aacp.graph.examples import FlatNetwork, tensors_in, with_batch, with_more
+from aacp.graph.examples import FlatNetwork, with_batch, with_more
 from aacp.pytorch.internals import pytree
 
 # The largest difference from torch that is accepted, relative to the largest value of an output, by precision.

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, first_line
-from aacp.graph.examples import FlatNetwork, batch_of, tensors_in, with_batch, with_more
+from aacp.graph.examples import FlatNetwork, batch_of, with_batch, with_more
 from aacp.pytorch.internals import quiet_export
 
 SINGLE_FILE_BYTES = 2**31 - 2**24  # protocol buffers are limited to 2 GB; larger weights go to a second file

@@ -6,10 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
+from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, InvalidOption, first_line
-from aacp.pytorch.internals import pytree
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[onnx]'"
@@ -44,7 +42,7 @@ def open_session(path: str | os.PathLike[str], threads: int = 1, profile: str | 
 
 def session_inputs(session: Any, example: Any) -> dict[str, Any]:
     """Return the tensors of an example as numpy arrays, by the names of a session's inputs."""
-    tensors = [leaf.detach().cpu().numpy() for leaf in pytree.tree_leaves(example) if isinstance(leaf, Tensor)]
+    tensors = [tensor.detach().cpu().numpy() for tensor in tensors_in(example)]
     names = [entry.name for entry in session.get_inputs()]
     if len(names) != len(tensors):
         raise InvalidOption(

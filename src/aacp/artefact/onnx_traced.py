@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, first_line
-from aacp.graph.examples import FlatNetwork, batch_of, tensors_in, with_batch
+from aacp.graph.examples import FlatNetwork, batch_of, with_batch
 from aacp.pytorch.internals import TracerWarning, quiet_export
 
 

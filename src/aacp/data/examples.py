@@ -55,9 +55,9 @@ def bytes_of(value: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))
 
 
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """All tensors of a batch or of inputs."""
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+def tensors_in(value: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a nested value, such as a batch or the inputs of a network, in order."""
+    return tuple(leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def moved(batch: Any, device: torch.device, in_background: bool = False) -> Any:

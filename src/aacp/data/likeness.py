@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from aacp.data.batches import Batches
 from aacp.data.examples import bytes_of, call, tensors_in
 from aacp.errors import InvalidData
-from aacp.pytorch.modules import copy_module, detach_hooks
+from aacp.pytorch.modules import private_copy
 
 LIKENESS = "likeness"  # the name of this score in run.json, summaries and reports
 MAX_KEPT = 256 << 20  # bytes of the original's outputs that are kept; more are computed again for every score
@@ -57,9 +57,7 @@ class Likeness:
 
     def _copy_on(self, device: torch.device) -> nn.Module:
         if device not in self._copies:
-            twin = copy_module(self._original).to(device).eval()
-            detach_hooks(twin)
-            self._copies[device] = twin
+            self._copies[device] = private_copy(self._original, device)
         return self._copies[device]
 
     @staticmethod

@@ -16,12 +16,12 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph, KeptUnits
 from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
+from aacp.data.examples import tensors_in
 from aacp.errors import AACPError, InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
-from aacp.pytorch.internals import pytree
-from aacp.pytorch.modules import copy_module, detach_hooks, device_of_model, named_tensors, require_network
+from aacp.pytorch.modules import copy_module, device_of_model, named_tensors, private_copy, require_network
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import removal
 from aacp.repairs.parallel import ParallelRepair
@@ -135,9 +135,9 @@ class Inheritance:
         self.device = torch.device(device) if device is not None else device_of_model(model)
         self.calibration = Batches.of(calibration, batch_size=BATCH_SIZE, device=self.device)
         require_finite("calibration", self.calibration)
-        self.model = _private_copy(model, self.device)
+        self.model = private_copy(model, self.device)
         # A user's function gets a copy of its own: it may run backward passes or set hooks.
-        judged = _private_copy(model, self.device) if callable(importance) else self.model
+        judged = private_copy(model, self.device) if callable(importance) else self.model
         grams = self.grams if importance in BY_READERS else None
         scores = unit_importance(judged, graph, importance, seed, self.calibration, grams)
         self.order = ChannelOrder.of(graph, scores)
@@ -264,13 +264,5 @@ def require_reconstruction(reconstruction: object) -> None:
 def require_finite(name: str, batches: Batches) -> None:
     """Reject images that hold NaN or infinity, which would make every score meaningless; bytes cannot hold them."""
     for inputs in () if batches.are_bytes else batches.inputs():
-        tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors_in(inputs)):
             raise InvalidData(f"The {name} images are not finite. Look for NaN and infinity in them.")
-
-
-def _private_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    """A copy of the model in evaluation mode whose hooks no longer write to the caller's objects."""
-    twin = copy_module(model).to(device).eval()
-    detach_hooks(twin)
-    return twin

@@ -10,16 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aacp.data.examples import narrowed
+from aacp.data.examples import narrowed, tensors_in
 from aacp.errors import InvalidExample, InvalidOption, first_line
 from aacp.pytorch.internals import pytree
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def tensors_in(value: Any) -> tuple[Tensor, ...]:
-    """The tensors of a nested value, in order."""
-    return tuple(leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor))
 
 
 # -- plain data -------------------------------------------------------------------------------------------------------

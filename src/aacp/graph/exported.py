@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import fx, nn
 
 from aacp.channels.graph import ChannelGraph
+from aacp.data.examples import tensors_in
 from aacp.graph.assembly import Assembled
-from aacp.graph.examples import tensors_in
 from aacp.graph.program import Program
 from aacp.graph.propagation import Propagation, SizeUse
 from aacp.graph.slicing import sliced_tensors

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from aacp.graph.examples import tensors_in
+from aacp.data.examples import tensors_in
 from aacp.pytorch.internals import pytree
 
 STRIDE = 32  # most networks accept only multiples of their stride, which is at most this

@@ -18,8 +18,8 @@ from torch import nn
 
 from aacp.channels.elements import Activation, Layer, Member, Tensor
 from aacp.channels.graph import ChannelGraph
+from aacp.data.examples import tensors_in
 from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
-from aacp.graph.examples import tensors_in
 from aacp.graph.unverified import evaluation_copy, trace_unverified, units_of_weights
 from aacp.pytorch.internals import Convolution, pytree
 from aacp.pytorch.modules import named_tensors, positional

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
+from aacp.data.examples import tensors_in
 from aacp.errors import InvalidExample, NothingToPrune, first_line
 from aacp.graph.assembly import Assembled, assemble
 from aacp.graph.assigned import AssignedInForward, named_assignment
-from aacp.graph.examples import tensors_in
 from aacp.graph.labels import Ids
 from aacp.graph.program import Program, to_program
 from aacp.graph.propagation import RECURRENT, UNCOUNTED, Propagation, TracedLayer
@@ -20,7 +20,7 @@ from aacp.graph.rules import RULES
 from aacp.graph.sizes import TracedSize, resolve_sizes
 from aacp.graph.tracked import TrackedRun, run_tracked
 from aacp.pytorch.internals import pytree
-from aacp.pytorch.modules import copy_module, detach_hooks, device_of_model, positional, submodules
+from aacp.pytorch.modules import device_of_model, positional, private_copy, submodules
 
 FAST_PATH = "nn.MultiheadAttention is counted without its fast path, which torch's counter does not see"
 MAX_PASSES = 3  # over the program, each with other choices for split dimensions
@@ -144,8 +144,7 @@ def _compare_macs(p: Propagation, counted: int) -> None:
 
 def evaluation_copy(model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """A copy in evaluation mode that shares nothing with the model, with all its numbers of one type if given."""
-    twin = copy_module(model).eval()
-    detach_hooks(twin)
+    twin = private_copy(model)
     if dtype is not None:
         twin.to(dtype)
         for module in submodules(twin):

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph, KeptUnits
+from aacp.data.examples import tensors_in
 from aacp.errors import UntraceableModel, first_line
 from aacp.graph.assembly import Assembled
 from aacp.graph.comparison import compare, rounded
-from aacp.graph.examples import tensors_in
 from aacp.graph.exported import cut_exported
 from aacp.graph.masking import MaskedRun
 from aacp.graph.other_shapes import other_examples

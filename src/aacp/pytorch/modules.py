@@ -172,7 +172,14 @@ def _rebind_closures(functions: MutableMapping[Any, Any], memo: Mapping[int, Any
                 functions[key] = with_closure(function, copies)
 
 
-def detach_hooks(model: nn.Module) -> None:
+def private_copy(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """A copy in evaluation mode, on a device if given, whose hooks no longer write to the caller's objects."""
+    twin = copy_module(model).to(device).eval()
+    _detach_hooks(twin)
+    return twin
+
+
+def _detach_hooks(model: nn.Module) -> None:
     """Let the hooks of a copy write to copies of the containers in their closures, not to the caller's."""
     for module in submodules(model):
         for hooks in forward_hooks(module):

@@ -14,6 +14,7 @@ from aacp.channels.elements import Tensor
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.lanes import stays
 from aacp.data.batches import Batches
+from aacp.data.examples import narrowed, tensors_in
 from aacp.data.memory import free_memory
 from aacp.errors import InvalidData, InvalidStructure, UntraceableModel
 from aacp.graph.shapes import tensors_of
@@ -69,7 +70,7 @@ def repair(
             fitting = _fitting_images(steps, count, device_of_model(original))
             try:
                 if fitting == count:
-                    notes += steps.run(_tensors(positional(original, taken)))
+                    notes += steps.run(list(tensors_in(positional(original, taken))))
                     break
             except torch.OutOfMemoryError:
                 if count == 1:
@@ -89,7 +90,7 @@ def _lock_step(
     try:
         labelled = UnitProgram.of(original, graph, positional(original, inputs))
     except UntraceableModel as error:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in _tensors(inputs))
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(inputs))
         raise InvalidData(
             f"{type(original).__name__} does not run on images of shape {shapes} ({error}). "
             "Give images of the shape that it was made for."
@@ -106,7 +107,7 @@ def _inputs(images: Any, device: torch.device) -> Any:
     joined = list(Batches.of(batches, batch_size=batches.images, device=device).inputs())
     if len(joined) > 1:
         raise InvalidData("The images have several shapes, but repair needs one. Give images of one shape.")
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in _tensors(joined[0])):
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors_in(joined[0])):
         raise InvalidData("The images are not finite. Look for NaN and infinity in them.")
     return _shuffled(joined[0])
 
@@ -122,18 +123,13 @@ def _shuffled(inputs: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, lambda t: t[order.to(t.device)] if len(t) == whole else t, inputs)
 
 
-def _tensors(inputs: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-
-
 def _leading_size(inputs: Any) -> int:
-    return max(len(tensor) for tensor in _tensors(inputs))
+    return max(len(tensor) for tensor in tensors_in(inputs))
 
 
 def _first(inputs: Any, count: int) -> Any:
     """The first images of a batch of inputs."""
-    whole = _leading_size(inputs)
-    return pytree.tree_map_only(torch.Tensor, lambda t: t[:count] if len(t) == whole else t, inputs)
+    return narrowed(inputs, 0, count, _leading_size(inputs))
 
 
 def _fitting_images(steps: LockStep, count: int, device: torch.device) -> int:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from aacp.data.examples import call, tensors_in
 from aacp.errors import InvalidData
-from aacp.pytorch.modules import copy_module, detach_hooks, require_network
+from aacp.pytorch.modules import private_copy, require_network
 from aacp.train.heads import Heads, checked_heads
 from aacp.user.values import real_number
 
@@ -62,8 +62,7 @@ class Distillation:
         self.share = real_number("share", share, 0.0, 1.0)
         self.heads = checked_heads(heads)
         self.temperature = real_number("temperature", temperature, 0.01, 1e3)
-        self._teacher = copy_module(teacher).eval().requires_grad_(False)
-        detach_hooks(self._teacher)
+        self._teacher = private_copy(teacher).requires_grad_(False)
 
     def __call__(self, inputs: Any, outputs: Any, loss: Tensor) -> Tensor:
         """The loss of a batch, of which the teacher has its share.

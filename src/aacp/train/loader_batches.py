@@ -11,12 +11,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.endless import bounded, without_worker_traceback
-from aacp.data.examples import batch_size_of, inputs_of, moved, targets_of, tensors_in
+from aacp.data.examples import batch_size_of, inputs_of, moved, narrowed, targets_of, tensors_in
 from aacp.data.memory import release_unused, worker_count
 from aacp.data.pixels import PixelSource
 from aacp.data.seeding import seed_loader
 from aacp.errors import InvalidData
-from aacp.pytorch.internals import pytree
 from aacp.train.seeding import generator
 
 IGNORED = -100  # the label that torch's losses ignore
@@ -141,11 +140,7 @@ class LoaderBatches:
             return batch
         count = batch_size_of(batch)
         part = count // self.ranks
-
-        def mine(tensor: Tensor) -> Tensor:
-            return tensor[self.rank * part :][:part] if tensor.dim() and len(tensor) == count else tensor
-
-        return pytree.tree_map_only(Tensor, mine, batch)
+        return narrowed(batch, self.rank * part, part, count)
 
     def _check(self, targets: Any) -> None:
         if math.isfinite(self._classes):

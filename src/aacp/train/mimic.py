@@ -17,7 +17,7 @@ from aacp.data.examples import call, tensors_in
 from aacp.disk.tensors import tensor_bytes, tensor_header
 from aacp.disk.tensors import tensors_in as read_tensors
 from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch, UnreadableFile
-from aacp.pytorch.modules import copy_module, detach_hooks, evaluating
+from aacp.pytorch.modules import evaluating, private_copy
 from aacp.runs.files import RUN, STATE, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
@@ -84,7 +84,7 @@ def mimic(
     if steps < 1:
         raise InvalidOption(f"A network cannot mimic another in {steps} steps. Give 1 or more.")
     place = torch.device(device)
-    teacher = _Observed(_private_copy(original, place), features, is_original=True)
+    teacher = _Observed(private_copy(original, place).requires_grad_(False), features, is_original=True)
     pupil = _Observed(network.to(place), features, is_original=False)
     session = _Session(pupil, teacher, Batches.of(images, batch_size=BATCH_SIZE, device=place), steps, lr, seed)
     home = None if folder is None else RunFolder(folder)
@@ -254,12 +254,6 @@ def _relative_error(found: Tensor, expected: Tensor) -> Tensor:
     others = [dim for dim in range(expected.dim()) if dim != 1]
     variance = (expected - expected.mean(others, keepdim=True)).square().sum()
     return (found - expected).square().sum() / variance.clamp_min(torch.finfo(torch.float32).tiny)
-
-
-def _private_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    twin = copy_module(model).to(device).eval().requires_grad_(False)
-    detach_hooks(twin)
-    return twin
 
 
 def _storable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

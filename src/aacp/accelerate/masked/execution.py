@@ -17,10 +17,10 @@ from aacp.accelerate.masked.repair import CapturedRepair, Repair
 from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.data.batches import Batches
+from aacp.data.examples import tensors_in
 from aacp.errors import InvalidData
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import running_norms
-from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, positional
 
 
@@ -63,7 +63,7 @@ class Masked(nn.Module):
 
     def _run(self, inputs: Any, recalibrates: bool) -> Any:
         arguments = positional(self._model, inputs)
-        tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+        tensors = list(tensors_in(arguments))
         shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
         with torch.no_grad(), self._precision():
             if (recalibrates, shapes) not in self._passes:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
+from aacp.data.examples import tensors_in
 from aacp.disk.folders import create_folder
 from aacp.disk.reading import read_bytes, sha256_of
 from aacp.disk.writing import replace_file
@@ -29,7 +30,6 @@ from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
 from aacp.latency.runtimes.runtime import Runtime
 from aacp.latency.runtimes.torch import on_device, timed_copy
 from aacp.latency.timers import MeasurementProgress
-from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import device_of_model
 
 MANIFEST = "manifest.json"
@@ -140,8 +140,8 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> Path:
 
 def described_inputs(batch: Any) -> list[dict[str, Any]]:
     """Return the shapes and types of the tensors of a batch, in their order."""
-    tensors: Sequence[Tensor] = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
-    return [{"shape": list(each.shape), "dtype": str(each.dtype).removeprefix("torch.")} for each in tensors]
+    described = [(list(tensor.shape), str(tensor.dtype)) for tensor in tensors_in(batch)]
+    return [{"shape": shape, "dtype": dtype.removeprefix("torch.")} for shape, dtype in described]
 
 
 def _require_exportable(runtime: Runtime, folder: Path) -> None:

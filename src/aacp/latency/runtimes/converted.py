@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from aacp.artefact.onnx_check import TOLERANCE, difference, similar_inputs
+from aacp.data.examples import tensors_in
 from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import AACPError, ExportFailed, InvalidOption, first_line
-from aacp.graph.examples import FlatNetwork, tensors_in
+from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.file_network import FileNetwork
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
 from aacp.pytorch.modules import positional

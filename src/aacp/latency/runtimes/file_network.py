@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aacp.graph.examples import batch_of, in_batches, tensors_in
+from aacp.data.examples import tensors_in
+from aacp.graph.examples import batch_of, in_batches
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import evaluating, positional
 

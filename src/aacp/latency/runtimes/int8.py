@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from aacp.data.batches import Batches
-from aacp.data.examples import call
+from aacp.data.examples import call, tensors_in
 from aacp.data.likeness import Likeness
 from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import ExportFailed, InvalidData, InvalidOption
-from aacp.graph.examples import batch_of, in_batches, tensors_in
+from aacp.graph.examples import batch_of, in_batches
 from aacp.latency.runtimes.runtime import INT8, QuantizedFile, Runtime
 from aacp.pytorch.modules import positional
 

@@ -16,7 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from aacp.artefact.onnx import export_onnx
-from aacp.graph.examples import FlatNetwork, tensors_in
+from aacp.data.examples import tensors_in
+from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile
 from aacp.latency.runtimes.int8 import Int8, require_single_precision
 from aacp.latency.runtimes.nncf_int8 import INSTALL as INSTALL_INT8

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from aacp.graph.examples import tensors_in
+from aacp.data.examples import tensors_in
 from aacp.latency.runtimes.openvino_files import OpenVinoFile, compiled
 from aacp.latency.runtimes.runtime import TimedLayer
 from aacp.pytorch.modules import positional

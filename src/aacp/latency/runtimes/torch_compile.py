@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, first_line
-from aacp.graph.examples import FlatNetwork, tensors_in
+from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
 from aacp.latency.runtimes.torch import TorchNetwork, TorchRuntime, required_module, torch_threads
 from aacp.pytorch.internals import quiet_export
