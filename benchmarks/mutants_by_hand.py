@@ -809,7 +809,7 @@ SCREENED = [
             "for few in sample(searched)]", "for few in searched]",
             "estimate/test_screening_error.py::test_only_structures_of_the_sample_count"),
     _mutant("the images of an early score are lost", "search/searcher.py",
-            "candidate.score, candidate.images)", "candidate.score)",
+            "early.score, early.images)", "early.score)",
             "search/test_screening.py::test_early_scores_keep_their_images_in_a_saved_state"),
     _mutant("lost scores on all images are not noticed", "pipeline/searching.py",
             "        folder.listing.add(HISTORY)  # so that lines which are lost later are noticed\n", "",

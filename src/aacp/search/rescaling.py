@@ -6,6 +6,7 @@ work on many vectors at once, one per row.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -79,6 +80,12 @@ class Rescaling:
         if any(self._forms) and not self.budget.feasible(self.space.counts(rows)).all():
             return self._without_forms()(start, generator, form)
         return rows
+
+    def results(self, form: SafeForm) -> Genes:
+        """Every structure that a form can result in, which it leaves as it is; the whole space is listed for it."""
+        every: Genes = np.array(list(itertools.product(*map(range, self.space.levels.tolist()))), dtype=np.int64)
+        kept = (every == self(every, np.random.default_rng(0), form)).all(axis=1)
+        return np.asarray(every[kept])
 
     def _without_forms(self) -> Rescaling:
         plain = Rescaling.__new__(Rescaling)

@@ -6,7 +6,6 @@ evaluated twice, scores may arrive in any order, and a search resumed from JSON 
 
 from __future__ import annotations
 
-import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -264,12 +263,10 @@ class Searcher(ABC, Generic[Settings]):
 
     @cached_property
     def _listed(self) -> list[tuple[int, ...]]:
-        """The counts of every structure that the method can propose, which rescaling leaves as it is."""
+        """The counts of every structure that the method can propose; none if the space is too large to list."""
         if self.space.size > MAX_LISTED:
             return []
-        every = np.array(list(itertools.product(*map(range, self.space.levels.tolist()))), dtype=np.int64)
-        rescaled = self.rescaling(every, np.random.default_rng(0), self.proposal_form)
-        return [*map(tuple, self.space.counts(every[(every == rescaled).all(axis=1)]).tolist())]
+        return [*map(tuple, self.space.counts(self.rescaling.results(self.proposal_form)).tolist())]
 
     def _checked_proposal(self) -> Genes:
         return checked_rows(self.propose(), self.space, self.budget, type(self).__name__)
@@ -412,7 +409,6 @@ class Searcher(ABC, Generic[Settings]):
         self._tried_in_vain = saved.tried_in_vain
         self._outstanding = Outstanding(saved.proposals)
         self.history = History(candidates)
-        for early in saved.early:
-            candidate = Candidate.from_json(early)
-            self._outstanding.report(candidate.structure, candidate.score, candidate.images)
+        for early in map(Candidate.from_json, saved.early):
+            self._outstanding.report(early.structure, early.score, early.images)
         self.restore(saved.memory)
