@@ -20,7 +20,8 @@ from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.search.history import Candidate, History
-from aacp.search.outstanding import Outstanding, Proposal, Trials, checked_rows, read_trials
+from aacp.search.ledger import Ledger
+from aacp.search.outstanding import Proposal, checked_rows
 from aacp.search.rescaling import Genes, Rescaling, SafeForm
 from aacp.search.state import SearchState, damaged_state
 from aacp.search.transfer import closest, warm_starts
@@ -129,18 +130,14 @@ class Searcher(ABC, Generic[Settings]):
         self.seed = seed_number(seed)
         self.settings: Settings = self.settings_type() if settings is None else settings
         self.rescaling = Rescaling(space, budget)
-        self.history = History()
         self.images: tuple[int, int] | None = None  # how many images scores are measured on, of how many; None: all
         self.generation = -1  # the generation of the structures that `ask` returned last; the first generation is 0
         self.generator = np.random.default_rng(self.seed)
         self.prior = closest(known or History(), budget)
         first = [*start, *(candidate.structure for candidate in warm_starts(self.prior))]
         self.start = np.array([space.genes(space.snap(s)) for s in first], dtype=np.int64).reshape(-1, len(space))
-        self._outstanding = Outstanding()
-        self._trials: list[Trials] = []  # generations that the method has not learned from yet
-        self._proposed = 0
+        self._ledger = Ledger(space)
         self._tried_in_vain = -1  # the number of evaluations after which nothing new could be proposed ahead
-        self._fingerprint = 0  # of the history
         self.begin()
 
     # -- what a method defines ----------------------------------------------------------------------------------------
@@ -199,17 +196,17 @@ class Searcher(ABC, Generic[Settings]):
 
     def unseen(self, genes: Genes) -> NDArray[np.bool_]:
         """For each row, whether it was never proposed and does not repeat a row above it."""
-        rows = [tuple(row) for row in self.space.counts(genes).tolist()]
-        first = {row: position for position, row in reversed(list(enumerate(rows)))}
-        return np.array([first[row] == i and self._is_new(row) for i, row in enumerate(rows)], dtype=bool)
+        return self._ledger.unseen(genes)
 
-    def _is_new(self, counts: tuple[int, ...]) -> bool:
-        return self.history.find(counts) is None and counts not in self._outstanding
+    @property
+    def history(self) -> History:
+        """Every candidate evaluated so far."""
+        return self._ledger.history
 
     @property
     def outstanding(self) -> list[Structure]:
         """The structures that were proposed and are not in the history yet, in the order of proposal."""
-        return self._outstanding.structures
+        return self._ledger.outstanding.structures
 
     # -- ask and tell -------------------------------------------------------------------------------------------------
 
@@ -220,38 +217,38 @@ class Searcher(ABC, Generic[Settings]):
         method can propose them: when all have a score, or earlier if it looks ahead.
         """
         self._propose_ahead()
-        return self._outstanding.pending
+        return self._ledger.outstanding.pending
 
     def tell(self, results: Iterable[tuple[Structure, float]]) -> list[Candidate]:
         """Report scores (higher is better) of structures that `ask` returned, in any order, all at once or in parts."""
         candidates = []
         for structure, score in results:
-            reported = self._outstanding.report(structure, finite_score(score), self.images)
+            reported = self._ledger.outstanding.report(structure, finite_score(score), self.images)
             candidates.append(reported.candidate)
             if not self.lookahead:
                 self._add(reported)
-            while self.lookahead and (first := self._outstanding.first) and first.score is not None:
+            while self.lookahead and (first := self._ledger.outstanding.first) and first.score is not None:
                 self._propose_ahead()  # what is proposed next must not depend on how many scores are reported at once
                 self._add(first)
         return candidates
 
     def _add(self, proposal: Proposal) -> None:
         """Move a proposal that has a score to the history."""
-        self._outstanding.remove(proposal)
-        self.history.add(proposal.candidate)
-        self._fingerprint ^= proposal.candidate.fingerprint
-        self._finish_generations()
+        self._ledger.add_scored(proposal)
+        self._learn_finished()
 
     def _propose_ahead(self) -> None:
         """Propose until more than `lookahead` structures are outstanding, or nothing new is found."""
         last = self.generation + MAX_STALE_GENERATIONS
-        while len(self._outstanding) <= self.lookahead and not self._is_waiting:
+        while len(self._ledger.outstanding) <= self.lookahead and not self._is_waiting:
             begins_generation = self.begins_generation
-            if self.generation >= last or not len(trials := self._checked_proposal()):
+            if self.generation >= last or not len(genes := self._checked_proposal()):
                 self._tried_in_vain = len(self.history)
                 return
             self.generation += begins_generation
-            if self._add_trials(trials):
+            new = self._ledger.add_generation(genes, self.generation)
+            self._learn_finished()
+            if new:
                 last = self.generation + MAX_STALE_GENERATIONS
             elif self._is_exhausted:
                 last = self.generation
@@ -259,7 +256,7 @@ class Searcher(ABC, Generic[Settings]):
     @property
     def _is_exhausted(self) -> bool:
         """Whether every structure that the method can propose was proposed; False if the space is too large to tell."""
-        return bool(self._listed) and not any(map(self._is_new, self._listed))
+        return bool(self._listed) and not any(map(self._ledger.is_new, self._listed))
 
     @cached_property
     def _listed(self) -> list[tuple[int, ...]]:
@@ -271,53 +268,35 @@ class Searcher(ABC, Generic[Settings]):
     def _checked_proposal(self) -> Genes:
         return checked_rows(self.propose(), self.space, self.budget, type(self).__name__)
 
-    def _add_trials(self, genes: Genes) -> int:
-        """Make the new rows of a generation outstanding; their number."""
-        new = genes[self.unseen(genes)]
-        for number, row in enumerate(new, start=self._proposed):
-            self._outstanding.add(Proposal(number, self.generation, self.space.structure(row)))
-        self._proposed += len(new)
-        self._trials.append(Trials(genes, self._proposed))
-        self._finish_generations()
-        return len(new)
-
     @property
     def _is_waiting(self) -> bool:
         """Whether nothing new was found with the scores that are known, so that more scores are needed."""
-        return len(self._outstanding) > 0 and self._tried_in_vain == len(self.history)
+        return len(self._ledger.outstanding) > 0 and self._tried_in_vain == len(self.history)
 
-    def _finish_generations(self) -> None:
+    def _learn_finished(self) -> None:
         """Let the method learn from each generation, in order, as soon as every row has a score."""
-        first = self._outstanding.first
-        evaluated = self._proposed if first is None else first.number
-        while self._trials and self._trials[0].end <= evaluated:
-            genes = self._trials.pop(0).genes
-            self.learn(genes, [self._score(row) for row in genes])
-
-    def _score(self, genes: Genes) -> float:
-        candidate = self.history.find(self.space.counts(genes).tolist())
-        assert candidate is not None
-        return candidate.score
+        for genes, scores in self._ledger.pop_finished():
+            self.learn(genes, scores)
 
     @property
     def proposed(self) -> int:
         """The number of structures proposed so far, those without a score included."""
-        return self._proposed
+        return self._ledger.proposed
 
     @property
     def finished_generations(self) -> int:
         """The number of generations, from the first, of which every structure is in the history."""
-        first = self._outstanding.first
+        first = self._ledger.outstanding.first
         return self.generation + self.begins_generation if first is None else first.generation
 
     @property
     def early(self) -> list[Candidate]:
         """Candidates that are not in the history yet, because a structure that was proposed before has no score."""
-        return self._outstanding.early
+        return self._ledger.outstanding.early
 
     def generation_of(self, structure: Structure) -> int:
         """The generation of a structure that `ask` returned."""
-        return self._outstanding.generation_of(structure)
+        return self._ledger.outstanding.generation_of(structure)
 
     @property
     def best(self) -> Candidate | None:
@@ -353,14 +332,9 @@ class Searcher(ABC, Generic[Settings]):
             "start": self.start.tolist(),
             "lessons": [candidate.to_json() for candidate in self.prior],
             "generation": self.generation,
-            "asked": self._proposed,
             "generator": self.generator.bit_generator.state,
-            "trials": [row for trials in self._trials for row in trials.genes.tolist()],
-            "generations": [[len(trials.genes), trials.end] for trials in self._trials],
-            "pending": self._outstanding.to_json(),
             "tried_in_vain": self._tried_in_vain,
-            "evaluated": len(self.history),
-            "fingerprint": f"{self._fingerprint:032x}",
+            **self._ledger.checkpoint(),
             "memory": self.memory(),
         }
 
@@ -394,21 +368,15 @@ class Searcher(ABC, Generic[Settings]):
         candidates = tuple(history) if saved.candidates is None else saved.candidates
         fingerprint = saved.require_candidates(candidates)
         try:
-            self._take_over(saved, candidates)
+            self._take_over(saved, candidates, fingerprint)
         except Exception as error:  # the values of a damaged file can raise anything, also in the method's `restore`
             raise damaged_state(error) from None
-        self._fingerprint = fingerprint
 
-    def _take_over(self, saved: SearchState, candidates: Iterable[Candidate]) -> None:
+    def _take_over(self, saved: SearchState, candidates: Iterable[Candidate], fingerprint: int) -> None:
         self.generator.bit_generator.state = saved.generator
         self.start = np.array(saved.start, dtype=np.int64).reshape(-1, len(self.space))
         self.prior = [Candidate.from_json(candidate) for candidate in saved.lessons]
-        self._trials = read_trials(saved.trials, saved.generations, saved.asked, len(self.space))
         self.generation = saved.generation
-        self._proposed = saved.asked
         self._tried_in_vain = saved.tried_in_vain
-        self._outstanding = Outstanding(saved.proposals)
-        self.history = History(candidates)
-        for early in map(Candidate.from_json, saved.early):
-            self._outstanding.report(early.structure, early.score, early.images)
+        self._ledger.resume(saved, candidates, fingerprint)
         self.restore(saved.memory)
