@@ -13,13 +13,14 @@ from aacp.data.likeness import Likeness
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidData, InvalidOption
 from aacp.graph.tracing import trace
-from aacp.pipeline.job import network_of, score_of
+from aacp.pipeline.job import score_of
 from aacp.pipeline.request import read_request
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
 from aacp.runs.scores import NetworkMetrics
 from aacp.runs.trainings import delivered_in, read_training, run_of
+from aacp.train.job import network_of
 from aacp.zoo.data import load_data
 from aacp.zoo.trust import DATA, MODEL, require_trust
 

@@ -7,9 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
 from aacp.data.scores import Score
@@ -28,15 +25,13 @@ from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
 from aacp.runs.trainings import read_training, training_folder
+from aacp.train.job import network_of
 from aacp.train.recipe import FUNCTIONS as RECIPE_FUNCTIONS
 from aacp.train.recipe import Recipe
-from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
 from aacp.zoo.data import load_data
 from aacp.zoo.imports import named_function
-from aacp.zoo.models import build_model
 from aacp.zoo.trust import DATA, MODEL, require_trust
-from aacp.zoo.weights import load_weights
 
 
 @dataclass(frozen=True)
@@ -243,15 +238,6 @@ class FinishingJob:
             is_searched=True,
         )
         return run.prune()
-
-
-def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
-    """A network by name, with the weights of a file or drawn with a seed."""
-    with global_seed(torch.device("cpu"), seed):
-        network = build_model(name)
-    if weights is not None:
-        load_weights(network, weights)
-    return network
 
 
 def score_of(name: str | None) -> Score | None:

@@ -76,8 +76,8 @@ class TrainingJob:
 def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
     """The part of a job that every process runs."""
     data = load_data(job.data, holdout=job.holdout, cache=job.cache)
-    model = _network(job.model, job.weights, job.recipe.seed)
-    teacher = None if job.teacher is None else _network(job.teacher, job.teacher_weights, job.recipe.seed)
+    model = network_of(job.model, job.weights, job.recipe.seed)
+    teacher = None if job.teacher is None else network_of(job.teacher, job.teacher_weights, job.recipe.seed)
     trained = fit(
         model,
         data.all_training() if job.train_on_holdout else data,
@@ -99,13 +99,13 @@ def _run_in_process(fabric: Fabric, job: TrainingJob) -> dict[str, Any]:
     }
 
 
-def _network(name: str, weights: str | None, seed: int) -> nn.Module:
-    """Build a network by name, with weights from a file, or with random ones drawn from the seed."""
+def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
+    """A network by name, with the weights of a file or drawn with a seed."""
     with global_seed(torch.device("cpu"), seed):
-        model = build_model(name)
+        network = build_model(name)
     if weights is not None:
-        load_weights(model, weights)
-    return model
+        load_weights(network, weights)
+    return network
 
 
 def _test_accuracy(model: nn.Module, test: Any, fabric: Fabric) -> float:
