@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import aacp
+from aacp.graph.tracing import residual_streams
 
 
 class Residual(nn.Module):
@@ -49,6 +50,15 @@ def test_the_inner_scope_leaves_residual_streams_alone() -> None:
     graph = aacp.trace(Residual(), torch.randn(1, 3, 8, 8), scope="inner")
     assert [group.name for group in graph.free] == ["block.0", "head.conv"]
     assert graph.groups[0].frozen == "residual stream, left alone by scope='inner'"
+
+
+def test_residual_streams_of_a_graph_are_found_without_another_scope() -> None:
+    x = torch.randn(1, 3, 8, 8)
+    assert "stem" in residual_streams(Residual(), aacp.trace(Residual(), x), x)
+    wrapped = nn.Sequential(Residual())
+    graph = aacp.trace(wrapped, x, parts=["0"])
+    left = graph.freeze(dict.fromkeys(residual_streams(wrapped, graph, x), "residual stream"))
+    assert [group.name for group in left.free] == ["0.block.0", "0.head.conv"]
 
 
 def test_a_products_partner_is_no_residual_stream() -> None:

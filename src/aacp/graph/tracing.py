@@ -17,7 +17,9 @@ from aacp.channels.coordinates import Ties, paper_coordinates, tied
 from aacp.channels.elements import ChannelGroup
 from aacp.channels.graph import ChannelGraph
 from aacp.errors import GraphMismatch, InvalidExample, InvalidOption, NothingToPrune, UntraceableModel
+from aacp.graph.assembly import Assembled
 from aacp.graph.parts import part_units, record_calls, trace_found, trace_named
+from aacp.graph.propagation import Propagation
 from aacp.graph.training_only import unused_parameters, with_training_parts
 from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
@@ -92,7 +94,8 @@ def _trace_verified(
     graph = with_training_parts(verifier.assembled.graph, verifier.model, verifier.arguments, unused)
     graph = freeze_by_name(graph, patterns)
     if scope == "inner":
-        graph = graph.freeze(dict.fromkeys(_streams(verifier), "residual stream, left alone by scope='inner'"))
+        streams = _streams(verifier.propagation, verifier.assembled)
+        graph = graph.freeze(dict.fromkeys(streams, "residual stream, left alone by scope='inner'"))
     elif scope == "paper":
         graph = paper_coordinates(graph)
     return verified(verifier, graph, seed)
@@ -168,11 +171,21 @@ def _require_traceable(model: nn.Module) -> None:
             raise UntraceableModel(f"{name} holds values that are not finite. Load finite weights, then trace again.")
 
 
-def _streams(verifier: Verifier) -> set[str]:
+def residual_streams(model: nn.Module, graph: ChannelGraph, example: Any) -> set[str]:
+    """The names of the groups that scope="inner" leaves unpruned, in a graph of another scope; nothing is verified."""
+    found: set[str] = set()
+    with torch.random.fork_rng(devices=cuda_devices(model)):
+        for part, network, arguments in _programs(model, graph, example):
+            propagation, assembled, _ = trace_unverified(network, arguments, graph.form)
+            prefix = f"{part}." if part else ""
+            found |= {f"{prefix}{name}" for name in _streams(propagation, assembled)}
+    return found
+
+
+def _streams(propagation: Propagation, assembled: Assembled) -> set[str]:
     """The names of the groups with channels that are added to others."""
-    graph = verifier.assembled.graph
-    units = verifier.assembled.unit_of_id
-    joined = [units[ids[ids >= 0]] for ids in verifier.propagation.streams]
+    graph = assembled.graph
+    joined = [assembled.unit_of_id[ids[ids >= 0]] for ids in propagation.streams]
     flat = np.concatenate([*joined, np.zeros(0, dtype=np.int64)])
     return {graph.groups[group].name for group in np.unique(graph.unit_groups[flat[flat >= 0]])}
 

@@ -10,9 +10,9 @@ import numpy as np
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PruningStep, SearchSpace
 from aacp.channels.structure import Structure
-from aacp.errors import InfeasibleBudget, NothingToPrune
+from aacp.errors import InfeasibleBudget
 from aacp.estimate.psae import PSAE
-from aacp.graph.tracing import trace
+from aacp.graph.tracing import residual_streams
 from aacp.pipeline.searching import Search
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.finalists import Finalist, Finalists
@@ -20,7 +20,6 @@ from aacp.search.history import Candidate, History
 from aacp.search.methods import searcher
 
 APART = 0.05  # the share of all channels in which finalists differ, if the search has enough such structures
-INNER = "inner"  # the scope that leaves residual streams as they are
 CUTS_STREAMS = "The uniform structure cuts residual streams too, since the limits cannot be met without that."
 NO_UNIFORM = "The uniform structure is left out, since it misses the limit on latency when it is measured."
 
@@ -69,7 +68,8 @@ class FinalistChoice:
         As in that method, residual streams keep their widths, if the limits can be met without cutting them.
         """
         search = self.search
-        inner = search.graph.freeze(dict.fromkeys(self._streams(), "residual stream"))
+        streams = residual_streams(search.task.model, search.graph, search.task.example())
+        inner = search.graph.freeze(dict.fromkeys(streams, "residual stream"))
         if inner.free:
             try:
                 found = _widened(self._shrunk(inner), inner, search.graph)
@@ -78,18 +78,6 @@ class FinalistChoice:
             except InfeasibleBudget:
                 pass
         return self._shrunk(search.graph), [CUTS_STREAMS]
-
-    def _streams(self) -> set[str]:
-        """The names of the groups that the scope of the method "uniform" leaves as they are."""
-        plan = self.search.plan
-        if plan.traced_scope == INNER:
-            return set()
-        try:
-            task = self.search.task
-            inner = trace(task.model, task.example(), frozen=plan.frozen, scope=INNER, parts=plan.parts or None)
-        except NothingToPrune:
-            return {group.name for group in self.search.graph.free}
-        return {group.name for group in inner.groups if group.frozen is not None}
 
     def _shrunk(self, graph: ChannelGraph) -> Structure:
         """Uniform widths of the free groups of a graph."""
