@@ -13,6 +13,7 @@ import aacp
 from aacp.pipeline.pruned import Pruned
 from aacp.runs.chosen import ChosenStructure, LimitResult
 from aacp.runs.exports import ExportRecord
+from aacp.runs.requests import TrainingRequest
 from aacp.runs.scores import Evaluation, NetworkMetrics
 
 BEFORE, AFTER = (
@@ -62,3 +63,21 @@ def test_it_can_be_shown_after_its_folder_is_gone(pruned: Pruned) -> None:
     shown = str(pruned)
     shutil.rmtree(pruned.folder.path)
     assert str(pruned) == shown
+
+
+def test_it_warns_of_a_training_that_lowered_the_score(pruned: Pruned) -> None:
+    lower = replace(pruned, evaluation=Evaluation(BEFORE, replace(AFTER, holdout=0.5)))
+    warning = "Training lowered the score: 90.0 % on held-out data before training, 50.0 % after it."
+    lower.training.write_json("training.json", TrainingRequest("", None, {}, "", "").to_json())
+    assert warning not in str(lower).replace("\N{NO-BREAK SPACE}", " ")
+    lower.training.write_json("training.json", TrainingRequest("", {}, {}, "", "").to_json())
+    assert warning in str(lower).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_neither_the_graph_nor_the_history_is_read_to_show_it(pruned: Pruned, monkeypatch: pytest.MonkeyPatch) -> None:
+    pruned.folder.write_json("run.json", {})
+    read: list[str] = []
+    for reader in ("read_json", "read_log"):
+        monkeypatch.setattr(aacp.RunFolder, reader, lambda folder, name: read.append(name))
+    str(pruned)
+    assert set(read) == {"run.json", "finalists.json"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -14,7 +14,7 @@ from aacp.data.likeness import LIKENESS
 from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
-from aacp.report.run import read_run
+from aacp.report.run import Run, read_outline
 from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, DeviceCheck
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import ARTEFACT, CHECK_FOLDER, DEVICE_CHECK, RECOVERY
@@ -61,8 +61,7 @@ class Pruned:
 
     def __str__(self) -> str:
         before, after = self.evaluation.before, self.evaluation.after
-        # The folder may have been removed since.
-        run = read_run(self.folder.path).about(self.training.path) if self.folder.path.is_dir() else None
+        run = self._outline()
         score = LIKENESS if run is not None and run.metric == LIKENESS else "score"
         lines = self._costs()
         scores = [("test", before.test, after.test), ("holdout", before.holdout, after.holdout)]
@@ -78,6 +77,13 @@ class Pruned:
         lines += [str(self.exported.resources)] if self.exported and self.exported.resources else []
         lines += [remark.text for remark in cautions(run)] if run is not None else []
         return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
+
+    def _outline(self) -> Run | None:
+        """This result and what its folder says about the run; None if the folder has been removed since."""
+        if not self.folder.path.is_dir():
+            return None
+        run = read_outline(self.folder.path, self.training.path)
+        return replace(run, choice=self.choice, evaluation=self.evaluation, exported=self.exported)
 
     def __repr__(self) -> str:
         macs = self._change("macs")

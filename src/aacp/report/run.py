@@ -166,6 +166,11 @@ def read_run(path: str | Path, name: str | None = None) -> Run:
     return _Reader(folder, name or folder.resolve().name).run()
 
 
+def read_outline(path: Path, training: Path) -> Run:
+    """Read what a short summary needs of a run and one training: their requests and the finalists, no long files."""
+    return _Reader(path, path.resolve().name).outline(training)
+
+
 class _Reader:
     """Reads the files of one folder and records the problems."""
 
@@ -178,18 +183,28 @@ class _Reader:
         graph = self._attempt(GRAPH, self._graph)
         run = Run(
             self.name,
-            self._attempt(RUN, lambda: self._json(RUN, Request.from_json)),
+            self._request(),
             graph,
             self._attempt(HISTORY, lambda: self._history(graph)) or History(),
             self._attempt(CONFIRMED, self._screening),
             self._attempt(STRUCTURE, lambda: self._choice(graph)),
-            self._attempt(FINALISTS, lambda: self._json(FINALISTS, Finalists.from_json)),
+            self._finalists(),
             trainings=tuple(map(self._training, self._places())),
         )
         run = replace(run, troubles=tuple(self.troubles))
         evaluated = [training for training in run.trainings if training.evaluation is not None]
         shown = next(iter([*evaluated, *run.trainings]), None)
         return run if shown is None else run.about(shown.path)
+
+    def outline(self, place: Path) -> Run:
+        training = self._attempt(str(place / TRAINING_REQUEST), lambda: read_training(place))
+        return Run(self.name, self._request(), finalists=self._finalists(), training=training)
+
+    def _request(self) -> Request | None:
+        return self._attempt(RUN, lambda: self._json(RUN, Request.from_json))
+
+    def _finalists(self) -> Finalists | None:
+        return self._attempt(FINALISTS, lambda: self._json(FINALISTS, Finalists.from_json))
 
     def _places(self) -> list[Path]:
         """The folders of all trainings; older versions kept one in the run folder itself."""
