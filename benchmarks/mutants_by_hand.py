@@ -546,13 +546,13 @@ REQUESTS = [
 
 COMMAND_LINE = [
     _mutant("--reconstruction is ignored", "commands/plan_options.py",
-            'fields["reconstruction"] = {None: "auto"', 'fields["reconstruction"] = "auto" or {None: "auto"',
+            'if fields["reconstruction"] is None:', "if True:",
             _option("prune", "reconstruction")),
     _mutant("--reconstruction is ignored by search", "commands/plan_options.py",
-            '(defaults.RECONSTRUCTION or "none") if given is None else given', '"none"',
+            'if fields["reconstruction"] is None:', 'if fields["reconstruction"] is None or trains_later:',
             _option("search", "reconstruction")),
     _mutant("a search repairs as if nothing were trained", "commands/prune.py",
-            "plan_from(before_training(search), None)", "plan_from(search, None)",
+            "plan_from(search, None, trains_later=True)", "plan_from(search, None)",
             f"{RECOVERY}test_a_search_before_a_training_does_not_repair"),
     _mutant("--mimic is ignored", "commands/prune.py", "mimic=mimic or 0,", "", _option("prune", "mimic")),
     _mutant("--mimic is accepted with training", "commands/prune.py",

@@ -150,12 +150,13 @@ search_options = gathered(
 )
 
 
-def plan_from(search: Given, recipe: Recipe | None, **others: Any) -> Plan:
+def plan_from(search: Given, recipe: Recipe | None, *, trains_later: bool = False, **others: Any) -> Plan:
     """The plan of a run.
 
     Args:
         search: the values of `search_options`.
         recipe: how to train, or None.
+        trains_later: whether a training may follow in another command: weights are then corrected as for one.
         others: fields of the plan that other options decide.
     """
     from aacp.latency.deployment import Deployment
@@ -164,7 +165,10 @@ def plan_from(search: Given, recipe: Recipe | None, **others: Any) -> Plan:
     from aacp.pipeline.request import FUNCTIONS
 
     fields = dict(search)
-    fields["reconstruction"] = {None: "auto", "none": None}.get(fields["reconstruction"], fields["reconstruction"])
+    if fields["reconstruction"] is None:
+        fields["reconstruction"] = defaults.RECONSTRUCTION if trains_later else "auto"
+    elif fields["reconstruction"] == "none":
+        fields["reconstruction"] = None
     deployment = Deployment(
         runtime=fields.pop("runtime"),
         device=fields.pop("runs_on"),
@@ -176,9 +180,3 @@ def plan_from(search: Given, recipe: Recipe | None, **others: Any) -> Plan:
         if name in fields:
             fields[name] = imported(fields[name], arguments)
     return Plan(**fields, deployment=deployment, recipe=recipe, **others)
-
-
-def before_training(search: Given) -> Given:
-    """The values of `search_options` for a search that a training may follow: weights are corrected as for it."""
-    given = search["reconstruction"]
-    return {**search, "reconstruction": (defaults.RECONSTRUCTION or "none") if given is None else given}

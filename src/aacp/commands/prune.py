@@ -12,7 +12,7 @@ from aacp.commands.gathering import reject_options
 from aacp.commands.limits import COST_NAMES, budget_of, budgets_of, limit_options
 from aacp.commands.options import FROM, JSON, NO_EXPORT, RESOURCES, run_option
 from aacp.commands.parameters import Number, Rungs
-from aacp.commands.plan_options import before_training, plan_from, search_options, task_names, task_options
+from aacp.commands.plan_options import plan_from, search_options, task_names, task_options
 from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
 from aacp.commands.running import resumable, run_folder, show
 from aacp.cost.kinds import COSTS
@@ -167,7 +167,7 @@ def search(
 
     place = run_folder(task["model"], folder)
     with resumable(place):
-        plan = plan_from(before_training(search), None)
+        plan = plan_from(search, None, trains_later=True)
         choice = PruningJob(task_names(task), budget, plan, place, known_from).search()
     show(f"{choice}\nfolder: {place}", choice, as_json)
 
@@ -207,8 +207,9 @@ def sweep(
 
     place = folder or f"{run_folder(task['model'], None)}-sweep"
     plan = plan_from(
-        before_training(search),
+        search,
         recipe_of(training, task, search["seed"]) if train else None,
+        trains_later=True,
         from_scratch=training["scratch"],
         init=training["init"],
         train_on_holdout=training["train_on_holdout"],
