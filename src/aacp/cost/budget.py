@@ -253,7 +253,11 @@ def _kind(given: CostKind) -> CostKind:
 
 @dataclass(frozen=True, init=False)
 class Budget:
-    """Limits that a structure must meet, all of them; without any, every structure does."""
+    """Limits that a structure must meet, all of them; without any, every structure does.
+
+    `Budget(...)` keeps any limits in the order given, for a search of your own. `Budget.of` makes the budget of a run,
+    which records its limits by name: one for each cost, in the order of the table, and no latency of your own.
+    """
 
     limits: tuple[Limit, ...]
 
