@@ -120,6 +120,25 @@ def test_tied_groups_of_other_widths_keep_the_nearest_legal_share(widths: list[i
     assert space.full == Structure(widths)
 
 
+@pytest.mark.slow
+@given(
+    st.lists(st.integers(1, 40), min_size=3, max_size=3),
+    st.lists(st.one_of(st.integers(1, 20), st.floats(0.05, 0.6)), min_size=3, max_size=3),
+    st.data(),
+)
+def test_the_part_above_a_structure_holds_the_structures_that_are_nowhere_narrower(
+    widths: list[int], steps: list[float], data: st.DataObject
+) -> None:
+    space = SearchSpace.from_widths(widths, steps, ties=[(0, 1)])
+    least = [data.draw(st.integers(0, level - 1)) for level in space.levels.tolist()]
+    part = space.at_least(space.structure(least))
+    above = [space.structure(genes) for genes in np.ndindex(*space.levels.tolist()) if (genes >= np.array(least)).all()]
+    assert [part.structure(genes) for genes in np.ndindex(*part.levels.tolist())] == above
+    assert all(structure in part and part.snap(structure) == structure for structure in above[:20])
+    assert [part.smallest, part.full] == [space.structure(least), space.full]
+    assert (part.names, part.producer_counts) == (space.names, space.producer_counts)
+
+
 def test_a_structure_that_breaks_a_tie_is_not_in_the_space() -> None:
     space = SearchSpace.from_widths([16, 16], 4, ties=[(0, 1)])
     assert Structure([8, 8]) in space

@@ -166,6 +166,19 @@ class SearchSpace:
         """The structure of one gene vector."""
         return Structure(self.counts(genes).tolist())
 
+    def at_least(self, structure: Structure) -> SearchSpace:
+        """The part of this space whose structures keep at least the counts of one of them."""
+        part = SearchSpace.__new__(SearchSpace)
+        choices = tuple(
+            tuple(count for count in choice if count >= least)
+            for choice, least in zip(self.choices, structure, strict=True)
+        )
+        object.__setattr__(part, "names", self.names)
+        object.__setattr__(part, "choices", choices)
+        object.__setattr__(part, "coordinates", self.coordinates)
+        object.__setattr__(part, "producer_counts", self.producer_counts)
+        return part
+
     def sample(self, generator: np.random.Generator) -> Structure:
         """A structure drawn uniformly from the space (Eq. 8)."""
         return self.structure([generator.integers(level) for level in self.levels.tolist()])
