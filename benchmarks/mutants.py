@@ -72,12 +72,20 @@ MIRRORS = {
     "pipeline/evaluation.py": ("commands/test_finish.py",),
     "pipeline/exported_files.py": ("pipeline/test_delivery.py", "latency/runtimes/test_delivered_files.py"),
     "pipeline/functions.py": ("pipeline/test_own_parts.py",),
-    "pipeline/latency_stage.py": ("glue/test_latency_verdict.py", "pipeline/test_latency_stage.py"),
+    "pipeline/latency_stage.py": (
+        "glue/test_latency_verdict.py",
+        "pipeline/test_latency_stage.py",
+        "pipeline/test_fastest.py",
+    ),
     "pipeline/pruning_run.py": ("pipeline/test_pruning.py",),
     "pipeline/ranks.py": ("loops/test_survival.py",),
     "pipeline/recovery.py": ("glue/test_recovery.py",),
     "pipeline/request.py": ("pipeline/test_request.py", "pipeline/test_own_parts.py"),
-    "pipeline/searching.py": ("glue/test_latency_verdict.py", "pipeline/test_searching.py"),
+    "pipeline/searching.py": (
+        "glue/test_latency_verdict.py",
+        "pipeline/test_searching.py",
+        "pipeline/test_fastest.py",
+    ),
     "pipeline/training_request.py": ("glue/test_trainings.py", "pipeline/test_training.py"),
 }
 

@@ -93,6 +93,11 @@ MAX_DROP = "pipeline/test_max_drop.py::"
 OWN_PARTS = "pipeline/test_own_parts.py::"
 SWEPT = "glue/test_sweeps.py::test_score_and_loss_of_a_sweep_are_used_in_its_runs"
 LATENCY = "pipeline/test_latency_stage.py::"
+FASTEST = "pipeline/test_fastest.py::"
+MET_BY_WIDER = f"{FASTEST}test_a_limit_that_the_smallest_structure_misses_is_met"
+NOTHING_MEETS = f"{FASTEST}test_a_limit_that_nothing_meets_is_rejected_with_the_fastest_structure"
+UNIFORM_FINALIST = f"{FASTEST}test_the_uniform_finalist_meets_a_limit_that_the_smallest_structure_misses"
+SWEPT_BY_FASTEST = f"{FASTEST}test_a_sweep_checks_and_meets_such_limits"
 
 # -- the data and the teacher ------------------------------------------------------------------------------------------
 
@@ -335,6 +340,24 @@ SEARCH = [
     _mutant("limits out of reach are found after measuring", "pipeline/latency_stage.py",
             "self._require_within_reach(budget, space)", "pass",
             f"{LATENCY}test_limits_out_of_reach_are_rejected_before_a_table_is_measured"),
+    _mutant("limits in int8 are rejected by the smallest structure", "pipeline/latency_stage.py",
+            "if limit is None or self.plan.deployment.is_quantized:", "if limit is None:", MET_BY_WIDER),
+    _mutant("the steps that were found are advised again", "pipeline/latency_stage.py",
+            'SLOW_WIDTHS if self._could_find_steps else ""', "SLOW_WIDTHS", NOTHING_MEETS),
+    _mutant("the search needs the smallest structure to be fast", "pipeline/searching.py",
+            "return self.latency.within_reach(self.whole_space, self.bound_budget)", "return self.whole_space",
+            MET_BY_WIDER),
+    _mutant("nobody says that narrow structures are left out", "pipeline/searching.py",
+            "if self.space != self.whole_space:", "if False:", MET_BY_WIDER),
+    _mutant("a corrected search is resumed in another part of the space", "pipeline/searching.py",
+            "-{hashlib.blake2b(least, digest_size=4).hexdigest()}", "",
+            f"{FASTEST}test_a_search_is_not_resumed_in_another_part_of_the_space"),
+    _mutant("a run needs the smallest structure to be fast", "pipeline/pruning_run.py",
+            "search.bound_budget.check(search.space)", "search.bound_budget.check(space)", MET_BY_WIDER),
+    _mutant("the uniform finalist needs the smallest structure to be fast", "pipeline/finalists.py",
+            "search.latency.within_reach(space, budget)", "space", UNIFORM_FINALIST),
+    _mutant("the uniform finalist is as wide as the fastest structure", "pipeline/finalists.py",
+            "if found in search.whole_space:", "if found in search.space:", UNIFORM_FINALIST),
     _mutant("the table is corrected by medians", "pipeline/searching.py",
             "self.table).upper for", "self.table).median for",
             BY_MEDIAN_ALONE),
@@ -421,8 +444,16 @@ REPEATED = [
             "*(str(earlier.path) for earlier in folders[:number])", "",
             "glue/test_sweeps.py"),
     _mutant("a sweep finds an impossible budget late", "pipeline/sweep.py",
-            "budget.on(graph, latency.table_for(budget)).check(space)", "pass",
+            "bound.check(latency.within_reach(space, bound))", "pass",
             f"{SWEEP}test_a_budget_out_of_reach_is_rejected_before_anything_is_searched"),
+    _mutant("a sweep needs the smallest structure to be fast", "pipeline/sweep.py",
+            "bound.check(latency.within_reach(space, bound))", "bound.check(space)", SWEPT_BY_FASTEST),
+    _mutant("max_drop takes the smallest structure for the fastest", "pipeline/max_drop.py",
+            "if is_latency else space.smallest", "if False else space.smallest",
+            f"{FASTEST}test_the_largest_share_of_the_latency_is_that_of_the_fastest_structure"),
+    _mutant("max_drop leaves out what is narrower than the fastest structure", "pipeline/max_drop.py",
+            "space = self.search.whole_space", "space = self.search.space",
+            f"{FASTEST}test_another_cost_is_shrunk_within_a_limit_that_the_smallest_structure_misses"),
     _mutant("a sweep trains unasked", "pipeline/sweep.py",
             "for run in runs if self.trains else ():\n                run.prune()",
             "for run in runs:\n                run.prune()", "glue/test_sweeps.py"),

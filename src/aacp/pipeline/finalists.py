@@ -73,7 +73,7 @@ class FinalistChoice:
         if inner.free:
             try:
                 found = _widened(self._shrunk(inner), inner, search.graph)
-                if found in search.space:  # unless a stream is tied to another group
+                if found in search.whole_space:  # unless a stream is tied to another group
                     return found, []
             except InfeasibleBudget:
                 pass
@@ -84,7 +84,7 @@ class FinalistChoice:
         search = self.search
         space = SearchSpace(graph, _steps_of(graph, search.graph, search.latency.find_steps()))
         budget = search.budget.on(graph, search.table)
-        (found,) = searcher("uniform", space, budget, search.plan.seed).ask()
+        (found,) = searcher("uniform", search.latency.within_reach(space, budget), budget, search.plan.seed).ask()
         return found
 
 

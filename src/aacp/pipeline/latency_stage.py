@@ -12,6 +12,7 @@ from aacp.channels.space import PruningStep, SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.budget import SLOW_WIDTHS, Budget, Limit
 from aacp.cost.kinds import LATENCY
+from aacp.cost.reach import reachable
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.latency.check import LatencyCheck, Verdict, check_latency
 from aacp.latency.deployment import conditions_here
@@ -27,7 +28,8 @@ from aacp.runs.folder import RunFolder
 from aacp.user.progress import report_progress
 
 # A limit is rejected before the table is measured if the smallest structure takes this many times the limit. It is
-# more than 1 because a wider structure that suits the machine may be faster than the smallest one.
+# more than 1 because a wider structure that suits the machine may be faster than the smallest one. In int8 a wider one
+# may be faster by more than that.
 REJECTED_RATIO = 1.25
 
 
@@ -69,10 +71,19 @@ class LatencyStage:
     @property
     def step_note(self) -> str:
         """A sentence about steps that were not found in int8 and could be; "" if there is nothing to say."""
-        is_chosen = self.plan.pruning_step == "auto" or isinstance(self.plan.pruning_step, Mapping)
-        if is_chosen or not self.plan.deployment.is_quantized or self.is_elsewhere:
+        if not self.plan.deployment.is_quantized or not self._could_find_steps:
             return ""
         return f"fewer channels may make a network slower in int8: {SLOW_WIDTHS}"
+
+    @property
+    def _could_find_steps(self) -> bool:
+        """Whether the step is one that "auto" could replace: steps by group may have been found by timing before."""
+        is_chosen = self.plan.pruning_step == "auto" or isinstance(self.plan.pruning_step, Mapping)
+        return not is_chosen and not self.is_elsewhere
+
+    def within_reach(self, space: SearchSpace, budget: Budget) -> SearchSpace:
+        """The part of a space in which a budget can be met: all of it, unless its smallest structure is too slow."""
+        return reachable(space, budget, SLOW_WIDTHS if self._could_find_steps else "")
 
     def table_for(self, budget: Budget) -> LatencyTable | None:
         """The latency table that a budget needs, or None; an interrupted measurement is resumed."""
@@ -115,7 +126,7 @@ class LatencyStage:
         """Reject limits that the smallest structure clearly misses, before minutes of measuring."""
         budget.without(LATENCY).on(self.graph).check(space)
         limit = budget.limit_on(LATENCY)
-        if limit is None:
+        if limit is None or self.plan.deployment.is_quantized:
             return
         (smallest,) = self._measure([space.smallest])
         if smallest.share_of(limit).lower > REJECTED_RATIO:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from aacp.cost.budget import Budget, Limit
+from aacp.cost.kinds import LATENCY
+from aacp.cost.reach import fastest
 from aacp.errors import InfeasibleBudget
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.searching import Search
@@ -49,7 +51,7 @@ class MaxDropSearch:
             middle = (passed + failed) // 2
             try:
                 choice, score = self._probe(middle * FINENESS)
-            except InfeasibleBudget as error:  # only the measured latencies of candidates show it
+            except InfeasibleBudget as error:  # by measured latencies, or together with a limit on latency
                 self._write(middle * FINENESS, f"no structure. {error}")
                 failed = middle
                 unmet = error
@@ -77,10 +79,12 @@ class MaxDropSearch:
         return self.estimate(self.search.graph.full)
 
     def _first_share_out_of_reach(self) -> int:
-        """The smallest share, in steps of the bisection, that even the smallest structure does not reach."""
+        """The smallest share, in steps of the bisection, that even the cheapest structure does not reach."""
         cost = Limit(self.plan.shrink, pruning_rate=0.0).on(self.search.graph, self.search.table).cost
-        smallest = float(cost(np.asarray(self.search.space.smallest)))
-        return int((1 - smallest / cost.full) / FINENESS) + 1
+        space = self.search.whole_space
+        is_latency = self.plan.shrink == LATENCY
+        cheapest = fastest(space, cost, self.search.bound_budget) if is_latency else space.smallest
+        return int((1 - float(cost(np.asarray(cheapest))) / cost.full) / FINENESS) + 1
 
     def _probe(self, rate: float) -> tuple[ChosenStructure, float]:
         """The best structure found with this share removed, and its score."""

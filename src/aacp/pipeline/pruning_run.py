@@ -254,7 +254,7 @@ class PruningRun:
         )  # fmt: skip
         if not self.accepts_met_budget:
             search.require_demand()
-        search.bound_budget.check(space)
+        search.bound_budget.check(search.space)
         estimate = self.shared.estimate(graph, known)
         for note in estimate.notes:
             self._report_progress(note)

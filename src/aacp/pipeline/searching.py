@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +47,11 @@ MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
 MIN_EVALUATIONS = 20  # the shortest search with a corrected table
 MIN_COMPARED = 5  # a search with fewer evaluations says nothing about the direction of a score
-CORRECTED = "corrected"  # searches with a corrected table have folders of this name, numbered
+CORRECTED = "corrected"  # searches with a corrected table have folders whose names begin so, numbered
+ONLY_WIDER = (
+    "The smallest structure is too slow for the limit on latency, so only structures that are at least as wide as the "
+    "fastest one, in every group, are searched."
+)
 
 _logger = logging.getLogger("aacp")
 
@@ -79,8 +85,14 @@ class Search:
     few: Callable[[PSAE], PSAE | None] = lambda estimate: None
 
     @cached_property
-    def space(self) -> SearchSpace:
+    def whole_space(self) -> SearchSpace:
+        """The structures of the pruning step."""
         return SearchSpace(self.graph, self.latency.find_steps())
+
+    @cached_property
+    def space(self) -> SearchSpace:
+        """The structures to search: if the smallest one is too slow, those with the widths of the fastest or more."""
+        return self.latency.within_reach(self.whole_space, self.bound_budget)
 
     @cached_property
     def bound_budget(self) -> Budget:
@@ -123,6 +135,8 @@ class Search:
         ]
 
     def _search(self, estimate: PSAE) -> SearchResult:
+        if self.space != self.whole_space:
+            report_progress(ONLY_WIDER)
         curves = self._curves(estimate)
         method = searcher(
             self.plan.method, self.space, self.bound_budget, self.plan.seed,
@@ -215,10 +229,10 @@ class Search:
                 self,
                 table=corrected,
                 plan=replace(self.plan, evaluations=max(MIN_EVALUATIONS, self.plan.search_length // 4)),
-                folder=RunFolder(self.folder.path / f"{CORRECTED}-{number}"),
                 known=History.merged([self.known, *histories]),
             )
             try:
+                latest = replace(latest, folder=RunFolder(self.folder.path / latest._corrected_name(number)))
                 found = latest._search(estimate)
             except InfeasibleBudget:  # by a table that was corrected by uncertain measurements
                 if Verdict.UNDECIDED in verdicts:
@@ -226,6 +240,17 @@ class Search:
                 raise
             histories.append(found.history)
         raise _given_up(limit, verdicts, checks[0])
+
+    def _corrected_name(self, number: int) -> str:
+        """The folder of this search with a corrected table; part of a space has its own.
+
+        Measurements that are repeated when a run is resumed may correct the table in another way, and lead to another
+        part of the space, in which the search cannot be continued.
+        """
+        if self.space == self.whole_space:
+            return f"{CORRECTED}-{number}"
+        least = json.dumps(self.space.smallest.counts).encode()
+        return f"{CORRECTED}-{number}-{hashlib.blake2b(least, digest_size=4).hexdigest()}"
 
     def _correct_table(self, limit: Limit, checks: list[LatencyCheck]) -> LatencyTable:
         """The table of this search, corrected by measurements of whole structures."""

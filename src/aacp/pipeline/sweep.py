@@ -223,7 +223,8 @@ class SweepRun:
             latency = run.latency_stage(graph)
             for budget in self.budgets:
                 space = SearchSpace(graph, latency.find_steps())
-                budget.on(graph, latency.table_for(budget)).check(space)
+                bound = budget.on(graph, latency.table_for(budget))
+                bound.check(latency.within_reach(space, bound))
             self.folder.write_json(GRAPH, graph.to_json())
         elif run.folder.read_json(GRAPH) is None:
             run.folder.write_json(GRAPH, known)
