@@ -157,7 +157,7 @@ def test_nothing_changes_where_the_smallest_structure_is_fast_enough(
     found(tmp_path / "now", {"latency": 0.4}, plan)
     monkeypatch.setattr(latency_stage, "reachable", lambda space, *_: space)
     found(tmp_path / "before", {"latency": 0.4}, plan)
-    for name in ("history.jsonl", "search.json", "structure.json"):
+    for name in ("history.jsonl", "search.json"):
         assert (tmp_path / "now" / name).read_bytes() == (tmp_path / "before" / name).read_bytes()
 
 
