@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from aacp.errors import ExportFailed, first_line
-from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
+from aacp.latency.runtimes.runtime import PieceTimer, RecordedPieces, Runtime, TimedLayer
 from aacp.latency.runtimes.torch import (
     LayerMarker,
     TorchNetwork,
@@ -44,8 +44,7 @@ class CudaGraphs(TorchRuntime):
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
         if not HAS_EXTERNAL_EVENTS:
-            call = self.prepare(network, example, device=device, threads=threads)
-            return PiecesByMacs(call, [layer.macs for layer in layers], self.clock)
+            return Runtime.prepare_pieces(self, network, example, layers, device=device, threads=threads)
         return CapturedPieces(network, example, first_operators(layers), device)
 
 
@@ -101,7 +100,7 @@ class CapturedNetwork:
                 self._prepared.run()
 
 
-class CapturedPieces:
+class CapturedPieces(RecordedPieces):
     """Times the pieces of a captured module: the graph records an event whenever a layer begins.
 
     The graph with events is another one than that of `run`: events keep kernels apart, which takes time of its own.
@@ -114,9 +113,9 @@ class CapturedPieces:
     """
 
     def __init__(self, network: nn.Module, example: Any, begins_piece: Callable[[str], bool], device: str) -> None:
+        super().__init__()
         self._network = CapturedNetwork(network, example, device)
         self._events: list[torch.cuda.Event] = []
-        self._recorded: list[list[float]] = []
         self.run = self._network.run
         self._graph, _ = self._network.capture_marked(begins_piece, self._mark)
 
@@ -129,12 +128,6 @@ class CapturedPieces:
         self._network.wait()
         stamps = [begin.elapsed_time(event) / 1e3 for event in (begin, *self._events, end)]
         self._recorded.append(seconds_between(stamps))
-
-    def take_recorded(self) -> list[list[float]]:
-        """Return the seconds of each piece in each timed run since the last call of this method."""
-        recorded = self._recorded
-        self._recorded = []
-        return recorded
 
     def _mark(self) -> None:
         self._events.append(_event(external=True))  # an event that can be read outside of the graph

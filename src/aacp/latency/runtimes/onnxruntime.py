@@ -99,20 +99,19 @@ class OnnxInt8(Int8, OnnxRuntime):
             return PiecesByMacs(pieces.run, [layer.macs for layer in layers], self.clock)
         return pieces
 
-    def write(self, network: nn.Module, path: Path, example: Any) -> object:
+    def write(self, network: nn.Module, path: Path, example: Any) -> None:
         """Write a network in int8, from the same float file that would be delivered."""
-        require_single_precision(network)
-        with tempfile.TemporaryDirectory(prefix="aacp-int8-") as folder:
-            source = Path(folder) / "float.onnx"
-            export_onnx(network, source, example)
-            return quantize_file(source, path, self._calibration.arguments(network, example))
+        self._write(network, path, example, export_onnx)
 
     def _write_quickly(self, network: nn.Module, path: Path, example: Any) -> None:
         """Write a network in int8 for timing only."""
+        self._write(network, path, example, export_quickly)
+
+    def _write(self, network: nn.Module, path: Path, example: Any, export: Callable[..., object]) -> None:
         require_single_precision(network)
         with tempfile.TemporaryDirectory(prefix="aacp-int8-") as folder:
             source = Path(folder) / "float.onnx"
-            export_quickly(network, source, example)
+            export(network, source, example)
             quantize_file(source, path, self._calibration.arguments(network, example))
 
 

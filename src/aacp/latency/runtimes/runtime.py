@@ -217,22 +217,30 @@ class Runtime(ABC):
         return f"<runtime {self.name}>"
 
 
-class PiecesByMacs:
+class RecordedPieces:
+    """The seconds of each piece in the timed runs that were not taken yet."""
+
+    def __init__(self) -> None:
+        self._recorded: list[list[float]] = []
+
+    def take_recorded(self) -> list[list[float]]:
+        """Return the seconds of each piece in each timed run since the last call of this method."""
+        recorded = self._recorded
+        self._recorded = []
+        return recorded
+
+
+class PiecesByMacs(RecordedPieces):
     """The seconds of a whole batch, divided among the layers in proportion to their MACs."""
 
     def __init__(self, call: Callable[[], object], macs: Sequence[int], clock: Callable[[], float]) -> None:
+        super().__init__()
         self.run = call
         self._shares = [count / sum(macs) for count in macs]
         self._clock = clock
-        self._recorded: list[list[float]] = []
 
     def run_timed(self) -> None:
         start = self._clock()
         self.run()
         seconds = self._clock() - start
         self._recorded.append([seconds * share for share in self._shares])
-
-    def take_recorded(self) -> list[list[float]]:
-        recorded = self._recorded
-        self._recorded = []
-        return recorded

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from aacp.errors import InvalidOption
 from aacp.latency.layers import is_convolution, is_layer
-from aacp.latency.runtimes.runtime import PieceTimer, Runtime, TimedLayer
+from aacp.latency.runtimes.runtime import PieceTimer, RecordedPieces, Runtime, TimedLayer
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, positional
 
@@ -96,7 +96,7 @@ class LayerMarker(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class TorchPieces:
+class TorchPieces(RecordedPieces):
     """Times the pieces of a module: a time stamp is taken whenever a layer begins.
 
     Everything that runs between the beginnings of two layers (norms, activations, sums, Python itself) counts as part
@@ -118,11 +118,11 @@ class TorchPieces:
         device: str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        super().__init__()
         self._prepared = TorchNetwork(network, example, device)
         self._begins_piece = begins_piece
         self._device = device
         self._clock = clock
-        self._recorded: list[list[float]] = []
 
     def run(self) -> object:
         """Run one batch as a user would, and wait for its end."""
@@ -132,12 +132,6 @@ class TorchPieces:
         """Run one batch and record the seconds of each piece."""
         stamps = self._stamps_on_cpu() if self._device == "cpu" else self._stamps_on_cuda()
         self._recorded.append(seconds_between(stamps))
-
-    def take_recorded(self) -> list[list[float]]:
-        """Return the seconds of each piece in each timed run since the last call of this method."""
-        recorded = self._recorded
-        self._recorded = []
-        return recorded
 
     def _stamps_on_cpu(self) -> list[float]:
         stamps = [self._clock()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import nn
 from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, first_line
 from aacp.graph.examples import FlatNetwork
-from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
+from aacp.latency.runtimes.runtime import Runtime
 from aacp.latency.runtimes.torch import TorchNetwork, TorchRuntime, required_module, torch_threads
 from aacp.pytorch.internals import quiet_export
 from aacp.pytorch.modules import positional
@@ -44,12 +44,8 @@ class TorchCompile(TorchRuntime):
             ) from error
         return prepared.run
 
-    def prepare_pieces(
-        self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
-    ) -> PieceTimer:
-        """Layers are fused with what follows them, so that the time of a batch is divided in proportion to MACs."""
-        call = self.prepare(network, example, device=device, threads=threads)
-        return PiecesByMacs(call, [layer.macs for layer in layers], self.clock)
+    # Layers are fused with what follows them, so that the time of a batch is divided in proportion to MACs.
+    prepare_pieces = Runtime.prepare_pieces
 
 
 def _exported(network: nn.Module, tensors: tuple[torch.Tensor, ...]) -> nn.Module:
