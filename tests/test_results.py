@@ -114,6 +114,29 @@ def other_tools() -> list[Row]:
     return rows
 
 
+def kept_of_each_stage() -> list[Row]:
+    rows = []
+    for row in raw("fig5.json")["rows"]:
+        stages = [f"{100 * share:.0f} %" for share in row["stages"]]
+        cells = stages + ["-"] * (5 - len(stages))
+        name = {"resnet56": "ResNet56", "vgg16": "VGG16"}[row["network"]]
+        rows.append((name, row["limit"], str(len(row["runs"])), *cells))
+    return rows
+
+
+def test_first_blocks_of_stages_keep_more_as_the_page_says() -> None:
+    rows = [row for row in raw("fig5.json")["rows"] if row["network"] == "resnet56"]
+    first, middle, last = ([share for row in rows for share in row[part][1:]] for part in ("first", "middle", "last"))
+    page = " ".join(PAGE.split())
+    assert all(one > other for one, other in zip(first, middle, strict=True))
+    assert f"keeps {percents(first)}, the blocks in the middle {percents(middle)}" in page
+    assert f"the last block keeps {percents(last)}" in page
+
+
+def percents(shares: list[float]) -> str:
+    return f"{100 * min(shares):.0f} to {100 * max(shares):.0f} %"
+
+
 def runs_of(result: dict[str, Any], arm: str) -> list[dict[str, Any]]:
     return [run for run in result["rows"] if run["arm"] == arm]
 
@@ -539,6 +562,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("ResNet56, epochs", "widths"): searched_and_uniform_resnet56,
     ("VGG16, limits", "epochs"): searched_and_uniform_vgg16,
     ("-70 % MACs", "ResNet56, parameters left"): other_tools,
+    ("kept, network", "MACs"): kept_of_each_stage,
     ("network", "MACs"): vgg16_and_resnet110,
     ("recipe", "test accuracy"): recipes,
     ("network", "1,000 structures"): estimate,
