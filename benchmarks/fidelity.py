@@ -36,8 +36,8 @@ import aacp
 from aacp.bench.compare import problem_of
 from aacp.bench.problems import Problem
 from aacp.data.splits import sampled
-from aacp.estimate.correlation import spearman
 from aacp.runs.provenance import machine
+from aacp.search.correlation import spearman
 from aacp.search.screening import sample, to_confirm
 from aacp.search.searcher import Searcher
 from aacp.train.recipe import DIGITS

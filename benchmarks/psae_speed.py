@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 
 import aacp
-from aacp.estimate.correlation import spearman
 from aacp.runs.provenance import Provenance
+from aacp.search.correlation import spearman
 
 
 def structures_of(graph: aacp.ChannelGraph, rate: float, count: int) -> list[aacp.Structure]:

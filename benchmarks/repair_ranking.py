@@ -31,7 +31,7 @@ import torch
 import aacp
 import repair_treatments as shared
 from aacp.data.splits import sampled
-from aacp.estimate.correlation import spearman
+from aacp.search.correlation import spearman
 from aacp.train.recipe import FINETUNE_MIXED
 
 # The estimates that are compared: the order of channels, and whether networks are repaired before they are scored.

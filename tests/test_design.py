@@ -37,7 +37,7 @@ FLOORS = [
 ]
 TORCHLESS = {"errors", "user", "disk", "channels", "runs", "cost", "search", "report"}
 
-NUMPY_ONLY = {"estimate/correlation.py", "estimate/screening_error.py"} | {
+NUMPY_ONLY = {
     f"latency/{name}.py"
     for name in ("calibration", "curves", "judging", "lookup", "pieces", "plain_tables", "table", "timing")
 }

@@ -12,8 +12,8 @@ from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.data.scores import scored
 from aacp.errors import InvalidOption
-from aacp.estimate.correlation import kendall, spearman
 from aacp.estimate.psae import PSAE
+from aacp.search.correlation import kendall, spearman
 from aacp.train.loop import finetune
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.teaching import Loss

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from aacp.estimate.correlation import spearman
 from aacp.latency.curves import non_negative
+from aacp.search.correlation import spearman
 
 Values = NDArray[np.float64]
 

@@ -21,7 +21,6 @@ from aacp.data.likeness import Likeness
 from aacp.data.scores import accuracy
 from aacp.errors import InconclusiveMeasurement, InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
-from aacp.estimate.screening_error import ScreeningError
 from aacp.latency.check import LatencyCheck, Verdict
 from aacp.latency.table import LatencyTable
 from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_of_table
@@ -40,6 +39,7 @@ from aacp.search.methods import needs_curves, searcher
 from aacp.search.queue import MapQueue, ScoreQueue
 from aacp.search.saving import recorded
 from aacp.search.screening import to_confirm
+from aacp.search.screening_error import ScreeningError
 from aacp.search.searcher import Searcher
 from aacp.user.progress import report_progress
 

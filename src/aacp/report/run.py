@@ -16,7 +16,6 @@ from aacp.channels.structure import Structure
 from aacp.cost.analytic import Cost
 from aacp.cost.kinds import computed_costs
 from aacp.errors import NothingToReport, RunMismatch
-from aacp.estimate.screening_error import ScreeningError
 from aacp.report.cloud import Cloud
 from aacp.report.thinning import POINTS_PER_PAGE
 from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
@@ -44,6 +43,7 @@ from aacp.runs.scores import Epoch, Evaluation, NetworkMetrics, Recovery
 from aacp.runs.trainings import read_training, trainings_in
 from aacp.search.history import History
 from aacp.search.saving import read_candidates, recorded
+from aacp.search.screening_error import ScreeningError
 
 Anything = TypeVar("Anything")
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from aacp.channels.structure import Structure
-from aacp.estimate.screening_error import ScreeningError
 from aacp.search.history import Candidate, History
+from aacp.search.screening_error import ScreeningError
 
 FEW, ALL = (50, 500), (500, 500)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aacp
-from aacp.estimate.correlation import kendall, spearman
+from aacp.search.correlation import kendall, spearman
 
 
 def rank(values: list[float], value: float) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aacp.estimate.correlation import spearman
+from aacp.search.correlation import spearman
 from aacp.search.history import History
 from aacp.search.screening import sample
 
