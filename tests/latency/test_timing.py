@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,20 @@ def test_short_calls_are_repeated_until_the_clock_has_something_to_measure() -> 
     found = time_interleaved({"short": call}, turns=2, warmup=4, seconds_per_sample=0.01, clock=machine.clock)
     assert len(count) == 4 + 1 + 2 * 10
     assert found["short"].seconds == pytest.approx([0.001, 0.001])
+
+
+def test_a_call_that_is_interrupted_once_is_repeated_as_often_as_others() -> None:
+    machine = Machine()
+    counts = {"steady": 0, "interrupted": 0}
+
+    def called(name: str) -> None:
+        counts[name] += 1
+        is_interrupted = name == "interrupted" and counts[name] == 4  # when the other one is timed for the first time
+        machine.now += 0.02 if is_interrupted else 0.001
+
+    calls = {name: partial(called, name) for name in counts}
+    time_interleaved(calls, turns=2, warmup=3, seconds_per_sample=0.01, clock=machine.clock)
+    assert counts["interrupted"] == counts["steady"] == 4 + 2 * 10
 
 
 def test_the_spread_is_the_quartiles() -> None:

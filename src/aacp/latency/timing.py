@@ -123,7 +123,7 @@ def time_interleaved(
     Args:
         calls: the calls by name; a call that starts work on a GPU must wait for its end.
         turns: how often each call is measured.
-        warmup: how often each call is run before that.
+        warmup: how often each call is run before that, besides once to see how long it takes.
         seconds_per_sample: a call that is shorter is repeated, so that a measurement takes about this long.
         clock: the current time in seconds.
         is_decided: whether timings are sufficient; None accepts the first.
@@ -131,10 +131,7 @@ def time_interleaved(
     """
     _require_sensible(calls, turns, warmup, seconds_per_sample)
     start = clock()
-    for call in calls.values():
-        for _ in range(warmup):
-            call()
-    repeats = {name: _repeats(call, seconds_per_sample, clock) for name, call in calls.items()}
+    repeats = {name: _repeats(call, warmup + 1, seconds_per_sample, clock) for name, call in calls.items()}
     timed = _Turns(calls, repeats, clock)
     timed.add(turns)
     for _ in range(1, MAX_LOOKS):
@@ -182,9 +179,13 @@ def speedup(before: Timing, after: Timing) -> MedianInterval:
     return MedianInterval.of(np.asarray(before.seconds) / np.asarray(after.seconds))
 
 
-def _repeats(call: Callable[[], object], seconds_per_sample: float, clock: Callable[[], float]) -> int:
-    """Return how often to repeat a call so that all repetitions take about the given time."""
-    once = _seconds(call, 1, clock)
+def _repeats(call: Callable[[], object], tries: int, seconds_per_sample: float, clock: Callable[[], float]) -> int:
+    """Return how often to repeat a call so that all repetitions take about the given time, by its fastest try.
+
+    A try that another process interrupts looks longer than the call is. Its samples would then be shorter than those of
+    other calls and be interrupted less often, so that every turn would favour it.
+    """
+    once = min(_seconds(call, 1, clock) for _ in range(tries))
     return max(1, math.ceil(seconds_per_sample / once)) if once > 0 else 1
 
 

@@ -16,6 +16,7 @@ from torch import nn
 
 import aacp
 from aacp.cli import main
+from aacp.latency.devices import runner
 from latency.device_process import run_on_device
 from latency.simulator import SECONDS_PER_BATCH, SECONDS_PER_MAC, FileSimulator, count_macs
 
@@ -133,6 +134,16 @@ def test_samples_are_long_enough_for_a_coarse_clock(tmp_path: Path) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert results["clock_resolution"] == pytest.approx(1e-3)
     aacp.table_from_results(folder / "results.json", accept_noise=True)
+
+
+def test_a_call_that_is_interrupted_once_is_repeated_as_often_as_others() -> None:
+    now = [0.0]
+    lengths = iter([0.02, *[0.001] * 100])
+
+    def call() -> None:
+        now[0] += next(lengths)
+
+    assert runner.repeats_of(call, lambda: now[0], sample=0.01) == pytest.approx(10, abs=1)
 
 
 def test_the_runner_says_which_runtimes_it_does_not_know(tmp_path: Path) -> None:
