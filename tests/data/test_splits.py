@@ -111,6 +111,10 @@ def test_data_tells_its_sizes_in_examples_also_of_loaders() -> None:
     part = TensorDataset(torch.zeros(1200, 1))
     data = Data(DataLoader(part, batch_size=7), part, iter([]), name="mine")
     assert str(data) == "mine: 1,200 for training, 1,200 held out, an unknown number for testing"
+    assert (
+        str(Data.of(part, (torch.zeros(6, 1), torch.zeros(6))))
+        == "data: 1,080 for training, 120 held out, 6 for testing"
+    )
 
 
 def pairs(count: int = 40) -> TensorDataset:
@@ -145,6 +149,14 @@ def test_training_data_and_hold_out_come_together_again(train: object) -> None:
     assert isinstance(both, DataLoader) == isinstance(train, DataLoader)
     assert sorted(numbers(both)) == list(range(40))
     assert not isinstance(both, DataLoader) or numbers(both) != numbers(both)  # shuffled as before
+
+
+def test_a_loader_of_a_list_is_split_sampled_and_joined_like_that_of_a_data_set() -> None:
+    train = DataLoader(list(pairs()), 4, shuffle=True)  # type: ignore[arg-type]
+    data = Data.of(train, pairs(8), holdout=0.25)
+    assert (len(numbers(data.holdout)), len(numbers(data.train))) == (10, 30)
+    assert sorted(numbers(data.all_training())) == list(range(40))
+    assert len(set(numbers(sampled(train, 6)))) == 6
 
 
 def test_images_come_together_again_with_their_settings() -> None:

@@ -95,6 +95,33 @@ def test_a_hold_out_of_another_size_is_another_run(task: PruningTask, tmp_path: 
         register_request(folder, replace(named, holdout=0.5), budget, aacp.Plan())
 
 
+def split_of(size: int, tests: int = 8, **options: float) -> aacp.Data:
+    """Data of zeros as a user makes them in Python."""
+    parts = [(torch.zeros(count, 2), torch.arange(count) % 2) for count in (size, tests)]
+    return aacp.Data.of(*parts, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (split_of(40, seed=1), "holdout seed: 0 then, 1 now"),
+        (split_of(40, holdout=0.5), "holdout size: 4 then, 20 now"),
+        (split_of(40, tests=9), "test size: 8 then, 9 now"),
+    ],
+)
+def test_a_run_is_not_resumed_with_another_hold_out_or_other_test_data(
+    data: aacp.Data, message: str, task: PruningTask, tmp_path: Path
+) -> None:
+    folder = aacp.RunFolder(tmp_path)
+    budget = aacp.Budget.of({"macs": 0.5})
+    register_request(folder, replace(task, data=split_of(40)), budget, aacp.Plan())
+    folder.write_json("structure.json", {})  # the run has begun
+    with pytest.raises(aacp.RunMismatch, match=message):
+        register_request(folder, replace(task, data=data), budget, aacp.Plan())
+    given = replace(split_of(40), holdout_seed=None)
+    register_request(folder, replace(task, data=given), budget, aacp.Plan())  # the same data, split by the user
+
+
 def test_the_hold_out_of_a_run_of_an_older_version_was_chosen_by_its_seed(task: PruningTask, tmp_path: Path) -> None:
     folder = aacp.RunFolder(tmp_path)
     named = replace(task, data_source="digits", holdout_seed=0)
@@ -108,4 +135,5 @@ def test_the_hold_out_of_a_run_of_an_older_version_was_chosen_by_its_seed(task: 
     with pytest.raises(aacp.RunMismatch, match="holdout seed: 3 then, 0 now"):
         register_request(folder, named, budget, aacp.Plan(seed=3))
     register_request(folder, replace(named, holdout_seed=3), budget, aacp.Plan(seed=3))
-    register_request(folder, task, budget, aacp.Plan(seed=3))  # the same data as an object
+    unsplit = replace(task, data=replace(task.data, holdout_seed=None))
+    register_request(folder, unsplit, budget, aacp.Plan(seed=3))  # the same data as an object

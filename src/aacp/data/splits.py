@@ -42,6 +42,7 @@ class Data:
     test: Source
     name: str = UNNAMED  # shown in reports; a run is resumed only with data of the same name
     classes: tuple[str, ...] = ()  # the name of each label; empty if not known
+    holdout_seed: int | None = None  # chose the hold-out, if `of` did
 
     @classmethod
     def of(
@@ -71,7 +72,7 @@ class Data:
             train, test = _without_holdout(name, train, _test_size(train), seed)
         _require_same_kind(name, train, test)
         rest, held = _without_holdout(name, train, holdout, seed)
-        return cls(rest, held, test, name, classes)
+        return cls(rest, held, test, name, classes, seed)
 
     def all_training(self) -> Source:
         """Training data and hold-out joined, to train the final network on both."""
@@ -79,14 +80,17 @@ class Data:
 
     def __str__(self) -> str:
         parts = {"for training": self.train, "held out": self.holdout, "for testing": self.test}
-        return f"{self.name}: " + ", ".join(f"{_size(part)} {what}" for what, part in parts.items())
+        sizes = {what: number_of_examples(part) for what, part in parts.items()}
+        known = {what: "an unknown number" if size is None else f"{size:,}" for what, size in sizes.items()}
+        return f"{self.name}: " + ", ".join(f"{size} {what}" for what, size in known.items())
 
 
-def _size(part: Source) -> str:
+def number_of_examples(part: Source) -> int | None:
     """The number of examples, if it is known without reading them; that of a loader is its data set's."""
-    examples: Any = getattr(part, "dataset", part)
-    length = length_of(examples)
-    return "an unknown number" if length is None else f"{length:,}"
+    examples: Any = part if isinstance(part, Dataset) else getattr(part, "dataset", part)  # a Subset has one too
+    if isinstance(part, tuple) and part and isinstance(part[0], torch.Tensor):
+        examples = part[0]
+    return length_of(examples)
 
 
 def split(labels: torch.Tensor, holdout: Holdout = None, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,7 +151,7 @@ def sampled(source: Any, images: int, seed: int = 0) -> Source:
         part: Source = source.subset(_positions(source.labels, images, seed)).unaugmented()
         return part
     if isinstance(source, DataLoader) and _is_plain(source):
-        return _loader_like(source, sampled(source.dataset, images, seed), held=True)
+        return _loader_like(source, sampled(_data_set_of(source), images, seed), held=True)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, torch.Tensor) for part in source):
         return sampled(paired(*source), images, seed)
     if isinstance(source, torch.Tensor):
@@ -159,11 +163,7 @@ def sampled(source: Any, images: int, seed: int = 0) -> Source:
 
 def _test_size(train: Any) -> int:
     """How many examples of data that comes as one part are used as test data."""
-    examples: Any = getattr(train, "dataset", train)
-    if isinstance(train, tuple) and train and isinstance(train[0], torch.Tensor):
-        examples = train[0]
-    size = length_of(examples) or 0
-    return min(MAX_DEFAULT, int(TEST_SHARE * size))
+    return min(MAX_DEFAULT, int(TEST_SHARE * (number_of_examples(train) or 0)))
 
 
 def _require_same_kind(name: str, train: Any, test: Any) -> None:
@@ -188,7 +188,7 @@ def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[
         rest, held = split(train.labels, share, seed)
         return train.subset(rest), train.subset(held)
     if isinstance(train, DataLoader) and _is_plain(train):
-        rest_set, held_set = _without_holdout(name, train.dataset, share, seed)
+        rest_set, held_set = _without_holdout(name, _data_set_of(train), share, seed)
         return _loader_like(train, rest_set), _loader_like(train, held_set, held=True)
     if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
         return _without_holdout(name, paired(*train), share, seed)
@@ -238,6 +238,13 @@ def _is_plain(loader: DataLoader[Any]) -> bool:
         return False
     size = len(loader.dataset)  # type: ignore[arg-type]
     return not isinstance(sampler, RandomSampler) or (not sampler.replacement and sampler.num_samples == size)
+
+
+def _data_set_of(loader: DataLoader[Any]) -> Any:
+    """The data set of a loader; a list or another sequence, which torch accepts too, as a data set."""
+    found: Any = loader.dataset
+    is_known = isinstance(found, (Dataset, torch.Tensor, tuple)) or hasattr(found, "subset")
+    return found if is_known else Subset(found, range(len(found)))
 
 
 def _loader_like(loader: DataLoader[Any], dataset: Any, held: bool = False) -> DataLoader[Any]:

@@ -17,6 +17,7 @@ from torch import nn
 
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
+from aacp.data.splits import number_of_examples
 from aacp.disk.folders import names_in
 from aacp.errors import RunMismatch
 from aacp.estimate.importance import CRITERIA
@@ -54,6 +55,8 @@ CIRCUMSTANCES = (
     "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
     "loss_source",
 )  # fmt: skip
+# What is known of the parts of the data; fields that one of two requests does not know are not compared.
+PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size")
 # Fields of a plan that may hold a function or a class, with what it is called with.
 FUNCTIONS = {
     "method": "(space, budget, seed, settings, start, known)",
@@ -137,9 +140,8 @@ def require_same(folder: Path, before: Request, request: Request, names: Sequenc
         names: the fields to compare.
         advice: the last sentence of the message: what to do.
     """
-    if None in (before.holdout_seed, request.holdout_seed):  # data that have no name do not record how they were split
-        names = [name for name in names if name != "holdout_seed"]
-    differing = differences(before, request, names)
+    unknown = {name for name in PARTS_OF_DATA if None in (getattr(before, name), getattr(request, name))}
+    differing = differences(before, request, [name for name in names if name not in unknown])
     if differing:
         raise RunMismatch(f"{folder} holds a run with other settings: {differing}. {advice}")
 
@@ -254,7 +256,9 @@ def request_of(
         weights_file=task.weights_file,
         data=task.data.name,
         holdout=task.holdout,
-        holdout_seed=task.holdout_seed,
+        holdout_seed=task.data.holdout_seed if task.holdout_seed is None else task.holdout_seed,
+        holdout_size=number_of_examples(task.data.holdout),
+        test_size=number_of_examples(task.data.test),
         limits=budget.limits,
         known_from=known_from,
         metric=_name(task.score),

@@ -11,10 +11,10 @@ from aacp.disk.records import Record
 # Fields of run.json that estimated scores depend on; the seed draws the calibration images.
 ESTIMATE_FIELDS = (
     "weights", "data", "metric", "importance", "reconstruction", "calibration_images", "frozen", "scope", "parts",
-    "holdout", "seed", "holdout_seed",
+    "holdout", "seed", "holdout_seed", "holdout_size",
 )  # fmt: skip
 # Those that older versions did not write. A history is sealed without them if its run.json does not have them.
-ADDED_FIELDS = ("holdout_seed",)
+ADDED_FIELDS = ("holdout_seed", "holdout_size")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class Request(Record):
     known_from: tuple[str, ...] = ()  # folders of runs whose evaluations are reused
     weights_file: str = ""
     holdout: Any = None  # a share or a number of examples, held out for the search; None is the default of load_data
-    holdout_seed: int | None = None  # chose these examples; None if the data had no name
+    holdout_seed: int | None = None  # chose these examples; None if the user did
+    holdout_size: int | None = None  # the number of these examples; None if it was not known
+    test_size: int | None = None  # the number of test examples; None if it was not known
     data_source: str = ""  # the data as named on the command line, with its path
     metric_source: str = ""  # package.module:function of the score
     loss: str = "cross_entropy"  # the loss of probes, and of later trainings unless they are given another
