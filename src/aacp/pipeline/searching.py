@@ -19,7 +19,7 @@ from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.data.likeness import Likeness
 from aacp.data.scores import accuracy
-from aacp.errors import InconclusiveMeasurement, InfeasibleBudget, InvalidOption, RunMismatch
+from aacp.errors import AACPError, InconclusiveMeasurement, InfeasibleBudget, InvalidOption, RunMismatch
 from aacp.estimate.psae import PSAE
 from aacp.latency.check import LatencyCheck, Verdict
 from aacp.latency.table import LatencyTable
@@ -28,7 +28,7 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, LimitResult
-from aacp.runs.files import CONFIRMED, HISTORY, TABLE
+from aacp.runs.files import CHECKS, CONFIRMED, HISTORY, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import ESTIMATE_FIELDS, Request
 from aacp.search.baselines import GivenStructures
@@ -234,12 +234,26 @@ class Search:
             try:
                 latest = replace(latest, folder=RunFolder(self.folder.path / latest._corrected_name(number)))
                 found = latest._search(estimate)
-            except InfeasibleBudget:  # by a table that was corrected by uncertain measurements
-                if Verdict.UNDECIDED in verdicts:
-                    raise _given_up(limit, verdicts, checks[0]) from None
-                raise
+            except InfeasibleBudget:  # by the corrected table, which is not proof
+                raise self._out_of_reach(limit, verdicts, checks[0]) from None
             histories.append(found.history)
         raise _given_up(limit, verdicts, checks[0])
+
+    def _out_of_reach(self, limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> AACPError:
+        """The error if a corrected table says that nothing meets a limit: a measurement decides whether that is so."""
+        if Verdict.UNDECIDED in verdicts:
+            return _given_up(limit, verdicts, last)
+        (smallest,) = self.latency.check([self.space.smallest], limit)
+        if smallest.verdict(limit) is Verdict.MISSED:
+            return InfeasibleBudget(
+                f"{LATENCY}: {limit.phrase} cannot be met, since the smallest structure that was searched takes "
+                f"{smallest}. Loosen the limit."
+            )
+        return InconclusiveMeasurement(
+            f"{LATENCY}: {len(verdicts)} candidates missed the limit when measured, and the table that they corrected "
+            f"says that nothing meets it, but the smallest structure took {smallest}. Remove {CHECKS} from the folder "
+            "and call again on a less busy machine, or loosen the limit."
+        )
 
     def _corrected_name(self, number: int) -> str:
         """The folder of this search with a corrected table; part of a space has its own.
