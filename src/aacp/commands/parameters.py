@@ -14,12 +14,7 @@ SEED = click.IntRange(0, MAX_SEED)
 
 
 class Number(click.ParamType[float]):
-    """A finite number in a range.
-
-    Args:
-        low: the smallest number that is accepted.
-        high: the largest.
-    """
+    """A finite number in a range."""
 
     name = "float"
 

@@ -209,13 +209,7 @@ def _wait_for(process: subprocess.Popen[str]) -> None:
 
 
 def groups_of(command: str, printed: Mapping[str, Any], folder: Path) -> Groups:
-    """The metrics in what a command printed as JSON.
-
-    Args:
-        command: the name of the command.
-        printed: its output.
-        folder: its run folder.
-    """
+    """The metrics in what a command printed as JSON."""
     from aacp.pipeline.repeat import export_of, metric_of, sweep_groups
     from aacp.runs.chosen import ChosenStructure
     from aacp.runs.folder import RunFolder

@@ -41,12 +41,7 @@ def resumable(folder: str) -> Iterator[None]:
 
 @contextmanager
 def guessed_input(network: nn.Module, shape: tuple[int, ...] | None) -> Iterator[None]:
-    """Name --input if the command guessed the shape of an input, because neither it nor the network names one.
-
-    Args:
-        network: the network of the command.
-        shape: the shape that --input gave, if it was given.
-    """
+    """Name --input if the command guessed the shape of an input, because neither it nor the network names one."""
     from aacp.zoo.models import IMAGE, likely_shape, named_input_size
 
     if shape is not None or named_input_size(network) is not None:

@@ -22,15 +22,10 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(eq=False)
 class FolderLock:
-    """A lock that this process holds.
+    """A lock that this process holds."""
 
-    Args:
-        folder: the absolute path of the locked folder.
-        descriptor: the open file `.lock` in it.
-    """
-
-    folder: Path
-    descriptor: int
+    folder: Path  # absolute
+    descriptor: int  # of the open file `.lock` in the folder
 
     @property
     def is_current(self) -> bool:

@@ -47,14 +47,7 @@ def is_number(value: Any) -> bool:
 
 
 def require_fields(place: str, item: Any, fields: Mapping[str, Check], optional: Container[str] = ()) -> None:
-    """Reject an object that lacks a field, has one that is not known, or one with a wrong value.
-
-    Args:
-        place: where the object lies in its file, for the message.
-        item: the object.
-        fields: the check of each field.
-        optional: fields that may be missing.
-    """
+    """Reject an object that lacks a field, has one that is not known, or one with a wrong value."""
     require(isinstance(item, Mapping), f"{place} is not an object")
     for name, check in fields.items():
         if name in item or name not in optional:

@@ -8,12 +8,7 @@ from aacp.search.queue import OnFewImages
 
 
 class ScreenedEstimate:
-    """structure -> its score on all images; OnFewImages(structure) -> its score on few.
-
-    Args:
-        few: the estimate on few images.
-        whole: the estimate on all images.
-    """
+    """structure -> its score on all images; OnFewImages(structure) -> its score on few."""
 
     def __init__(self, few: PSAE, whole: PSAE) -> None:
         self.few = few

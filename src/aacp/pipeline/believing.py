@@ -71,13 +71,7 @@ def believed_graph(folder: RunFolder) -> ChannelGraph | None:
 
 
 def believed_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> ChosenStructure | None:
-    """The structure that a finished search chose, or None if there is none that can be delivered.
-
-    Args:
-        folder: the run folder.
-        graph: the channel graph of the network.
-        budget: the limits of the request.
-    """
+    """The structure that a finished search chose, or None if there is none that can be delivered."""
 
     def read(known: Any) -> ChosenStructure:
         choice = ChosenStructure.from_json(known)
@@ -90,14 +84,7 @@ def believed_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> C
 def believed_finalists(
     folder: RunFolder, graph: ChannelGraph, budget: Budget, rungs: tuple[int, ...]
 ) -> Finalists | None:
-    """The finalists that a folder holds, with their scores so far; None if there are none that can be delivered.
-
-    Args:
-        folder: the run folder.
-        graph: the channel graph of the network.
-        budget: the limits of the request.
-        rungs: the epochs of the rungs of the request.
-    """
+    """The finalists that a folder holds, with their scores so far; None if there are none that can be delivered."""
 
     def read(known: Any) -> Finalists:
         found = Finalists.from_json(known)

@@ -119,14 +119,7 @@ def export_both(
 
 
 def add_resources(folder: RunFolder, record: ExportRecord, example: Any, where: Deployment) -> ExportRecord:
-    """Measure the memory and energy of both exported networks, unless the record of the export holds them already.
-
-    Args:
-        folder: the folder of the training, with the exported networks.
-        record: the record of their export.
-        example: an input.
-        where: the deployment.
-    """
+    """Measure the memory and energy of both exported networks, unless the record of the export holds them already."""
     if record.resources is not None:
         return record
     runtime = where.resolved_runtime

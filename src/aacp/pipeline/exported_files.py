@@ -17,10 +17,6 @@ def missing_export(folder: Path, record: ExportRecord) -> str:
     """The first exported file that is not there; empty if all are.
 
     A file that the manifest does not list must have its recorded size.
-
-    Args:
-        folder: the folder of the training.
-        record: what export.json describes.
     """
     sizes = {ORIGINAL_ONNX: record.before_bytes, PRUNED_ONNX: record.after_bytes}
     sizes |= {other.file: other.after_bytes for other in record.others}

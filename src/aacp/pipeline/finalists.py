@@ -26,23 +26,13 @@ NO_UNIFORM = "The uniform structure is left out, since it misses the limit on la
 
 @dataclass(frozen=True, eq=False)
 class FinalistChoice:
-    """Chooses the finalists of a finished search.
-
-    Args:
-        search: the search, with its space and its limits.
-        estimate: the estimated score of a structure.
-    """
+    """Chooses the finalists of a finished search."""
 
     search: Search
     estimate: PSAE
 
     def finalists(self, chosen: ChosenStructure, history: History) -> Finalists:
-        """The finalists: as many as the plan says, or fewer if the search has fewer.
-
-        Args:
-            chosen: the choice of the search.
-            history: every structure that it evaluated.
-        """
+        """The finalists: as many as the plan says, or fewer if the search has fewer."""
         wanted = self.search.plan.finalists
         assert wanted is not None
         uniform, notes = self._uniform()

@@ -45,13 +45,7 @@ STAGE = "finalists"
 
 
 def require_finalists(folder: RunFolder, request: Request, plan: Plan) -> None:
-    """Reject a call that would deliver the choice of a search instead of the winner of its finalists.
-
-    Args:
-        folder: the run folder, without a structure.
-        request: what run.json records.
-        plan: that of the present call.
-    """
+    """Reject a call that would deliver the choice of a search instead of the winner of its finalists."""
     if request.finalists is not None and plan.finalists is None:
         raise RunMismatch(
             f"The structure in {folder.path} is lost, and its finalists have to be compared again. Repeat the command "
@@ -131,14 +125,7 @@ class RemoteTraining:
 
 @dataclass(frozen=True, eq=False)
 class Halving:
-    """The comparison of the finalists of a search.
-
-    Args:
-        search: the finished search; its folder is the run folder.
-        estimate: the estimated score of a structure; networks are made by its inheritance.
-        teacher: the network that was given to learn from, if any.
-        label: the name of the run in progress messages.
-    """
+    """The comparison of the finalists of a finished search."""
 
     search: Search
     estimate: PSAE
@@ -146,12 +133,7 @@ class Halving:
     label: str
 
     def run(self, chosen: ChosenStructure, history: History) -> ChosenStructure:
-        """The structure to deliver: the best of the last rung. What an earlier call has finished is not repeated.
-
-        Args:
-            chosen: the choice of the search.
-            history: every structure that it evaluated.
-        """
+        """The structure to deliver: the best of the last rung. What an earlier call has finished is not repeated."""
         emit(Event("stage", STAGE, folder=str(self._folder.path)))
         search = self.search
         found = believed_finalists(self._folder, search.graph, search.budget, search.plan.chosen_rungs)

@@ -81,14 +81,7 @@ class TaskNames:
 
 @dataclass(frozen=True)
 class TrainingNames:
-    """What a training uses besides the plan, by names.
-
-    Args:
-        teacher: the name of the network to learn from; None is the unpruned network.
-        teacher_weights: the file of its weights.
-        again: replace a training of the same name.
-        processes: how many processes train together.
-    """
+    """What a training uses besides the plan, by names; see TrainingMeans."""
 
     teacher: str | None = None
     teacher_weights: str | None = None
@@ -219,12 +212,7 @@ class FinishingJob:
         return Recipe(**fields)
 
     def finish(self, plan: Plan, training: TrainingNames) -> Pruned:
-        """Train the structure that was found, evaluate, save, export and report.
-
-        Args:
-            plan: the recorded plan of the search, with the fields of the training.
-            training: what the training uses besides the plan.
-        """
+        """Train the structure that was found, evaluate, save, export and report."""
         folder = RunFolder(self.folder)
         if folder.read_json(STRUCTURE) is None:
             raise InvalidOption(f"The search in {self.folder} is not finished. Repeat its command first.")

@@ -48,14 +48,7 @@ def check_training_arguments(teacher: nn.Module | None, loss: Loss | None, *, tr
 
 
 def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, processes: int) -> None:
-    """Reject a recipe that the final training would reject, and data that it cannot train on.
-
-    Args:
-        task: the network and its data.
-        plan: how to train.
-        teacher: the network that was given to learn from, if any.
-        processes: how many processes will train together.
-    """
+    """Reject a recipe that the final training would reject, and data that it cannot train on."""
     train, _ = task.training_parts(plan)
     whole_number("processes", processes, 1)
     if teacher is not None:
@@ -127,14 +120,7 @@ def _outputs_of(model: nn.Module, batch: Any) -> Any:
 
 
 def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teacher: nn.Module | None = None) -> None:
-    """Train one step with the full network and with half of every width, since errors would show after the search.
-
-    Args:
-        task: the network and its data.
-        plan: how to train.
-        graph: the network's channel graph.
-        teacher: the network that was given to learn from, if any.
-    """
+    """Train one step with the full network and with half of every width, since errors would show after the search."""
     if plan.recipe is None:
         return
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
@@ -159,15 +145,7 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teac
 def _trouble_in_a_step(
     task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any, teacher: nn.Module
 ) -> str | None:
-    """What goes wrong in a step of training, in one sentence; None if nothing does.
-
-    Args:
-        task: the network and its data.
-        recipe: how to train.
-        network: a copy of the network, or a smaller one.
-        batch: a few examples.
-        teacher: a copy of the network that a recipe with distillation learns from.
-    """
+    """What goes wrong in a step of training, in one sentence; None if nothing does."""
     targets = targets_of(batch)
     try:
         with global_seed(task.device, 0):

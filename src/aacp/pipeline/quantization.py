@@ -43,13 +43,7 @@ def calibration_inputs(task: PruningTask, plan: Plan, most: int = MAX_IMAGES) ->
 
 
 def check_quantization(task: PruningTask, plan: Plan, graph: ChannelGraph) -> None:
-    """Quantise the unpruned network and run it once, since errors would otherwise show during the search or after it.
-
-    Args:
-        task: the network and its data.
-        plan: its deployment, which may be one without quantisation.
-        graph: the network's channel graph.
-    """
+    """Quantise the unpruned network and run it once, since errors would show during the search or after it."""
     where = plan.deployment
     if not where.is_quantized:
         return
@@ -63,12 +57,7 @@ def check_quantization(task: PruningTask, plan: Plan, graph: ChannelGraph) -> No
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
-    """How the networks of a task are calibrated and scored in int8.
-
-    Args:
-        task: the network and its data.
-        plan: its number of calibration images and its seed.
-    """
+    """How the networks of a task are calibrated and scored in int8."""
 
     task: PruningTask
     plan: Plan
@@ -81,14 +70,7 @@ class Quantization:
     def scores_of(
         self, networks: Mapping[str, nn.Module], files: Mapping[str, RuntimeFile], runtime: Runtime, example: Any
     ) -> QuantizedScores:
-        """Score both files on test data: the only use of test data here, after everything is decided.
-
-        Args:
-            networks: the networks "original" and "pruned".
-            files: their files in int8.
-            runtime: what runs these files.
-            example: an input.
-        """
+        """Score both files on test data: the only use of test data here, after everything is decided."""
         tests: dict[str, float | None] = {"original": None, "pruned": None}
         note = ""
         try:

@@ -31,14 +31,7 @@ NO_FEATURES = "Mimicry compares outputs only: the graph names no last layer that
 
 
 class Recovering:
-    """Makes the network of a structure that is delivered without training, and scores what each step gave.
-
-    Args:
-        task: the network and its data.
-        plan: says whether weights are reconstructed, and for how many steps the network mimics the original.
-        inheritance: cuts and reconstructs.
-        place: the folder of the training.
-    """
+    """Makes the network of a structure that is delivered without training, and scores what each step gave."""
 
     def __init__(self, task: PruningTask, plan: Plan, inheritance: Inheritance, place: RunFolder) -> None:
         self.task = task

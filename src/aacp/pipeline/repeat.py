@@ -67,12 +67,7 @@ def repeat_request(
 ) -> Repetition:
     """`repeat` for a function that returns metrics by group and carries out a request that can be recorded.
 
-    Args:
-        run: carries out one run and returns its metrics.
-        seeds: all different.
-        folder: holds the folder of each seed.
-        name: the name of the repetition.
-        request: what is the same for all seeds; a folder with another request of this name is rejected.
+    The request is what is the same for all seeds; a folder with another request of this name is rejected.
     """
     seeds = _checked_seeds(seeds)
     place = RunFolder.of(folder)
@@ -124,14 +119,7 @@ def _check_request(place: RunFolder, name: str, request: dict[str, Any]) -> None
 
 
 def require_same_options(folder: Path, before: dict[str, Any], request: dict[str, Any], names: Iterable[str]) -> None:
-    """Reject a request that differs in one of the named options from the one that the folder holds.
-
-    Args:
-        folder: the folder of the repetition.
-        before: the options that it holds.
-        request: the options that are given now.
-        names: those to compare.
-    """
+    """Reject a request that differs in one of the named options from the one that the folder holds."""
     differing = [
         f"{name.replace('_', ' ')}: {before.get(name)} then, {request.get(name)} now"
         for name in names

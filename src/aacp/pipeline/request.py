@@ -131,15 +131,7 @@ def _holds_only_reusable_files(folder: RunFolder) -> bool:
 
 
 def require_same(folder: Path, before: Request, request: Request, names: Sequence[str], advice: str) -> None:
-    """Reject a request that differs from the recorded one in any of the named fields.
-
-    Args:
-        folder: where the request is recorded.
-        before: the recorded request.
-        request: the present request.
-        names: the fields to compare.
-        advice: the last sentence of the message: what to do.
-    """
+    """Reject a request that differs from the recorded one in any of the named fields."""
     unknown = {name for name in PARTS_OF_DATA if None in (getattr(before, name), getattr(request, name))}
     differing = differences(before, request, [name for name in names if name not in unknown])
     if differing:

@@ -31,10 +31,6 @@ class SharedEstimate:
 
     Both are made when they are first needed: a finished run needs no estimate. All runs of a sweep prune the same
     network along the same graph, so that they share one of each.
-
-    Args:
-        task: the network and its data.
-        plan: its importance, reconstruction, calibration images and seed are used.
     """
 
     def __init__(self, task: PruningTask, plan: Plan) -> None:
@@ -111,12 +107,7 @@ class SharedEstimate:
 
 
 class KnownFirst:
-    """A queue that sends only structures without a known score to another one, and remembers their scores.
-
-    Args:
-        known: scores by the counts of structures; new ones are added.
-        queue: where the other structures are evaluated.
-    """
+    """A queue that sends only structures without a known score to another one, and adds their scores to those known."""
 
     def __init__(self, known: dict[tuple[int, ...], float], queue: ScoreQueue) -> None:
         self._known = known
@@ -143,13 +134,7 @@ class KnownFirst:
 
 @dataclass(frozen=True, eq=False)
 class RemoteWork:
-    """What a worker needs to estimate structures; a call makes the estimate, in the process of the worker.
-
-    Args:
-        task: the network and its data.
-        plan: how structures become networks.
-        graph: the channel graph of the network.
-    """
+    """What a worker needs to estimate structures; a call makes the estimate, in the process of the worker."""
 
     task: PruningTask
     plan: Plan

@@ -124,13 +124,7 @@ def sweep(
 
 
 def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
-    """Reject a plan with a max_drop or finalists, which are for one run, and what the sweep would ignore.
-
-    Args:
-        plan: how to search and train.
-        budgets: those of the sweep.
-        train: whether the sweep delivers networks, or searches alone.
-    """
+    """Reject a plan with a max_drop or finalists, which are for one run, and what the sweep would ignore."""
     if plan.mimic and not train:
         raise InvalidOption(
             f"mimic={plan.mimic} would be ignored, since this sweep only searches. Give train=True (--train), or leave "
@@ -147,17 +141,7 @@ def check_sweep(plan: Plan, budgets: Sequence[Budget], train: bool) -> None:
 
 
 class SweepRun:
-    """A sweep in its folder.
-
-    Args:
-        task: the network and its data.
-        budgets: one for each run, already compared with the plan (`check_sweep`).
-        plan: how to search and train.
-        folder: holds a run folder for each budget.
-        train: train every network, not only search.
-        means: what the trainings use besides the plan.
-        known_from: folders of earlier runs whose evaluations are reused.
-    """
+    """A sweep in its folder; `check_sweep` must have compared the budgets with the plan."""
 
     def __init__(
         self,

@@ -29,13 +29,7 @@ from aacp.user.values import function, instance
 
 
 def chosen_score(score: Score | None, model: nn.Module, data: Data) -> Score:
-    """The given score; without one accuracy or, if the held-out data have no labels, the likeness to the model.
-
-    Args:
-        score: the score that the user gave, if any.
-        model: the unpruned network.
-        data: its hold-out shows whether there are labels.
-    """
+    """The given score; without one accuracy or, if the held-out data have no labels, the likeness to the model."""
     if score is not None:
         return score
     first = next(iter(Batches.of(data.holdout, images=1, keep=False)))

@@ -113,23 +113,14 @@ def _train_share(fabric: Fabric, parts: _Parts) -> None:
 
 
 class TrainingRun:
-    """One training in its folder: its stages, in order.
-
-    Args:
-        task: the network and its data.
-        plan: how to train.
-        folder: the run folder.
-        place: the folder of the training, where its request is recorded.
-        shared: the inheritance, shared with the search.
-        means: what the training uses besides the plan.
-    """
+    """One training in its folder: its stages, in order."""
 
     def __init__(
         self,
         task: PruningTask,
         plan: Plan,
         folder: RunFolder,
-        place: RunFolder,
+        place: RunFolder,  # the folder of the training, where its request is recorded
         shared: SharedEstimate,
         means: TrainingMeans = PLAIN,
     ) -> None:

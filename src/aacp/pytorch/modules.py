@@ -43,10 +43,6 @@ def require_network(model: object, what: str = "The model") -> None:
     """Reject what is not a network with data in its tensors.
 
     A lazy module is rejected and not initialised: the network is the user's, and is not changed.
-
-    Args:
-        model: what the user gave as a network.
-        what: how to call it in the message.
     """
     if isinstance(model, type):
         raise InvalidOption(f"{what} is the class {model.__name__}. Give a network of this class: {model.__name__}().")

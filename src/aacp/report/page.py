@@ -79,12 +79,7 @@ def _default(places: Sequence[Path]) -> Path:
 
 
 def page_of(runs: Sequence[Run], repetitions: Sequence[Repetition] = ()) -> str:
-    """The whole page as HTML.
-
-    Args:
-        runs: the content of each run folder.
-        repetitions: runs with several seeds, whose means and spreads come first.
-    """
+    """The whole page as HTML."""
     shown = _thinned([run for run in runs if not run.is_empty])
     if not shown and not repetitions:
         names = ", ".join(run.name for run in runs)

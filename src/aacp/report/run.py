@@ -154,11 +154,9 @@ class Run:
 
 
 def read_run(path: str | Path, name: str | None = None) -> Run:
-    """Read a run folder. If a file cannot be read, `troubles` names it, and the other files are read all the same.
+    """Read a run folder; the run is called by the name of the folder, unless another is given.
 
-    Args:
-        path: the run folder.
-        name: what the run is called; by default the name of the folder.
+    If a file cannot be read, `troubles` names it, and the other files are read all the same.
     """
     folder = Path(path)
     if not folder.is_dir():

@@ -22,10 +22,6 @@ def rung_sizes(count: int, rungs: int) -> tuple[int, ...]:
 
     The numbers fall evenly in logarithm, down to the one winner after the last rung: 16 structures and three rungs
     give 16, 7 and 3. From two structures on, every rung compares two or more.
-
-    Args:
-        count: the number of finalists.
-        rungs: the number of rungs.
     """
     return tuple(math.ceil(count ** (1 - rung / rungs) - ROUNDING) for rung in range(rungs))
 

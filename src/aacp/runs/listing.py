@@ -20,11 +20,7 @@ MAX_COPY = 1 << 20  # bytes of a copy; a larger file has none
 
 
 class Listing:
-    """Keeps the manifest of one folder up to date while files are written there.
-
-    Args:
-        folder: the folder.
-    """
+    """Keeps the manifest of one folder up to date while files are written there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -146,13 +146,7 @@ def file_name(name: str) -> str:
 
 
 def evaluation_metrics(evaluation: Evaluation, exported: ExportRecord | None, metric: str) -> Metrics:
-    """The scores, costs and measured times of a pruned network.
-
-    Args:
-        evaluation: both networks; its scores are those after the last epoch of training.
-        exported: sizes and timings of the exported networks, if there are any.
-        metric: the name of the score.
-    """
+    """The scores, costs and measured times of a pruned network."""
     before, after = evaluation.before, evaluation.after
     found: Metrics = {}
     for part, old, new in (("test", before.test, after.test), ("held-out", before.holdout, after.holdout)):

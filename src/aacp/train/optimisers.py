@@ -16,13 +16,7 @@ Groups = list[dict[str, Any]]
 
 
 def optimiser_for(model: nn.Module, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
-    """The optimiser of a recipe for the parameters of a network that require gradients.
-
-    Args:
-        model: the network, on the device.
-        recipe: names the optimiser, its learning rate and its weight decay.
-        device: where the network is trained.
-    """
+    """The optimiser of a recipe for the parameters of a network that require gradients."""
     groups = parameter_groups(model, recipe)
     if callable(recipe.optimiser):
         return _users_optimiser(recipe, groups)

@@ -7,13 +7,7 @@ from html import escape
 
 
 def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in HTML; all text is escaped.
-
-    Args:
-        caption: one sentence above the table.
-        heads: the names of the columns.
-        rows: the cells of each row.
-    """
+    """A table in HTML; all text is escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -30,14 +30,7 @@ def shown(value: object) -> str:
 
 
 def whole_number(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
-    """The value as an int; whole numbers of numpy are accepted, fractions and truth values are rejected.
-
-    Args:
-        name: what the number is, for the message.
-        value: what the user gave.
-        low: the smallest number that is accepted.
-        high: the largest.
-    """
+    """The value as an int; whole numbers of numpy are accepted, fractions and truth values are rejected."""
     try:
         found = None if isinstance(value, bool) else operator.index(value)
     except Exception:  # not a number, or a tensor of several
@@ -50,14 +43,7 @@ def whole_number(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
 
 
 def real_number(name: str, value: Any, low: float, high: float) -> float:
-    """The value as a float; text, truth values, not-a-number and values outside the range are rejected.
-
-    Args:
-        name: what the number is, for the message.
-        value: what the user gave.
-        low: the smallest number that is accepted.
-        high: the largest.
-    """
+    """The value as a float; text, truth values, not-a-number and values outside the range are rejected."""
     found = as_float(value)
     if found is None or not low <= found <= high:
         kind = "which is not a number" if found is None or math.isnan(found) else _outside(found, low, high)
@@ -141,12 +127,7 @@ def function(name: str, value: Any, arguments: str) -> Any:
 
 
 def finite_score(value: Any, where: str = "") -> float:
-    """A score as a float; what is not a finite number ranks nothing and would poison every comparison with it.
-
-    Args:
-        value: what the score function returned.
-        where: the data that were scored, for the message.
-    """
+    """A score as a float; what is not a finite number ranks nothing and would poison every comparison with it."""
     found = as_float(value)
     place = f" on the {where}" if where else ""
     if found is None:

@@ -7,12 +7,7 @@ from aacp.errors import AACPError, WorkerFailed, first_line
 
 
 def described(error: BaseException, place: str) -> tuple[str, str]:
-    """The name of an error class of aacp (its own, or that of its nearest ancestor in aacp.errors), and a message.
-
-    Args:
-        error: what the worker raised.
-        place: where it ran, for people.
-    """
+    """The name of an error class of aacp (its own, or that of its nearest ancestor in aacp.errors), and a message."""
     if isinstance(error, AACPError):
         return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__), str(error)
     message = f"A worker on {place} failed: {first_line(error)}. Correct it; with a run folder, the same call resumes."

@@ -11,12 +11,7 @@ from aacp.repairs.parallel import ParallelRepair
 
 
 class Repair:
-    """Writes repaired weights in place: a captured pass reads the weights where they were when it was captured.
-
-    Args:
-        repair: computes the weights for any set of kept units.
-        weights: the weights that are written.
-    """
+    """Writes repaired weights in place: a captured pass reads the weights where they were when it was captured."""
 
     def __init__(self, repair: ParallelRepair, weights: MaskedWeights) -> None:
         self._repair = repair
