@@ -28,7 +28,7 @@ from aacp.commands.options import (
     TRUST,
     run_option,
 )
-from aacp.commands.parameters import SEED, Shape
+from aacp.commands.parameters import SEED, shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.commands.recipes import RecipeName, recipe_named
 from aacp.commands.repeat import repeat
@@ -193,7 +193,7 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 @main.command()
 @click.argument("path", metavar="RUN_OR_FILE", type=click.Path())
 @click.option("--model", help="MODEL that was pruned, if the file does not record it.")
-@click.option("--input", "shape", type=Shape(), help="Shape of the example, if the file does not record it.")
+@click.option("--input", "shape", type=shape, help="Shape of the example, if the file does not record it.")
 @click.option(
     "--out", type=click.Path(dir_okay=False), help="File to write; by default the same name with the suffix .onnx."
 )

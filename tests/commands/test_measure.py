@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import aacp
 from aacp.cli import main
-from aacp.commands.parameters import Step
+from aacp.commands.parameters import step
 from aacp.latency.job import MeasurementJob
 
 SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1", "--accept-noise"]
@@ -61,4 +61,4 @@ def test_bad_options_are_one_line_and_an_exit_code(options: list[str], code: int
 
 
 def test_a_step_is_a_share_channels_or_auto() -> None:
-    assert [Step().convert(text, None, None) for text in ("0.125", "8", "auto")] == [0.125, 8, "auto"]
+    assert [step(text) for text in ("0.125", "8", "auto")] == [0.125, 8, "auto"]

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from aacp.cli import main
-from aacp.commands.parameters import Part
+from aacp.commands.parameters import part
 from aacp.pipeline.job import TaskNames
 
 ASKED = ("digits_resnet", "--data", "digits", "--prune-macs", "0.5")
@@ -110,5 +110,5 @@ def test_a_hold_out_that_is_neither_a_share_nor_a_number_is_rejected(given: str)
 
 @pytest.mark.parametrize(("given", "held"), [("0.1", 0.1), ("5000", 5000), ("0", 0), ("1", 1), ("1e3", 1000)])
 def test_a_hold_out_is_a_share_below_one_or_a_whole_number(given: str, held: float) -> None:
-    found = Part().convert(given, None, None)
+    found = part(given)
     assert (found, type(found)) == (held, type(held))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, PRECISION, RUNTIME, SCOPE, STEP_HELP, THREADS
-from aacp.commands.parameters import Number, Step
+from aacp.commands.parameters import Number, step
 from aacp.commands.running import file_name, resumable
 from aacp.pipeline import defaults
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @THREADS
 @PRECISION
 @INPUT
-@click.option("--step", type=Step(), default=defaults.PRUNING_STEP, show_default=True, help=STEP_HELP)
+@click.option("--step", type=step, default=defaults.PRUNING_STEP, show_default=True, help=STEP_HELP)
 @FROZEN
 @SCOPE
 @click.option(

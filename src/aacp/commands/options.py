@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from aacp.commands.gathering import Command
-from aacp.commands.parameters import Names, Part, Shape
+from aacp.commands.parameters import names, part, shape
 from aacp.pipeline import defaults
 
 
@@ -48,7 +48,7 @@ FROM = click.option(
 )  # fmt: skip
 
 HOLDOUT = click.option(
-    "--holdout", type=Part(), show_default="0.1, and at most 5000 examples",
+    "--holdout", type=part, show_default="0.1, and at most 5000 examples",
     help="Part of the training data that is held out for the search: a share such as 0.1, or a number such as 5000.",
 )  # fmt: skip
 CACHE = click.option(
@@ -69,7 +69,7 @@ SEARCH_SCOPE = click.option(
     "--scope", type=SCOPE_CHOICES, show_default=f"{defaults.SCOPE}; inner for --method uniform", help=SCOPE_HELP
 )
 TIE = click.option(
-    "--tie", multiple=True, type=Names(), metavar="GROUPS",
+    "--tie", multiple=True, type=names, metavar="GROUPS",
     help="Groups that keep the same share of their widths, such as layer1.0.conv1,layer1.0.conv2. Repeatable.",
 )  # fmt: skip
 PARTS = click.option(
@@ -77,7 +77,7 @@ PARTS = click.option(
     help="A part of the network that is pruned, such as backbone; the rest is left as it is. Repeatable.",
 )  # fmt: skip
 INPUT = click.option(
-    "--input", "shape", type=Shape(), show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
+    "--input", "shape", type=shape, show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
 )
 STEP_HELP = (
     "Steps in which widths are reduced: a share of each such as 0.125, channels such as 8, or auto: found by timing."

@@ -24,7 +24,7 @@ from aacp.commands.options import (
     loss_option,
     metric_option,
 )
-from aacp.commands.parameters import SEED, Step
+from aacp.commands.parameters import SEED, step
 from aacp.pipeline import defaults
 from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
@@ -66,7 +66,7 @@ search_options = gathered(
         click.option(
             "--step",
             "pruning_step",
-            type=Step(),
+            type=step,
             default=defaults.PRUNING_STEP,
             show_default=True,
             help=STEP_HELP,

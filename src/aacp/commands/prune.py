@@ -11,7 +11,7 @@ import click
 from aacp.commands.gathering import reject_options
 from aacp.commands.limits import COST_NAMES, budget_of, budgets_of, limit_options
 from aacp.commands.options import FROM, JSON, NO_EXPORT, RESOURCES, run_option
-from aacp.commands.parameters import Number, Rungs
+from aacp.commands.parameters import Number, rungs
 from aacp.commands.plan_options import plan_from, search_options, task_names, task_options
 from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
 from aacp.commands.running import resumable, run_folder, show
@@ -50,7 +50,7 @@ FINALISTS = click.option(
 )
 RUNGS = click.option(
     "--rungs",
-    type=Rungs(),
+    type=rungs,
     metavar="EPOCHS,...",
     show_default="3 %, 10 % and 30 % of the epochs of the recipe",
     help="With --finalists, the epochs of these trainings: all finalists have the first, the best of them the next.",

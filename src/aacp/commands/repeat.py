@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from aacp.commands.border import FAILED, INTERRUPTED
 from aacp.commands.options import JSON
-from aacp.commands.parameters import Seeds
+from aacp.commands.parameters import seeds
 from aacp.commands.running import resumable
 from aacp.errors import WorkerFailed
 
@@ -48,7 +48,7 @@ SECONDS_TO_STOP = 10  # for a command that was interrupted, before it is interru
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--seeds", type=Seeds(), required=True, metavar="N,N,...", help="The seeds, such as 0,1,2.")
+@click.option("--seeds", type=seeds, required=True, metavar="N,N,...", help="The seeds, such as 0,1,2.")
 @click.option(
     "--run", "folder", type=click.Path(), required=True,
     help="Folder for a run folder of each seed and one report; the same command with the same folder resumes.",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from aacp.cli import main
-from aacp.commands.parameters import Number, Part, Shape, Step
+from aacp.commands.parameters import Number, part, shape, step
 from faults.cases import USAGE, Case
 from faults.catalogue.options import NAMED, NET, TASK
 
 GROUP = "option that takes a number"
 ODD = ("nan", "inf", "-1", "1" + 400 * "0", "''", "½")
-NUMERIC = (click.types.IntParamType, click.types.FloatParamType, click.IntRange, Number, Part, Shape, Step)
+NUMERIC = (click.types.IntParamType, click.types.FloatParamType, click.IntRange, Number)
+FUNCTIONS = (part, shape, step)
 SEARCH = "--prune-channels 0.1 --evaluations 4 --calibration 16 --run new"
 TRAINING = "--epochs 1 --batch-size 8"
 # A call of each command that would succeed without the odd value.
@@ -36,9 +39,13 @@ def _numeric(command: str) -> list[str]:
     return [
         option.opts[0]
         for option in options
-        if isinstance(option.type, NUMERIC) or option.opts[0].startswith(LIMITS)
+        if _is_numeric(option.type) or option.opts[0].startswith(LIMITS)
         if option.opts[0] != "--prune-channels"
     ]
+
+
+def _is_numeric(kind: click.ParamType[Any]) -> bool:
+    return isinstance(kind, NUMERIC) or getattr(kind, "func", None) in FUNCTIONS
 
 
 def _word(option: str) -> str:
