@@ -8,11 +8,11 @@ import pytest
 
 from aacp.errors import DamagedRun
 from aacp.runs import folder as folder_module
+from aacp.runs.files import stage_of
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, read_manifest
 from aacp.runs.mending import mend
 from aacp.runs.sealing import opened, sealed
-from aacp.runs.stages import stage_of
 from aacp.runs.verification import verified
 
 REQUEST = {"model": "m", "weights": "w", "seed": 0, "threads": 2}

@@ -12,7 +12,7 @@ from typing import Any
 from aacp.artefact.header import Artefact
 from aacp.channels.graph import ChannelGraph
 from aacp.cost.budget import Budget
-from aacp.disk.folders import folders_in, names_in
+from aacp.disk.folders import folders_in
 from aacp.disk.reading import read_bytes, read_json
 from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
@@ -21,13 +21,25 @@ from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
 from aacp.pipeline.exported_files import missing_export
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import ExportRecord
-from aacp.runs.files import ARTEFACT, CHECK_FOLDER, EVALUATION, EXPORT, GRAPH, RUN, STRUCTURE
+from aacp.runs.files import (
+    ARTEFACT,
+    CHECK_FOLDER,
+    EVALUATION,
+    EXPORT,
+    EXPORTED,
+    GRAPH,
+    LOGS,
+    RUN,
+    STRUCTURE,
+    remedy_of,
+    stage_of,
+    staged_files,
+)
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, Manifest, read_manifest
-from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign, remedy_of
+from aacp.runs.mending import RESTORED, has_lost_manifest, is_foreign
 from aacp.runs.requests import Request
 from aacp.runs.scores import Evaluation
-from aacp.runs.stages import EXPORTED, LOGS, stage_of
 from aacp.runs.trainings import trainings_in
 from aacp.runs.verification import intact_lines, verified
 
@@ -119,7 +131,7 @@ def _remedy(manifest: Manifest, name: str, state: str) -> str:
 
 def _without_manifest(place: Path, inside: Path) -> Iterator[CheckedFile]:
     """The files of a folder that has no manifest: an older version wrote it, or the manifest is lost."""
-    names = [name for name in names_in(place) if stage_of(name) is not None]
+    names = staged_files(place)
     if names and has_lost_manifest(place):
         yield CheckedFile(str(inside / MANIFEST), "missing", "manifest", AS_THEY_ARE)
     for name in names:

@@ -28,10 +28,9 @@ from aacp.pipeline.quantization import Quantization
 from aacp.pytorch.modules import named_tensors
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import BeforeAfter, ExportRecord, Latency, Resources, RuntimeFiles
-from aacp.runs.files import ARTEFACT, EXPORT
+from aacp.runs.files import ARTEFACT, EXPORT, EXPORTED, stage_of
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import set_aside
-from aacp.runs.stages import EXPORTED, stage_of
 
 # Both networks are timed about this long at most in each runtime, until it is clear which is faster.
 MAX_TIMING_SECONDS = 15.0

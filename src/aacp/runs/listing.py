@@ -8,10 +8,9 @@ from typing import Any
 
 from aacp.disk.reading import read_bytes
 from aacp.disk.writing import replace_file
-from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, TRAINING_REQUEST
-from aacp.runs.manifest import COPIED, MANIFEST, Entry, Manifest, digest, file_digest, file_hash, usable_manifest
+from aacp.runs.files import CHECKPOINT, COPIED, GRAPH, HISTORY, RUN, TRAINING_REQUEST, stage_of, staged_files
+from aacp.runs.manifest import MANIFEST, Entry, Manifest, digest, file_digest, file_hash, usable_manifest
 from aacp.runs.sealing import sealed
-from aacp.runs.stages import stage_of, staged_files
 from aacp.runs.verification import seal_key
 
 # A folder has a manifest from the first of these files on.

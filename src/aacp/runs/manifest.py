@@ -17,12 +17,9 @@ from aacp.disk.parsing import parse_json
 from aacp.disk.reading import CHUNK, MAX_TEXT, open_file, read_bytes
 from aacp.disk.records import Record
 from aacp.errors import DamagedFile, DamagedRun, MissingFile, RunMismatch, UnreadableFile
-from aacp.runs.files import DEVICE_CHECK, FINALISTS, LOG, RUN, STEPS, STRUCTURE, TRAINING_REQUEST
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-# Small files that no stage can make again with certainty: the manifest holds a copy of each.
-COPIED = (RUN, TRAINING_REQUEST, STRUCTURE, FINALISTS, STEPS, LOG, DEVICE_CHECK)
 
 
 @dataclass(frozen=True)

@@ -15,54 +15,13 @@ from pathlib import Path
 from aacp.disk.reading import read_json
 from aacp.disk.writing import rename
 from aacp.errors import UnreadableFile
-from aacp.runs.files import (
-    ARTEFACT,
-    CHECKPOINT,
-    CHECKS,
-    DEVICE_CHECK,
-    EVALUATION,
-    EXPORT,
-    FINALISTS,
-    GRAPH,
-    HISTORY,
-    LOG,
-    RECOVERY,
-    RUN,
-    STATE,
-    STEPS,
-    STRUCTURE,
-    TABLE,
-    TRAINING_REQUEST,
-    WEIGHTS,
-)
+from aacp.runs.files import ARTEFACT, EVALUATION, EXPORTED, LOGS, RECOVERY, RUN, TRAINING_REQUEST, remedy_of, stage_of
 from aacp.runs.folder import RunFolder
 from aacp.runs.listing import FIRST_FILES
 from aacp.runs.manifest import MANIFEST, Manifest, read_manifest
-from aacp.runs.stages import EXPORTED, LOGS, stage_of
 from aacp.runs.verification import FileState, complete_lines, intact_lines, verified
 
 DAMAGED = ".damaged"  # added to the name of a file that is set aside
-# What the next call does if a file is not what the manifest lists and there is no copy of it.
-REMEDIES = {
-    RUN: "cannot be made again; put it back from a copy",
-    TRAINING_REQUEST: "is written again with the request of the next training",
-    GRAPH: "the network is traced again",
-    TABLE: "the latency table is made again",
-    STEPS: "the pruning steps are found again",
-    CHECKS: "the measurements that are lost are repeated",
-    CHECKPOINT: "the search is repeated with the recorded scores",
-    HISTORY: "the evaluations that are lost are repeated",
-    STRUCTURE: "the search is repeated with the recorded scores",
-    FINALISTS: "the finalists are chosen and trained again",
-    LOG: "the lines that are lost stay lost",
-    STATE: f"the training is repeated, unless {ARTEFACT} is whole",
-    WEIGHTS: "the weights are written again from the state of the training",
-    ARTEFACT: "the network is written again from the trained weights",
-    EVALUATION: "the network is evaluated again",
-    RECOVERY: "the network is recovered and evaluated again",
-    EXPORT: "both networks are exported again",
-    DEVICE_CHECK: "the results of the device have to be read again",
-}
 # Files that are made again together with one that is lost.
 DEPENDENTS = {RECOVERY: (ARTEFACT, EVALUATION)}
 TAKEN = "They are taken as they are and listed again"
@@ -94,13 +53,6 @@ def is_foreign(folder: Path) -> bool:
     is_other_request = bool(requests & {"damaged", "not listed"})
     others = [state == "whole" for name, state in states.items() if name not in (RUN, TRAINING_REQUEST, *LOGS)]
     return are_most_damaged or (is_other_request and others.count(False) > others.count(True))
-
-
-def remedy_of(name: str) -> str:
-    """What the next call does if a file without a copy is lost."""
-    if stage_of(name) == EXPORTED:
-        return REMEDIES[EXPORT]
-    return REMEDIES.get(name, "the training that wrote it has to be repeated in another folder")
 
 
 def mend(folder: RunFolder) -> frozenset[str]:

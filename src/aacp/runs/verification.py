@@ -11,11 +11,10 @@ from typing import Literal
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import open_file, read_bytes, read_json
 from aacp.errors import UnreadableFile
-from aacp.runs.files import HISTORY, RUN
-from aacp.runs.manifest import COPIED, Entry, Manifest, digest, file_digest, read_manifest, usable_manifest
+from aacp.runs.files import COPIED, HISTORY, LOGS, RUN, SEARCH, staged_files
+from aacp.runs.manifest import Entry, Manifest, digest, file_digest, read_manifest, usable_manifest
 from aacp.runs.requests import ADDED_FIELDS, ESTIMATE_FIELDS
 from aacp.runs.sealing import SEALED, is_intact
-from aacp.runs.stages import LOGS, SEARCH, staged_files
 
 FileState = Literal["whole", "damaged", "missing", "not listed"]
 
