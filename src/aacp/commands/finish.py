@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aacp.commands.gathering import gathered
+from aacp.commands.gathering import Command, Given, gathered
 from aacp.commands.options import CACHE, DEVICE, HOLDOUT, JSON, NO_EXPORT, RESOURCES, TRUST, loss_option, metric_option
 from aacp.commands.parameters import SEED as SEED_NUMBER
 from aacp.commands.recipes import (
@@ -16,6 +17,7 @@ from aacp.commands.recipes import (
     finetuning_options,
     recipe_of,
     scratch_options,
+    training_fields,
     training_names,
 )
 from aacp.commands.running import resumable, show
@@ -43,88 +45,40 @@ override_options = gathered(
     ],
 )
 
-
 SEED = click.option("--seed", type=SEED_NUMBER, show_default="the search's", help="Seed of the training.")
+RESUMED = "RUN may hold any number of trainings, each with a name (--as). The same command resumes an interrupted one."
 
 
-@click.command()
-@RUN_FOLDER
-@finetuning_options
-@SEED
-@NO_EXPORT
-@RESOURCES
-@override_options
-@JSON
-def finetune(
-    folder: str,
-    training: dict[str, Any],
-    overrides: dict[str, Any],
-    seed: int | None,
-    no_export: bool,
-    resources: bool,
-    as_json: bool,
-) -> None:
-    """Fine-tune the structure that the search in RUN found, from inherited weights; evaluate, export, report.
+def _training_command(name: str, what: str, options: Callable[[Command], Command], fixed: Given) -> click.Command:
+    """A command that trains the structure of a run; `fixed` has the values of options that it does not have."""
 
-    RUN may hold any number of trainings, each with a name (--as). The same command resumes an interrupted one.
-    """
-    given = {**training, **FINETUNING, "resources": resources}
-    _finish(folder, given, overrides, seed, not no_export, as_json)
+    @click.command(name, help=f"{what}; evaluate, export, report.\n\n{RESUMED}")
+    @RUN_FOLDER
+    @options
+    @SEED
+    @NO_EXPORT
+    @RESOURCES
+    @override_options
+    @JSON
+    def command(
+        folder: str,
+        training: dict[str, Any],
+        overrides: dict[str, Any],
+        seed: int | None,
+        no_export: bool,
+        resources: bool,
+        as_json: bool,
+    ) -> None:
+        from aacp.pipeline.job import FinishingJob
 
+        given = {**training, **fixed}
+        job = FinishingJob(folder, **overrides)
+        with resumable(folder):
+            plan = job.plan(recipe=_recipe(job, given, seed), **training_fields(given, no_export, resources))
+            pruned = job.finish(plan, training_names(given))
+        show(pruned, pruned.evaluation, as_json)
 
-@click.command()
-@RUN_FOLDER
-@scratch_options
-@SEED
-@NO_EXPORT
-@RESOURCES
-@override_options
-@JSON
-def scratch(
-    folder: str,
-    training: dict[str, Any],
-    overrides: dict[str, Any],
-    seed: int | None,
-    no_export: bool,
-    resources: bool,
-    as_json: bool,
-) -> None:
-    """Train the structure that the search in RUN found from new weights; evaluate, export, report.
-
-    RUN may hold any number of trainings, each with a name (--as). The same command resumes an interrupted one.
-    """
-    given = {**training, **FROM_SCRATCH, "resources": resources}
-    _finish(folder, given, overrides, seed, not no_export, as_json)
-
-
-def _finish(
-    folder: str, training: dict[str, Any], overrides: dict[str, Any], seed: int | None, export: bool, as_json: bool
-) -> None:
-    """Train the structure of a run.
-
-    Args:
-        folder: the run folder.
-        training: the values of `training_options`, and whether to measure memory and energy.
-        overrides: the values of `override_options`.
-        seed: the seed of the training; None is that of the search.
-        export: whether to write ONNX files.
-        as_json: whether to print JSON.
-    """
-    from aacp.pipeline.job import FinishingJob
-
-    job = FinishingJob(folder, **overrides)
-    with resumable(folder):
-        plan = job.plan(
-            recipe=_recipe(job, training, seed),
-            from_scratch=training["scratch"],
-            init=training["init"],
-            train_on_holdout=training["train_on_holdout"],
-            export=export,
-            resources=training["resources"],
-            training=training["training"],
-        )
-        pruned = job.finish(plan, training_names(training))
-    show(pruned, pruned.evaluation, as_json)
+    return command
 
 
 def _recipe(job: FinishingJob, training: dict[str, Any], seed: int | None) -> Recipe:
@@ -134,6 +88,17 @@ def _recipe(job: FinishingJob, training: dict[str, Any], seed: int | None) -> Re
     known = job.recorded_recipe(name) if is_default else None
     task = {"data": job.names.data, "loss": job.names.loss}
     return known or recipe_of(training, task, job.request.seed if seed is None else seed)
+
+
+finetune = _training_command(
+    "finetune",
+    "Fine-tune the structure that the search in RUN found, from inherited weights",
+    finetuning_options,
+    FINETUNING,
+)
+scratch = _training_command(
+    "scratch", "Train the structure that the search in RUN found from new weights", scratch_options, FROM_SCRATCH
+)
 
 
 @click.command()

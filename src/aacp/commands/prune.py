@@ -13,7 +13,7 @@ from aacp.commands.limits import COST_NAMES, budget_of, budgets_of, limit_option
 from aacp.commands.options import FROM, JSON, NO_EXPORT, RESOURCES, run_option
 from aacp.commands.parameters import Number, rungs
 from aacp.commands.plan_options import plan_from, search_options, task_names, task_options
-from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_names, training_options
+from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_fields, training_names, training_options
 from aacp.commands.running import resumable, run_folder, show
 from aacp.cost.kinds import COSTS
 from aacp.pipeline import defaults
@@ -120,13 +120,8 @@ def prune(
     plan = plan_from(
         search,
         None if no_training else recipe_of(training, task, search["seed"]),
-        from_scratch=training["scratch"],
-        init=training["init"],
-        train_on_holdout=training["train_on_holdout"],
+        **training_fields(training, no_export, resources),
         mimic=mimic or 0,
-        export=not no_export,
-        resources=resources,
-        training=training["training"],
         finalists=finalists,
         rungs=rungs or (),
     )
@@ -210,12 +205,7 @@ def sweep(
         search,
         recipe_of(training, task, search["seed"]) if train else None,
         trains_later=True,
-        from_scratch=training["scratch"],
-        init=training["init"],
-        train_on_holdout=training["train_on_holdout"],
-        export=not no_export,
-        resources=resources,
-        training=training["training"],
+        **training_fields(training, no_export, resources),
     )
     job = SweepJob(task_names(task), budgets, plan, place, train, known_from, training_names(training))
     with resumable(place):

@@ -69,6 +69,18 @@ def training_names(training: Given) -> TrainingNames:
     return TrainingNames(teacher, weights, training["again"], training["processes"])
 
 
+def training_fields(training: Given, no_export: bool, resources: bool) -> dict[str, Any]:
+    """The fields of a plan, besides the recipe, that the options of a training decide."""
+    return {
+        "from_scratch": training["scratch"],
+        "init": training["init"],
+        "train_on_holdout": training["train_on_holdout"],
+        "export": not no_export,
+        "resources": resources,
+        "training": training["training"],
+    }
+
+
 RECIPE_OPTIONS = ("recipe", "epochs", "lr", "batch_size")
 TEACHER_OPTIONS = ("teacher", "teacher_weights")
 TRAINING_OPTIONS = (*RECIPE_OPTIONS, "train_on_holdout", *TEACHER_OPTIONS, "init", "training", "again", "processes")
