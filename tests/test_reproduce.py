@@ -16,9 +16,12 @@ from click.testing import CliRunner
 
 from aacp.cli import main
 from aacp.commands import repeat
+from aacp.cost.budget import Budget
 from aacp.errors import WorkerFailed
 from aacp.pipeline import job
+from aacp.pipeline.plan import Plan
 from aacp.report.repeats import repetitions_in
+from aacp.runs.folder import RunFolder
 from aacp.train.job import TrainingJob
 from report.pages import Page
 
@@ -78,32 +81,32 @@ class Jobs:
         self.built.append(built)
         raise Reached
 
-    def search(self, built: job.PruningJob) -> None:
+    def pruning_run(self, names: job.TaskNames, budget: Budget, plan: Plan, folder: RunFolder, **_: Any) -> None:
         """Leave the folder that a search leaves, for the trainings that follow."""
-        folder = Path(built.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "run.json").write_text(json.dumps(request_of(built)))
-        self.stop(built)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        (folder.path / "run.json").write_text(json.dumps(request_of(names, budget, plan)))
+        self.stop(names)
 
 
-def request_of(built: job.PruningJob) -> dict[str, Any]:
+def request_of(task: job.TaskNames, budget: Budget, plan: Plan) -> dict[str, Any]:
     """The part of run.json that a later training reads."""
-    limits = [limit.to_json() for limit in built.budget.limits]
+    limits = [limit.to_json() for limit in budget.limits]
     fixed = {"command": "aacp search", "versions": {}, "hardware": "", "started": "", "recipe": None}
-    plan = {name: getattr(built.plan, name) for name in ("pruning_step", "method", "seed", "scope")}
-    plan["evaluations"] = built.plan.evaluations or 1  # a run records the number that its method has
-    names = {"model": built.names.model, "data": built.names.data, "data_source": built.names.data}
-    return {**fixed, **plan, **names, "limits": limits}
+    planned = {name: getattr(plan, name) for name in ("pruning_step", "method", "seed", "scope")}
+    planned["evaluations"] = plan.evaluations or 1  # a run records the number that its method has
+    names = {"model": task.model, "data": task.data, "data_source": task.data}
+    return {**fixed, **planned, **names, "limits": limits}
 
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     found = Jobs()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(job.PruningJob, "search", lambda built: found.search(built))
-    ends = ((job.PruningJob, "prune"), (job.SweepJob, "sweep"), (job.FinishingJob, "finish"), (TrainingJob, "run"))
-    for kind, name in ends:
-        monkeypatch.setattr(kind, name, lambda built, *_, **__: found.stop(built))
+    for kind in (job.TaskNames, job.TrainingNames):
+        monkeypatch.setattr(kind, "load", lambda names, _: names)
+    monkeypatch.setattr(job, "PruningRun", found.pruning_run)
+    for place, name in ((job, "SweepRun"), (job.FinishingJob, "finish"), (TrainingJob, "run")):
+        monkeypatch.setattr(place, name, lambda built, *_, **__: found.stop(built))
     monkeypatch.setattr(repeat, "_output", in_this_process)
     return found
 

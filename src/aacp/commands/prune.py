@@ -128,12 +128,12 @@ def prune(
     if max_drop is not None:
         drop = max_drop if task["metric"] else max_drop / 100
         plan = replace(plan, max_drop=drop, shrink=COST_NAMES[shrink], probe_epochs=probe_epochs)
-    from aacp.pipeline.job import PruningJob
+    from aacp.pipeline.job import pruning_run
 
     place = run_folder(task["model"], folder)
     with resumable(place):
-        job = PruningJob(task_names(task), budget, plan, place, known_from, training_names(training))
-        pruned = job.prune()
+        run = pruning_run(task_names(task), budget, plan, place, known_from, training_names(training))
+        pruned = run.prune()
     show(pruned, pruned.evaluation, as_json)
 
 
@@ -158,12 +158,12 @@ def search(
     --no-training, search with --reconstruction repair.
     """
     budget = budget_of(limits)
-    from aacp.pipeline.job import PruningJob
+    from aacp.pipeline.job import TrainingNames, pruning_run
 
     place = run_folder(task["model"], folder)
     with resumable(place):
         plan = plan_from(search, None, trains_later=True)
-        choice = PruningJob(task_names(task), budget, plan, place, known_from).search()
+        _, choice = pruning_run(task_names(task), budget, plan, place, known_from, TrainingNames()).find()
     show(f"{choice}\nfolder: {place}", choice, as_json)
 
 
@@ -198,7 +198,7 @@ def sweep(
         unused = (*TRAINING_OPTIONS, "scratch", "resources")
         reject_options(unused, "without --train a sweep only searches", "Give --train")
     budgets = budgets_of(limits)
-    from aacp.pipeline.job import SweepJob
+    from aacp.pipeline.job import sweep_run
 
     place = folder or f"{run_folder(task['model'], None)}-sweep"
     plan = plan_from(
@@ -207,7 +207,7 @@ def sweep(
         trains_later=True,
         **training_fields(training, no_export, resources),
     )
-    job = SweepJob(task_names(task), budgets, plan, place, train, known_from, training_names(training))
     with resumable(place):
-        found = job.sweep()
+        run = sweep_run(task_names(task), budgets, plan, place, train, known_from, training_names(training))
+        found = run.sweep()
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")

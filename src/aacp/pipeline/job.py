@@ -17,10 +17,9 @@ from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning_run import PruningRun
 from aacp.pipeline.request import FUNCTIONS, plan_of, read_request
-from aacp.pipeline.sweep import Sweep, SweepRun, check_sweep
+from aacp.pipeline.sweep import SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import TrainingMeans
-from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
@@ -94,53 +93,35 @@ class TrainingNames:
         return TrainingMeans(teacher, self.again, self.processes)
 
 
-@dataclass(frozen=True)
-class PruningJob:
-    """aacp prune and aacp search: the task, its budget, the plan, the run folder, and what the training uses."""
-
-    names: TaskNames
-    budget: Budget
-    plan: Plan
-    folder: str
-    known_from: tuple[str, ...] = ()
-    training: TrainingNames = TrainingNames()
-
-    def __post_init__(self) -> None:
-        self.plan.check_budgets([self.budget])
-
-    def prune(self) -> Pruned:
-        return self._run().prune()
-
-    def search(self) -> ChosenStructure:
-        return self._run().find()[1]
-
-    def _run(self) -> PruningRun:
-        task = self.names.load(self.plan.seed)
-        means = self.training.load(self.plan.seed)
-        folder = RunFolder(self.folder)
-        return PruningRun(task, self.budget, self.plan, folder, means=means, known_from=self.known_from)
+def pruning_run(
+    names: TaskNames,
+    budget: Budget,
+    plan: Plan,
+    folder: str,
+    known_from: tuple[str, ...],
+    training: TrainingNames,
+) -> PruningRun:
+    """The run of aacp prune and aacp search."""
+    plan.check_budgets([budget])
+    task = names.load(plan.seed)
+    means = training.load(plan.seed)
+    return PruningRun(task, budget, plan, RunFolder(folder), means=means, known_from=known_from)
 
 
-@dataclass(frozen=True)
-class SweepJob:
-    """aacp sweep: the task, several budgets, the plan, the folder of all runs, and what the trainings use."""
-
-    names: TaskNames
-    budgets: tuple[Budget, ...]
-    plan: Plan
-    folder: str
-    train: bool
-    known_from: tuple[str, ...] = ()
-    training: TrainingNames = TrainingNames()
-
-    def __post_init__(self) -> None:
-        check_sweep(self.plan, self.budgets, self.train)
-
-    def sweep(self) -> Sweep:
-        task = self.names.load(self.plan.seed)
-        means = self.training.load(self.plan.seed)
-        run = SweepRun(task, self.budgets, self.plan, self.folder, self.train, means, self.known_from)
-        return run.sweep()
+def sweep_run(
+    names: TaskNames,
+    budgets: tuple[Budget, ...],
+    plan: Plan,
+    folder: str,
+    train: bool,
+    known_from: tuple[str, ...],
+    training: TrainingNames,
+) -> SweepRun:
+    """The runs of aacp sweep."""
+    check_sweep(plan, budgets, train)
+    task = names.load(plan.seed)
+    means = training.load(plan.seed)
+    return SweepRun(task, budgets, plan, folder, train, means, known_from)
 
 
 @dataclass(frozen=True)
