@@ -5,19 +5,16 @@ Each stage writes its result to the folder of the training and is skipped if the
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 from aacp.artefact.storage import load, save
 from aacp.channels.graph import ChannelGraph
 from aacp.cost.kinds import COSTS
-from aacp.data.scores import Score
-from aacp.data.splits import Source
 from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
@@ -43,9 +40,8 @@ from aacp.runs.mending import discard, mend
 from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import is_begun, read_training
 from aacp.train.launching import run_in_processes
-from aacp.train.loop import fit
-from aacp.train.recipe import Recipe
-from aacp.train.teaching import Loss
+from aacp.train.loop import Trained, fit
+from aacp.train.recipe import Precision
 from aacp.train.threads import using_threads
 from aacp.user.events import Event, emit
 from aacp.user.progress import report_progress
@@ -77,39 +73,12 @@ class TrainingMeans:
 
 
 PLAIN = TrainingMeans()
+Training = Callable[..., Trained]  # `fit` with all but the network and where to train
 
 
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """What each of several processes needs for its share of a training; it is sent to them."""
-
-    network: nn.Module
-    train: Source
-    recipe: Recipe
-    holdout: Source | None
-    teacher: nn.Module | None
-    loss: Loss | None
-    score: Score
-    folder: Path
-
-    def train_together(self, processes: int, device: torch.device) -> nn.Module:
-        """Train in several processes, and return the network with the weights that they wrote to the folder."""
-        create_folder(self.folder)  # by the process that has locked the run folder, so that no link is followed
-        precision = self.recipe.precision
-        run_in_processes(
-            _train_share, self, processes=processes, precision=precision, device=device, folder=self.folder
-        )
-        self.network.load_state_dict(tensors_in(self.folder / WEIGHTS))
-        return self.network
-
-
-def _train_share(fabric: Fabric, parts: _Parts) -> None:
+def _train_share(fabric: Fabric, network: nn.Module, training: Training) -> None:
     """The part of a training that every process runs."""
-    network = copy_module(parts.network)  # what is sent to processes lies in memory that they share
-    fit(
-        network, parts.train, parts.recipe, holdout=parts.holdout, teacher=parts.teacher, loss=parts.loss,
-        score=parts.score, folder=parts.folder, fabric=fabric,
-    )  # fmt: skip
+    training(copy_module(network), fabric=fabric)  # what is sent to processes lies in memory that they share
 
 
 class TrainingRun:
@@ -205,21 +174,33 @@ class TrainingRun:
         inheritance = self.shared.inheritance(graph)
         self._begin_stage("train", "training")
         task = self.task
-        folder = self.place.path / TRAINING
         train, holdout = task.training_parts(self.plan)
         network = first_network(task, self.plan, inheritance, choice.structure)
         teacher = task.teacher(self.plan, self.means.teacher)
+        training = partial(
+            fit, data=train, recipe=recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score,
+            folder=self.place.path / TRAINING,
+        )  # fmt: skip
         if self.means.processes > 1:
-            parts = _Parts(network.cpu(), train, recipe, holdout, teacher, task.loss, task.score, folder)
-            return parts.train_together(self.means.processes, task.device).to(task.device).eval()
-        ranks = self.means.ranks
-        with nullcontext() if ranks is None else ranks.training():
-            fit(
-                network, train, recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score,
-                folder=folder, fabric=None if ranks is None else ranks.fabric,
-                device=task.device if ranks is None else None,
-            )  # fmt: skip
+            self._train_in_processes(network, training, recipe.precision)
+        elif self.means.ranks is None:
+            training(network, device=task.device)
+        else:
+            with self.means.ranks.training():
+                training(network, fabric=self.means.ranks.fabric)
         return network.eval()
+
+    def _train_in_processes(self, network: nn.Module, training: Training, precision: Precision) -> None:
+        """Train in new processes; the network gets the weights that they write to the folder."""
+        device = self.task.device
+        folder = self.place.path / TRAINING
+        create_folder(folder)  # by the process that has locked the run folder, so that no link is followed
+        run_in_processes(
+            _train_share, network.cpu(), training,
+            processes=self.means.processes, precision=precision, device=device, folder=folder,
+        )  # fmt: skip
+        network.load_state_dict(tensors_in(folder / WEIGHTS))
+        network.to(device)
 
     @property
     def _is_only_delivered(self) -> bool:
