@@ -124,7 +124,8 @@ class PruningRun:
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
             pruned = training.run(graph, choice)
-            pruned = replace(pruned, unreported=self.report())
+            # The page takes a second, so that every call writes it.
+            pruned = replace(pruned, unreported=write_report_or_reason([self.folder.path], self.folder.path / FILE))
             self._report_stage("done", pruned.evaluation.values)
             return pruned
 
@@ -265,13 +266,6 @@ class PruningRun:
             return choice
         self.shared.release_workers()  # those of the trainings take their places
         return Halving(search, estimate, self.means.teacher, self.label).run(choice, history)
-
-    def report(self) -> str:
-        """Write the page about the run in every call, since it takes a second; returns why there is none."""
-        reason = write_report_or_reason([self.folder.path], self.folder.path / FILE)
-        if reason:
-            self._report_progress(f"no report. {reason}")
-        return reason
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""

@@ -81,7 +81,7 @@ def repeat_request(
             found = Repetition(name, tuple(runs), request)
             place.write_json(file_name(name), found.to_json())
         if found.finished:
-            _report(place)
+            write_report_or_reason([place.path], place.path / FILE)
         return found
 
 
@@ -130,12 +130,6 @@ def require_same_options(folder: Path, before: dict[str, Any], request: dict[str
             f"{folder} holds seeds of another request: {'; '.join(differing)}. "
             "Repeat the earlier request, or choose another folder."
         )
-
-
-def _report(place: RunFolder) -> None:
-    reason = write_report_or_reason([place.path], place.path / FILE)
-    if reason:
-        report_progress(f"{place.path}: no report. {reason}")
 
 
 # -- the metrics of results -------------------------------------------------------------------------------------------

@@ -7,21 +7,20 @@ from pathlib import Path
 
 from aacp.errors import AACPError, first_line
 from aacp.report.page import write_report
+from aacp.user.progress import report_progress
 
 
 def write_report_or_reason(folders: Sequence[Path], file: Path) -> str:
-    """Write the page about some runs; returns why there is none, or an empty text.
+    """Write the page about some runs; reports and returns why there is none, or returns an empty text.
 
     An earlier page is kept if the new one cannot be written.
-
-    Args:
-        folders: the run folders, or a folder that holds them.
-        file: where to write the page.
     """
     try:
         write_report(folders, file)
+        return ""
     except AACPError as error:
-        return str(error)
+        reason = str(error)
     except Exception as error:  # a mistake in the page must not cost the summary of hours of work
-        return f"{first_line(error)}. Write it later with aacp report."
-    return ""
+        reason = f"{first_line(error)}. Write it later with aacp report."
+    report_progress(f"{file.parent}: no report. {reason}")
+    return reason

@@ -38,7 +38,6 @@ from aacp.search.saving import recorded
 from aacp.train.teaching import Loss
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
-from aacp.user.progress import report_progress
 from aacp.user.values import path_text, paths
 
 FRONT = "front.json"
@@ -241,14 +240,8 @@ class SweepRun:
         records = [run.register_training().place.read_json(EVALUATION) if self.trains else None for run in runs]
         evaluations = tuple(None if record is None else Evaluation.from_json(record) for record in records)
         front = self._write_front(graph, [run.folder for run in runs])
-        self._report(runs)
+        write_report_or_reason([run.folder.path for run in runs], self.folder.path / FILE)
         return Sweep(tuple(run.folder for run in runs), choices, evaluations, front)
-
-    def _report(self, runs: Sequence[PruningRun]) -> None:
-        """Write one page about all runs."""
-        reason = write_report_or_reason([run.folder.path for run in runs], self.folder.path / FILE)
-        if reason:
-            report_progress(f"{self.folder.path}: no report. {reason}")
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
         """Write the evaluated structures that no other beats to a file, and return them."""
