@@ -635,7 +635,7 @@ COMMAND_LINE = [
     _mutant("--from is ignored by search", "commands/prune.py", "place, known_from, TrainingNames())",
             "place, (), TrainingNames())", _option("search", "known_from")),
     _mutant("the most to keep is ignored", "commands/limits.py",
-            "if most is not None:\n        return", "if False:\n        return",
+            "if most is not None:\n            return", "if False:\n            return",
             _option("prune", "max_macs")),
     _mutant("a share of 1 is accepted", "cost/budget.py", "not 0 <= rate < 1", "not 0 <= rate <= 1",
             "cost/test_budget.py"),

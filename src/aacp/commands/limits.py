@@ -37,35 +37,21 @@ def budgets_of(given: Given, *, needed: bool = True) -> tuple[Budget, ...]:
 
 def _limits(kind: CostKind, given: Given) -> list[Limit]:
     """The limits on one kind of cost, of which each budget of a sweep has one."""
-    rate_option = f"--prune-{kind.option}"
-    most_option = f"--max-{kind.option}"
-    rates = given[f"prune_{kind.option}"]
-    most = given[f"max_{kind.option}"]
+    rate_option, most_option = f"--prune-{kind.option}", f"--max-{kind.option}"
+    rates, most = given[f"prune_{kind.option}"], given[f"max_{kind.option}"]
     if rates is not None and most is not None:
         raise click.UsageError(f"{rate_option} and {most_option} exclude each other. Give one of them.")
-    if most is not None:
-        return [_limit(kind, most_option, at_most=most)]
-    parts = [] if rates is None else rates.split(",")
-    advice = f"Give the most to keep with {most_option}."
-    return [_limit(kind, rate_option, advice, pruning_rate=_number(part, rate_option)) for part in parts]
-
-
-def _limit(
-    kind: CostKind, option: str, advice: str = "", *, pruning_rate: float | None = None, at_most: str | None = None
-) -> Limit:
-    """A limit; a value that it rejects is reported with the option that gave it.
-
-    Args:
-        kind: of the limited cost.
-        option: the name of the option.
-        advice: a sentence to add to the reason of a rejection.
-        pruning_rate: the share to remove, or None.
-        at_most: the most to keep, as text, or None.
-    """
+    if rates is None and most is None:
+        return []
     try:
-        return Limit(kind, pruning_rate, None if at_most is None else kind.parse(at_most))
+        if most is not None:
+            return [Limit(kind, at_most=kind.parse(most))]
+        return [Limit(kind, _number(rate, rate_option)) for rate in rates.split(",")]
     except InvalidOption as error:
-        raise click.BadParameter(f"{error} {advice}".rstrip(), param_hint=option) from error
+        if most is not None:
+            raise click.BadParameter(str(error), param_hint=most_option) from error
+        advice = f"Give the most to keep with {most_option}."
+        raise click.BadParameter(f"{error} {advice}", param_hint=rate_option) from error
 
 
 def _number(text: str, option: str) -> float:
