@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from aacp.errors import ExportFailed, MissingPackage
+from aacp.errors import ExportFailed
 from aacp.pytorch.modules import copy_module
+from aacp.zoo.imports import require_package
 
 SEPARATOR = "***"
 
@@ -20,10 +21,9 @@ def timm_structure(pruned: nn.Module, original: nn.Module) -> str:
         pruned: the pruned network.
         original: a network as timm created it; it is not changed.
     """
-    try:
-        from timm.models._prune import adapt_model_from_string
-    except ImportError as error:
-        raise MissingPackage("timm is not installed. Install it with: pip install 'aacp[vision]'.") from error
+    require_package("timm", "pip install 'aacp[vision]'")
+    from timm.models._prune import adapt_model_from_string
+
     shapes = {name: list(weight.shape) for name, weight in pruned.named_parameters() if name.endswith(".weight")}
     text = SEPARATOR.join(f"{name}:{shape}" for name, shape in shapes.items())
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -15,13 +16,14 @@ from torch import nn
 from aacp.artefact.header import Artefact, artefact_path
 from aacp.artefact.storage import load
 from aacp.disk.reading import read_bytes
-from aacp.errors import InvalidOption, MissingFile, MissingPackage
+from aacp.errors import InvalidOption, MissingFile
 from aacp.report.card import model_card
 from aacp.report.run import Run, read_run
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import run_of
 from aacp.user.values import path_text
 from aacp.version import __version__
+from aacp.zoo.imports import require_package
 from aacp.zoo.trust import MODEL as MODEL_NAME
 from aacp.zoo.trust import is_code
 
@@ -114,11 +116,5 @@ def _config(header: Artefact, run: Run) -> dict[str, Any]:
     }
 
 
-def _hub() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise MissingPackage(
-            "huggingface_hub is not installed. Install it with: pip install huggingface_hub, or give a local folder."
-        ) from error
-    return huggingface_hub
+def _hub() -> ModuleType:
+    return require_package("huggingface_hub", "pip install huggingface_hub, or give a local folder")
