@@ -41,6 +41,7 @@ from mutants_equivalent import EQUIVALENT
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT = 400.0  # seconds after which the tests of a mutant are stopped
 TIMED_OUT = -9
+NO_TEST = 5  # the exit status of pytest if it ran no test: none of the named ones is in the gate
 # Imported once, before any mutant: these take most of the time of a short test. aacp itself is not imported.
 PRELOADED = (
     "torch", "numpy", "pytest", "safetensors.torch", "click.testing", "lightning_fabric", "onnxruntime",
@@ -197,7 +198,7 @@ def judged(mutant: Mutant, place: Path) -> Verdict:
         _forget_compiled(path)
     seconds = round(time.perf_counter() - begun, 1)
     killed_by = failure.read_text() if failure.exists() else ""
-    outcome = {0: "survived", TIMED_OUT: "timeout"}.get(status, "killed")
+    outcome = {0: "survived", NO_TEST: "survived", TIMED_OUT: "timeout"}.get(status, "killed")
     if not killed_by and status != 0:  # tests that cannot even be imported
         killed_by = f"exit status {status}: {(place / 'log.txt').read_text()[-300:]}"
     return Verdict(

@@ -250,8 +250,13 @@ def options_of(*commands: str) -> list[tuple[str, str]]:
     return [(command, parameter.name) for command in commands for parameter in main.commands[command].params]
 
 
-# The commands share their options: those of `prune` are all checked in `make test`, and a sample of the others.
-@pytest.mark.parametrize(("command", "name"), [*options_of("prune"), *sampled(options_of("search", "sweep"), 3)])
+# The commands share their options: those of `prune` are all checked in `make test`, and of the others a sample and
+# those that each command passes on by itself.
+OWN = [("search", "known_from"), ("sweep", "known_from")]
+SHARED = [option for option in options_of("search", "sweep") if option not in OWN]
+
+
+@pytest.mark.parametrize(("command", "name"), [*options_of("prune"), *OWN, *sampled(SHARED, 3)])
 def test_every_option_has_an_effect(command: str, name: str, plain, file: Path, tmp_path: Path) -> None:
     if (command, name) in ELSEWHERE or name in ELSEWHERE:
         ELSEWHERE.get((command, name), ELSEWHERE.get(name))(command, tmp_path)
