@@ -15,6 +15,8 @@ import aacp
 from aacp.cli import main
 from aacp.errors import NothingToReport
 from aacp.report.page import write_report
+from aacp.report.run import read_run
+from aacp.report.tables import reproduction
 from aacp.runs.folder import RunFolder
 from report.pages import Page
 from report.runs import ATTACK, Made, asking, copy_of, nasty, scoring, sweep_of
@@ -218,3 +220,13 @@ def test_without_plotly_the_command_says_how_to_install_it(made: Made, tmp_path:
     result = CliRunner().invoke(main, ["report", str(made.path), "--out", str(tmp_path / "p.html")])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "MissingPackage: plotly is not installed. Install it with: pip install 'aacp[report]'.\n"
+
+
+def test_every_command_that_led_to_the_result_is_shown_once(made: Made) -> None:
+    run = read_run(made.path)
+    (training,) = run.trainings
+    assert str(reproduction(run)).count(made.request.command) == 1
+    assert training.request is not None
+    tuned = replace(training, request=replace(training.request, command="aacp finetune runs/first"))
+    shown = str(reproduction(replace(run, trainings=(training, tuned))))
+    assert f"{made.request.command}\naacp finetune runs/first<" in shown

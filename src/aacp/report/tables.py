@@ -271,8 +271,9 @@ def reproduction(run: Run) -> Markup:
         words = f"opset {run.exported.opset}, outputs within {run.exported.largest_difference:.2g} of torch's"
         pairs.append(("ONNX", words))
         pairs += [("int8", _calibration(files.quantized)) for files in run.exported.others if files.quantized]
-    command = tag("pre", tag("code", request.command), attributes={"tabindex": "0"})
-    return joined([command, definitions(pairs)])
+    later = [training.request.command for training in run.trainings if training.request is not None]
+    commands = "\n".join(dict.fromkeys([request.command, *later]))  # that of `aacp prune` is both
+    return joined([tag("pre", tag("code", commands), attributes={"tabindex": "0"}), definitions(pairs)])
 
 
 def _calibration(found: QuantizedScores) -> str:
