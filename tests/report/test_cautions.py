@@ -53,6 +53,21 @@ def test_fewer_macs_without_less_time_are_reported_with_the_options_to_use(secon
     ] == ([True] * is_reported)
 
 
+def test_a_network_that_is_slower_in_int8_than_in_float_is_reported() -> None:
+    def timed(*names_and_seconds: tuple[str, float]) -> list[tuple[str, bool]]:
+        before = Latency(0.003, 0.0029, 0.0031)
+        times = [(name, Latency(time, 0.98 * time, 1.02 * time)) for name, time in names_and_seconds]
+        timings = tuple(BeforeAfter(name, "a CPU", 1, 100, before, after) for name, after in times)
+        return remarks_of(replace(RUN, exported=ExportRecord(18, 0.0, 10, 5, timings)))
+
+    slower = timed(("ORT 1, 1 thread", 0.0004), ("ORT 1 in int8, 1 thread", 0.001))
+    expected = "The pruned network is slower in int8 than in float: 1 ms against 400 µs (ORT 1 in int8, 1 thread)."
+    assert slower == [(expected, False)]
+    assert timed(("ORT 1, 1 thread", 0.001), ("ORT 1 in int8, 1 thread", 0.0004)) == []
+    assert timed(("ORT 1, 1 thread", 0.001), ("ORT 1 in int8, 1 thread", 0.00103)) == []  # quartiles overlap
+    assert timed(("torch 2, 1 thread", 0.0004), ("ORT 1 in int8, 1 thread", 0.001)) == []  # another runtime
+
+
 def test_a_timing_that_is_too_noisy_to_tell_is_not_a_reason_to_warn() -> None:
     before, after = Latency(0.0073, 0.001, 0.009), Latency(0.001, 0.0008, 0.008)
     timings = (BeforeAfter("ORT", "a CPU", 8, 100, before, after, 0.8, 12.0, 7.3),)

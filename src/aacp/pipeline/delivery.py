@@ -27,7 +27,7 @@ from aacp.pipeline.exported_files import missing_export
 from aacp.pipeline.quantization import Quantization
 from aacp.pytorch.modules import named_tensors
 from aacp.runs.chosen import ChosenStructure
-from aacp.runs.exports import BeforeAfter, ExportRecord, Latency, Resources, RuntimeFiles
+from aacp.runs.exports import IN_INT8, BeforeAfter, ExportRecord, Latency, Resources, RuntimeFiles
 from aacp.runs.files import ARTEFACT, EXPORT, EXPORTED, stage_of
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import set_aside
@@ -194,7 +194,7 @@ def _timed(networks: Mapping[str, nn.Module | Path], example: Any, place: Deploy
 
 def _compared(timed: Mapping[str, Timing], place: Deployment) -> BeforeAfter:
     runtime = place.resolved_runtime
-    words = f"{runtime.title or runtime.name} {runtime.version}{' in int8' if place.is_quantized else ''}"
+    words = f"{runtime.title or runtime.name} {runtime.version}{IN_INT8 if place.is_quantized else ''}"
     if place.device == "cpu":
         words += f", {place.threads} thread{'s' if place.threads > 1 else ''}"
     # Other work on the machine slows both networks of a turn down alike: ratios are steadier than times.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aacp.cost.kinds import LATENCY
-from aacp.report.numbers import difference, score
+from aacp.report.numbers import difference, duration, score
 from aacp.report.run import Run
+from aacp.runs.exports import IN_INT8
 from aacp.runs.requests import Request
 from aacp.runs.scores import NetworkMetrics
 
@@ -31,7 +32,7 @@ def cautions(run: Run) -> list[Remark]:
     before, after = run.evaluation.before, run.evaluation.after
     leakage = _about_holdout(before) if run.metric == "accuracy" else []
     trained = [] if leakage else _about_training(run, after.holdout)
-    about_removal = [*_about_nothing(before, after), *_about_time(run, before, after)]
+    about_removal = [*_about_nothing(before, after), *_about_time(run, before, after), *_about_int8(run)]
     return [*about_removal, *_about_drop(run, before, after), *trained, *leakage]
 
 
@@ -57,6 +58,18 @@ def _about_time(run: Run, before: NetworkMetrics, after: NetworkMetrics) -> list
         "Limit the latency itself (--prune-latency, --max-latency), or choose the pruning step by timing (--step auto)."
     )
     return [Remark(f"The network has fewer MACs but is not faster where it was timed. {how}", False)]
+
+
+def _about_int8(run: Run) -> list[Remark]:
+    """Warn if the pruned network is slower in int8 than in float in the same runtime, beyond the quartiles."""
+    timings = {timing.runtime: timing.after for timing in (run.exported.timings if run.exported else ())}
+    found = []
+    for name, quantized in timings.items():
+        plain = timings.get(name.replace(IN_INT8, "")) if IN_INT8 in name else None
+        if plain is not None and quantized.low_seconds > plain.high_seconds:
+            both = f"{duration(quantized.seconds)} against {duration(plain.seconds)}"
+            found.append(Remark(f"The pruned network is slower in int8 than in float: {both} ({name}).", False))
+    return found
 
 
 def _reduced_costs(request: Request) -> set[str]:

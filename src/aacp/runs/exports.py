@@ -9,6 +9,7 @@ from aacp.disk.records import Record
 # Two networks are called equally fast if the ratio of their times is certain to lie between 1 / 1.1 and 1.1: a smaller
 # difference matters to few users, and takes many turns to measure.
 SAME_SPEED = 1.1
+IN_INT8 = " in int8"  # part of the name of a runtime whose networks are quantised
 
 
 @dataclass(frozen=True)
