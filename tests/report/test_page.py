@@ -230,3 +230,12 @@ def test_every_command_that_led_to_the_result_is_shown_once(made: Made) -> None:
     tuned = replace(training, request=replace(training.request, command="aacp finetune runs/first"))
     shown = str(reproduction(replace(run, trainings=(training, tuned))))
     assert f"{made.request.command}\naacp finetune runs/first<" in shown
+
+
+def test_a_run_with_a_largest_drop_says_that_it_has_several_searches(made: Made) -> None:
+    run = read_run(made.path)
+    words = f"default, {made.request.evaluations:,} evaluations"
+    assert f"{words}<" in str(reproduction(run))
+    assert f"{words} for each share that was tried<" in str(
+        reproduction(replace(run, request=replace(made.request, max_drop=0.01, shrink="macs")))
+    )

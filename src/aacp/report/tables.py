@@ -253,12 +253,13 @@ def reproduction(run: Run) -> Markup:
     request = run.request
     if request is None:
         return Markup()
+    each = "" if request.max_drop is None else " for each share that was tried"
     pairs: list[tuple[str, object]] = [
         ("Network and data", f"{request.model}, {request.data}"),
         ("Limits", _goal(request)),
         ("Pruning step", _step(request.pruning_step)),
         ("Scope", _scope(request)),
-        ("Search", f"{request.method}, {request.evaluations:,} evaluations"),
+        ("Search", f"{request.method}, {request.evaluations:,} evaluations{each}"),
         *_finalists(request),
         ("Reconstruction", request.reconstruction or "none"),
         *((f"Training {name}", _settings(recipe)) for name, recipe in _recipes(run)),
