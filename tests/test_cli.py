@@ -67,6 +67,13 @@ def test_trace_says_which_input_it_guessed(own_networks) -> None:
     assert run("trace", "guessing:colour", "--input", "1x3x8x8")[2] == ""
 
 
+def test_trace_takes_one_input_for_each_argument_of_the_network(own_networks) -> None:
+    code, out, err = run("trace", "guessing:Pair", "--input", "1x3x8x8", "--input", "1x5")
+    assert (code, err) == (0, "")
+    assert "image" in out
+    assert run("trace", "guessing:Pair", "--input", "1x3x8x8")[0] == 1
+
+
 @pytest.fixture
 def own_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of networks that do not name the size of their inputs."""
@@ -75,6 +82,13 @@ def own_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "def colour():\n    return nn.Sequential(nn.Conv2d(3, 4, 3, stride=8), nn.ReLU(), nn.Conv2d(4, 2, 1))\n"
         "def grey():\n    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1))\n"
         "def audio():\n    return nn.Sequential(nn.Conv1d(1, 4, 3), nn.ReLU(), nn.Conv1d(4, 2, 1))\n"
+        "class Pair(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.image, self.table = nn.Conv2d(3, 8, 3), nn.Linear(5, 8)\n"
+        "        self.last = nn.Linear(8, 2)\n"
+        "    def forward(self, image, table):\n"
+        "        return self.last(self.image(image).mean((2, 3)) + self.table(table))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "guessing", raising=False)

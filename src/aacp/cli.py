@@ -65,7 +65,7 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the graph and its costs as JSON.")
 def trace(
     model: str,
-    shape: tuple[int, ...] | None,
+    shapes: tuple[tuple[int, ...], ...],
     frozen: tuple[str, ...],
     scope: str,
     tie: tuple[tuple[str, ...], ...],
@@ -76,11 +76,11 @@ def trace(
     """Show the channel groups of MODEL: widths, what is frozen and why, MACs and parameters."""
     from aacp.cost.kinds import computed_costs
     from aacp.graph.tracing import trace as trace_network
-    from aacp.zoo.models import build_model, example_input
+    from aacp.zoo.models import build_model, example_inputs
 
     network = build_model(model)
-    example = example_input(network, shape)
-    with guessed_input(network, shape):
+    example = example_inputs(network, shapes)
+    with guessed_input(network, shapes):
         graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, parts=parts or None, form=form)
     if as_json:
         costs = {cost.name: cost.full for cost in computed_costs(graph)}

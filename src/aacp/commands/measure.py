@@ -63,7 +63,7 @@ def measure(
     batch: int,
     threads: int,
     precision: str,
-    shape: tuple[int, ...] | None,
+    shapes: tuple[tuple[int, ...], ...],
     step: float | Literal["auto"],
     frozen: tuple[str, ...],
     scope: str,
@@ -100,7 +100,7 @@ def measure(
     where = Deployment(runtime, device, batch, threads, precision)
     place = f"{runtime}-{device}-{precision}" if where.is_quantized else f"{runtime}-{device}"
     out = out or f"latency/{file_name(f'{model}-{place}')}.json"
-    job = MeasurementJob(model, out, where, shape, step, frozen, scope, structures, seconds, accept_noise)
+    job = MeasurementJob(model, out, where, shapes, step, frozen, scope, structures, seconds, accept_noise)
     if export_only is not None:
         manifest = job.export(export_only)
         click.echo(json.dumps({"manifest": str(manifest)}) if as_json else f"networks and runner.py: {manifest.parent}")

@@ -77,8 +77,9 @@ PARTS = click.option(
     help="A part of the network that is pruned, such as backbone; the rest is left as it is. Repeatable.",
 )  # fmt: skip
 INPUT = click.option(
-    "--input", "shape", type=shape, show_default="what MODEL says, or 1x3x224x224", help="Shape of an input."
-)
+    "--input", "shapes", multiple=True, type=shape, show_default="what MODEL says, or 1x3x224x224",
+    help="Shape of an input. Repeatable: one for each argument of the network.",
+)  # fmt: skip
 STEP_HELP = (
     "Steps in which widths are reduced: a share of each such as 0.125, channels such as 8, or auto: found by timing."
 )

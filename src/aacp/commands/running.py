@@ -40,11 +40,11 @@ def resumable(folder: str) -> Iterator[None]:
 
 
 @contextmanager
-def guessed_input(network: nn.Module, shape: tuple[int, ...] | None) -> Iterator[None]:
+def guessed_input(network: nn.Module, shapes: tuple[tuple[int, ...], ...]) -> Iterator[None]:
     """Name --input if the command guessed the shape of an input, because neither it nor the network names one."""
     from aacp.zoo.models import IMAGE, likely_shape, named_input_size
 
-    if shape is not None or named_input_size(network) is not None:
+    if shapes or named_input_size(network) is not None:
         yield
         return
     guess = "x".join(map(str, (1, *IMAGE)))

@@ -18,7 +18,7 @@ from aacp.latency.measure import STRUCTURES, measure_latency
 from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
-from aacp.zoo.models import build_model, example_input
+from aacp.zoo.models import build_model, example_inputs
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class MeasurementJob:
         model: the name of a network, as `build_model` takes it.
         file: where to save the table.
         where: runtime, device, batch and threads.
-        shape: the shape of an input; by default the one that the network states, or 1x3x224x224.
+        shapes: the shape of each input; by default one, which the network states, or 1x3x224x224.
         step: the pruning step of the search space; "auto" finds one by timing.
         frozen: name patterns of layers that are not pruned.
         scope: "all", "inner" to leave residual streams alone, or "paper" for the groups that its authors pruned.
@@ -41,7 +41,7 @@ class MeasurementJob:
     model: str
     file: str
     where: Deployment = HERE
-    shape: tuple[int, ...] | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
     step: float | int | Literal["auto"] = PRUNING_STEP
     frozen: tuple[str, ...] = ()
     scope: str = "all"
@@ -54,7 +54,7 @@ class MeasurementJob:
         if self.step == "auto":
             raise InvalidOption("The step auto is found by timing here, not on another device. Give a number as step.")
         network = build_model(self.model).eval()
-        example = example_input(network, self.shape, self.where.batch)
+        example = example_inputs(network, self.shapes, self.where.batch)
         graph = self._traced(network, example)
         return export_networks(
             network,
@@ -70,7 +70,7 @@ class MeasurementJob:
         """Build and trace the network, measure its structures, and save the table."""
         network = build_model(self.model).eval()
         conditions = asdict(conditions_here(network, self.where))  # rejects a bad deployment before the network runs
-        example = example_input(network, self.shape, self.where.batch)
+        example = example_inputs(network, self.shapes, self.where.batch)
         graph = self._traced(network, example)
         return measure_latency(
             network,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,14 @@ def example_input(model: nn.Module, shape: tuple[int, ...] | None = None, batch:
             f"at least 1, and at most {MAX_INPUT:,} numbers in all."
         )
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def example_inputs(
+    model: nn.Module, shapes: Sequence[tuple[int, ...]], batch: int | None = None
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What `example_input` makes for at most one shape; for several, a tuple of inputs, one for each argument."""
+    inputs = tuple(example_input(model, shape, batch) for shape in shapes or (None,))
+    return inputs if len(inputs) > 1 else inputs[0]
 
 
 def named_input_size(model: nn.Module) -> tuple[int, ...] | None:
