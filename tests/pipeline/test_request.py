@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import aacp
-from aacp.pipeline.request import _command, _shortened, plan_of, read_request, register_request
+from aacp.pipeline.job import TaskNames, TrainingNames, pruning_run
+from aacp.pipeline.request import _command, _shortened, plan_of, read_request, register_request, require_room
 from aacp.pipeline.task import PruningTask
+from pipeline import tiny_run
 from pipeline.own_parts import energy
 
 JOULES = aacp.CostKind("energy", energy, "J", suffixes={"J": 1.0, "mJ": 1e-3})
@@ -137,3 +139,38 @@ def test_the_hold_out_of_a_run_of_an_older_version_was_chosen_by_its_seed(task: 
     register_request(folder, replace(named, holdout_seed=3), budget, aacp.Plan(seed=3))
     unsplit = replace(task, data=replace(task.data, holdout_seed=None))
     register_request(folder, unsplit, budget, aacp.Plan(seed=3))  # the same data as an object
+
+
+def test_a_folder_with_other_files_is_rejected_before_anything_is_loaded_or_written(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    words = r"holds other files \(notes.txt\) and no run\. Give a new or an empty folder\."
+    names, budget = TaskNames("no_network", "no_data"), aacp.Budget.of({"macs": 0.5})
+    with pytest.raises(aacp.RunMismatch, match=words):
+        pruning_run(names, budget, aacp.Plan(), str(tmp_path), (), TrainingNames())
+    with pytest.raises(aacp.RunMismatch, match=words):
+        tiny_run.pruned(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_that_a_killed_writer_left_may_begin_a_run(tmp_path: Path) -> None:
+    for name in (".lock", ".run.json.0123456789abcdef.part"):
+        (tmp_path / name).touch()
+    require_room(aacp.RunFolder(tmp_path))
+    (tmp_path / "more").touch()
+    with pytest.raises(aacp.RunMismatch, match=r"\(more\)"):
+        require_room(aacp.RunFolder(tmp_path))
+
+
+def test_a_path_that_is_too_long_is_left_to_the_lock(tmp_path: Path) -> None:
+    require_room(aacp.RunFolder(tmp_path / ("n" * 300)))
+
+
+def test_the_folder_of_a_sweep_is_named_as_such_with_its_runs(task: PruningTask, tmp_path: Path) -> None:
+    for name in ("macs-0.3", "macs-0.5"):
+        (tmp_path / name).mkdir()
+        register_request(aacp.RunFolder(tmp_path / name), task, aacp.Budget.of({"macs": 0.5}), aacp.Plan())
+    words = rf"a sweep or a repetition, with the runs macs-0\.3, macs-0\.5\. Give .* such as {tmp_path}/macs-0\.3\."
+    with pytest.raises(aacp.RunMismatch, match=words):
+        read_request(aacp.RunFolder(tmp_path))
+    with pytest.raises(aacp.RunMismatch, match=words):
+        tiny_run.pruned(tmp_path)

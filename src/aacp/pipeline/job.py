@@ -16,7 +16,7 @@ from aacp.pipeline.functions import restored
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning_run import PruningRun
-from aacp.pipeline.request import FUNCTIONS, plan_of, read_request
+from aacp.pipeline.request import FUNCTIONS, plan_of, read_request, require_room
 from aacp.pipeline.sweep import SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import TrainingMeans
@@ -103,9 +103,11 @@ def pruning_run(
 ) -> PruningRun:
     """The run of aacp prune and aacp search."""
     plan.check_budgets([budget])
+    place = RunFolder(folder)
+    require_room(place)
     task = names.load(plan.seed)
     means = training.load(plan.seed)
-    return PruningRun(task, budget, plan, RunFolder(folder), means=means, known_from=known_from)
+    return PruningRun(task, budget, plan, place, means=means, known_from=known_from)
 
 
 def sweep_run(

@@ -26,7 +26,7 @@ from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import check_quantization
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.reporting import write_report_or_reason
-from aacp.pipeline.request import register_request
+from aacp.pipeline.request import register_request, require_room
 from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
@@ -80,6 +80,7 @@ class PruningRun:
         is_searched: bool = False,
         label: str = "",
     ) -> None:
+        require_room(folder)
         plan.check_drop(task.score)
         plan.check_screening(task.score)
         check_training(task, plan, means.teacher, means.process_count)

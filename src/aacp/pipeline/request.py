@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import sys
@@ -203,17 +204,45 @@ def read_request(folder: RunFolder) -> Request:
     return found
 
 
+def require_room(folder: RunFolder) -> None:
+    """Reject a folder with files of something else, before it is locked and data are loaded.
+
+    Hidden files may be those of writers that were killed, which the lock removes.
+    """
+    if not os.path.isdir(folder) or os.path.exists(folder.path / RUN) or folder.read_json(RUN) or _results_in(folder):
+        return
+    others = [name for name in names_in(folder) if name not in REUSABLE_FILES and not name.startswith(".")]
+    if others:
+        _reject_several_runs(folder)
+        raise RunMismatch(
+            f"{folder.path} holds other files ({_shortened(others)}) and no run. Give a new or an empty folder."
+        )
+
+
 def _missing_request(folder: RunFolder) -> RunMismatch:
     """The error for a folder without run.json. Results without a request could be those of any other request."""
-    found = [name for name in (STRUCTURE, CHECKPOINT, HISTORY, TRAININGS) if (folder.path / name).exists()]
+    found = _results_in(folder)
     if not found:
-        return RunMismatch(
-            f"{folder.path} does not hold a run. Give the folder of one, or start one there with aacp search."
-        )
+        _reject_several_runs(folder)
+        return RunMismatch(f"{folder.path} does not hold a run. Give the folder of one, which aacp search begins.")
     return RunMismatch(
         f"{folder.path} holds {', '.join(found)}, but {RUN} is missing, so it is not known which request they belong "
         f"to. Put {RUN} back from a copy, or choose another folder."
     )
+
+
+def _results_in(folder: RunFolder) -> list[str]:
+    return [name for name in (STRUCTURE, CHECKPOINT, HISTORY, TRAININGS) if (folder.path / name).exists()]
+
+
+def _reject_several_runs(folder: RunFolder) -> None:
+    """Reject the folder of a sweep or of a repetition, which holds a folder for each run."""
+    runs = sorted(place.parent.name for place in folder.path.glob(f"*/{RUN}"))
+    if runs:
+        raise RunMismatch(
+            f"{folder.path} is the folder of a sweep or a repetition, with the runs {', '.join(runs)}. Give the folder "
+            f"of one run, such as {folder.path / runs[0]}."
+        )
 
 
 def plan_of(request: Request, **changes: Any) -> Plan:
