@@ -79,7 +79,9 @@ def test_prune_continues_from_a_search_with_the_same_options(weights: Path, tmp_
 
 
 def test_scratch_trains_the_structure_from_new_weights(weights: Path, tmp_path: Path) -> None:
-    run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path)
+    _, out, _ = run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path)
+    kept = json.loads((tmp_path / "structure.json").read_text())["counts"]  # units of one channel each
+    assert out.splitlines()[-2:] == [f"kept: {kept}", f"folder: {tmp_path}"]
     code, out, _ = run("scratch", tmp_path, "--epochs", "1", "--device", "cpu", "--train-on-holdout", "--no-export")
     assert code == 0
     assert "test score" in out

@@ -55,6 +55,14 @@ def test_the_cut_network_is_an_ordinary_module_within_the_budget(model: nn.Modul
     assert all(parameter.requires_grad for parameter in smaller.parameters())
 
 
+def test_channels_are_printed_as_channels_if_they_are_kept_by_several() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 32, 3), nn.GroupNorm(4, 32), nn.Conv2d(32, 2, 3))
+    found = found_for(network, plan=replace(PLAN, evaluations=2))
+    (count,) = found.structure  # of 8 units of 4 channels
+    assert found.cut()[0].weight.shape[0] == 4 * count
+    assert str(found).splitlines()[-1] == f"channels: 0 {4 * count}/32"
+
+
 def test_every_cut_is_a_network_of_its_own(found: aacp.Found) -> None:
     first = found.cut()
     second = found.cut()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import aacp
 from aacp.pipeline.pruned import Pruned
@@ -25,6 +26,13 @@ LIMITS = (
     LimitResult("energy", "J", 0.4, None, 2.5, 1.5, 1.2500000001),
     LimitResult("latency", "s", None, 0.004, 0.008, 0.004, 0.003),
 )
+
+
+@pytest.fixture(scope="module")
+def graph() -> aacp.ChannelGraph:
+    """Of a network with two free groups: 8 channels that a norm divides into 4 units of 2, and 6 channels."""
+    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.GroupNorm(2, 8), nn.Conv2d(8, 6, 1), nn.Conv2d(6, 5, 1))
+    return aacp.trace(network, torch.randn(1, 3, 4, 4))
 
 
 @pytest.fixture
@@ -50,7 +58,7 @@ def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: 
         "energy: 2.5 -> 1.25 J (-50.0%), at most 1.5 J",
         "latency: 8 -> 3 ms (-62.5%), at most 4 ms",
         "test score: 0.9340 -> 0.9370",
-        "kept: [1, 2]",
+        "kept: [2, 2]",
         f'network: aacp.load("{tmp_path}/run/trainings/finetuned/pruned.safetensors", into=MODEL)',
         f"ONNX: {tmp_path}/run/trainings/finetuned/pruned.onnx",
         f"report: {tmp_path}/run/report.html",

@@ -48,7 +48,7 @@ def test_a_disk_too_small_for_the_report_leaves_the_summary(model, data, tmp_pat
 
 def test_the_summary_names_the_report_or_the_reason(graph, tmp_path: Path) -> None:
     metrics = NetworkMetrics(0.9, 0.9, {"macs": 1, "params": 1})
-    choice = ChosenStructure((1,), 0.9, ())
+    choice = ChosenStructure(graph.full.counts, 0.9, ())
     evaluation = Evaluation(metrics, metrics)
     folder = aacp.RunFolder(tmp_path)
     pruned = Pruned(None, graph, choice, evaluation, None, folder, folder)  # type: ignore[arg-type]

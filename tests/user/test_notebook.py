@@ -87,7 +87,7 @@ def test_what_was_found_is_a_line_and_the_table_of_its_summary() -> None:
     assert "\n" not in repr(found)
     _, *rows = Cells(found._repr_html_()).rows
     assert [f"{name}: {value}" for name, value in rows] == str(found).splitlines()
-    assert [name for name, _ in rows] == ["macs", "estimated score", "kept", "channels"]
+    assert [name for name, _ in rows] == ["macs", "estimated score", "channels"]
 
 
 @pytest.mark.slow

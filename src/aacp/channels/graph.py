@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -112,6 +112,10 @@ class ChannelGraph:
     def producer_counts(self) -> tuple[int, ...]:
         """For each free group the number of its producers, at least 1; residual streams have several."""
         return tuple(max(1, len(self.producers(group))) for group in self.free)
+
+    def channels_of(self, counts: Sequence[int]) -> list[int]:
+        """The numbers of channels that the free groups keep, given numbers of units, which may be several channels."""
+        return [count * group.unit_channels for group, count in zip(self.free, counts, strict=True)]
 
     @cached_property
     def _producers(self) -> dict[str, list[Layer]]:

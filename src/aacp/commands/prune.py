@@ -163,8 +163,8 @@ def search(
     place = run_folder(task["model"], folder)
     with resumable(place):
         plan = plan_from(search, None, trains_later=True)
-        _, choice = pruning_run(task_names(task), budget, plan, place, known_from, TrainingNames()).find()
-    show(f"{choice}\nfolder: {place}", choice, as_json)
+        graph, choice = pruning_run(task_names(task), budget, plan, place, known_from, TrainingNames()).find()
+    show(f"{choice}\nkept: {graph.channels_of(choice.counts)}\nfolder: {place}", choice, as_json)
 
 
 @click.command()

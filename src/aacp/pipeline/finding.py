@@ -94,11 +94,9 @@ class Found:
         return save(network, self.graph, path, kept=kept, model=self.name, example=self.example, metadata=metadata)
 
     def __str__(self) -> str:
-        free = zip(self.graph.free, self.structure, strict=True)
-        lines = [
-            str(self.choice),
-            f"channels: {', '.join(f'{group.name} {kept}/{group.width}' for group, kept in free)}",
-        ]
+        kept, full = map(self.graph.channels_of, (self.choice.counts, self.graph.full.counts))
+        free = zip(self.graph.free, kept, full, strict=True)
+        lines = [str(self.choice), f"channels: {', '.join(f'{group.name} {left}/{of}' for group, left, of in free)}"]
         if self.graph.parts:
             share = f"{self.graph.free_share:.0%} of the channels of convolutions are free"
             lines.append(f"parts: {', '.join(self.graph.parts)}; {share}")

@@ -76,7 +76,7 @@ class Pruned:
         lines += [str(timing) for timing in (self.exported.timings if self.exported else ())]
         lines += [str(self.exported.resources)] if self.exported and self.exported.resources else []
         lines += [remark.text for remark in cautions(run)] if run is not None else []
-        return "\n".join([*lines, f"kept: {list(self.choice.counts)}", *self._places()])
+        return "\n".join([*lines, f"kept: {self.graph.channels_of(self.choice.counts)}", *self._places()])
 
     def _outline(self) -> Run | None:
         """This result and what its folder says about the run; None if the folder has been removed since."""

@@ -80,9 +80,7 @@ class ChosenStructure(Record):
 
     def __str__(self) -> str:
         unpruned = "" if self.unpruned is None else f", unpruned {self.unpruned:.4f}"
-        score = f"estimated score: {self.score:.4f}{unpruned}"
-        lines = [*map(str, self.limits), score, f"kept: {list(self.counts)}"]
-        return "\n".join(lines)
+        return "\n".join([*map(str, self.limits), f"estimated score: {self.score:.4f}{unpruned}"])
 
 
 @dataclass(frozen=True)
