@@ -94,6 +94,14 @@ def test_the_wrong_shape_is_shown() -> None:
         aacp.trace(net(), torch.randn(1, 4, 8, 8))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_network_that_returns_nothing_finite_is_named(value: float) -> None:
+    """The weights are finite, so that only the outputs show it."""
+    words = "Sequential returns an output of which no value is finite on the example. Check the network's weights"
+    with pytest.raises(aacp.InvalidExample, match=words):
+        aacp.trace(nn.Sequential(*net(), nn.Threshold(float("inf"), value)), IMAGE)
+
+
 def test_the_line_of_code_that_decides_on_data_is_shown() -> None:
     with pytest.raises(aacp.UntraceableModel, match=r"trace Undecided \(forward, line \d+ of test_bad_input\.py\)"):
         aacp.trace(Undecided(), IMAGE)

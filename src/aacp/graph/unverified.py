@@ -170,10 +170,16 @@ def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
             "Give an example that the network accepts, with the batch as its first dimension; several inputs go in a "
             "tuple."
         ) from error
-    if not tensors_in(run.output):
+    outputs = tensors_in(run.output)
+    if not outputs:
         raise InvalidExample(
             f"{type(model).__name__} returns no tensor on the example. Return tensors, or name the submodules to prune "
             "with parts= or --part."
+        )
+    if any(tensor.numel() and not torch.isfinite(tensor).any() for tensor in outputs):
+        raise InvalidExample(
+            f"{type(model).__name__} returns an output of which no value is finite on the example. Check the network's "
+            "weights and the values of its inputs."
         )
     return run
 
