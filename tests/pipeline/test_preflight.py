@@ -298,11 +298,6 @@ def halved_loss(outputs: Any, targets: Tensor) -> Tensor:
             r"cross-entropy needs .* classes, but the outputs are a tensor of shape \(4, 1\)",
         ),
         (of_network(Single(), as_number, loss=F.mse_loss), 0.0, None),
-        (
-            subject(lambda image, label: (image, label.int())),
-            0.0,
-            r"fails on the unpruned network: RuntimeError: .*Long",
-        ),
     ],
 )
 def test_what_cannot_be_trained_is_rejected_before_the_search(
@@ -318,6 +313,13 @@ def test_what_cannot_be_trained_is_rejected_before_the_search(
         with pytest.raises(aacp.InvalidOption, match=words):
             check_training_step(known, plan, graph)
     assert all(torch.equal(value, before[name]) for name, value in known.model.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool])
+def test_labels_that_cross_entropy_does_not_take_are_rejected_before_the_search(kind: torch.dtype) -> None:
+    known = of_network(Plain(), lambda image, label: (image, label.to(kind)))
+    with pytest.raises(aacp.InvalidData, match=rf"training data have labels of {kind}, .*\. Give int64 labels"):
+        check_training_step(known, TRAINED, aacp.trace(Plain(), INPUTS[:1]))
 
 
 class Plain(Noisy):

@@ -41,6 +41,16 @@ def test_labels_with_a_fraction_are_named(labels: torch.Tensor) -> None:
         aacp.fit(network(), (X, labels), RECIPE, device="cpu")
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.bool])
+def test_labels_of_a_type_that_cross_entropy_does_not_take_are_named(kind: torch.dtype) -> None:
+    with pytest.raises(aacp.InvalidData, match=rf"labels of {kind}, .*\. Give int64 labels: labels\.long\(\)\."):
+        aacp.fit(network(), (X, (Y > 0).to(kind)), RECIPE, device="cpu")
+
+
+def test_labels_of_bytes_are_labels() -> None:
+    aacp.fit(network(), (X, Y.to(torch.uint8)), RECIPE, device="cpu")
+
+
 def test_a_probability_for_each_class_is_a_label() -> None:
     aacp.fit(network(), (X, torch.full((16, 3), 1 / 3)), RECIPE, device="cpu")
 

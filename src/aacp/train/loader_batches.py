@@ -19,6 +19,7 @@ from aacp.errors import InvalidData
 from aacp.train.seeding import generator
 
 IGNORED = -100  # the label that torch's losses ignore
+LABEL_TYPES = (torch.int64, torch.uint8)  # the types of labels that torch's cross-entropy takes
 
 
 class LoaderBatches:
@@ -148,13 +149,18 @@ class LoaderBatches:
 
 
 def check_targets(targets: Any, classes: float) -> None:
-    """Reject a label without a class before it reaches a GPU, where it would end the process.
+    """Reject a label without a class before it reaches a GPU, where it would end the process, and other types.
 
     Numbers with a fraction are accepted only as a probability for each class, of shape (n, classes, ...).
     """
     if not isinstance(targets, Tensor):
         return
     if not targets.is_floating_point():
+        if targets.dtype not in LABEL_TYPES:
+            raise InvalidData(
+                f"The training data have labels of {targets.dtype}, which cross-entropy does not take. Give int64 "
+                "labels: labels.long()."
+            )
         check_labels(targets[targets != IGNORED], classes)
     elif targets.dim() < 2 or targets.size(1) != classes:
         first = f"{float(targets.flatten()[0]):g}" if targets.numel() else "none"
