@@ -322,6 +322,30 @@ def test_labels_that_cross_entropy_does_not_take_are_rejected_before_the_search(
         check_training_step(known, TRAINED, aacp.trace(Plain(), INPUTS[:1]))
 
 
+def infinite(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets) / 0
+
+
+def broken_inputs(image: Tensor, label: Tensor) -> Any:
+    return image.clone().fill_(float("nan")), label
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "words"),
+    [
+        (
+            lambda: of_network(Plain(), loss=infinite),
+            aacp.InvalidLoss,
+            "The loss of the unpruned network is inf on a batch of the training data. Check the loss function",
+        ),
+        (lambda: of_network(Plain(), broken_inputs), aacp.InvalidData, "The training data hold inputs that are NaN"),
+    ],
+)
+def test_a_loss_that_is_not_finite_is_rejected_before_the_search(known: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        check_training_step(known(), TRAINED, aacp.trace(Plain(), INPUTS[:1]))
+
+
 class Plain(Noisy):
     """The same without noise, to be traced."""
 

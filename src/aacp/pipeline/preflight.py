@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
-from aacp.data.examples import call, has_targets, inputs_of, targets_of
+from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source
 from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
@@ -127,25 +128,39 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teac
     batch = next(iter(task.read(task.data.train, size)))
     trouble = None if teacher is None else _trouble_with_teacher(task, teacher, batch)
     teaching = copy_module(task.model if teacher is None else teacher)
-    trouble = trouble or _trouble_in_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
-    if trouble is not None:
+    found = trouble or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
+    if isinstance(found, str):
         raise InvalidOption(
-            f"A step of training fails on the unpruned network: {trouble}. Give a loss for its outputs and targets "
+            f"A step of training fails on the unpruned network: {found}. Give a loss for its outputs and targets "
             "(loss), and a recipe that suits them (its heads say how outputs are compared with a teacher's)."
         )
+    if not math.isfinite(found):
+        _reject_loss(found, batch)
     halved = shrink(task.model, graph, [(group.width + 1) // 2 for group in graph.free])
-    trouble = _trouble_in_a_step(task, plan.recipe, halved, batch, teaching)
-    if trouble is not None:
+    found = _loss_of_a_step(task, plan.recipe, halved, batch, teaching)
+    if isinstance(found, str):
         raise InvalidOption(
-            f"A step of training fails once channels are cut: {trouble}. If parts are used in training alone, freeze "
+            f"A step of training fails once channels are cut: {found}. If parts are used in training alone, freeze "
             "the layers that they read (frozen)."
         )
 
 
-def _trouble_in_a_step(
+def _reject_loss(loss: float, batch: Any) -> NoReturn:
+    """Reject a loss of the unpruned network that is not finite, by the inputs if they are the reason."""
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors_in(inputs_of(batch))):
+        raise InvalidData(
+            "The training data hold inputs that are NaN or infinite. Remove these examples, or correct them."
+        )
+    raise InvalidLoss(
+        f"The loss of the unpruned network is {loss} on a batch of the training data. Check the loss function, the "
+        "targets and the network's weights."
+    )
+
+
+def _loss_of_a_step(
     task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any, teacher: nn.Module
-) -> str | None:
-    """What goes wrong in a step of training, in one sentence; None if nothing does."""
+) -> float | str:
+    """The loss in a step of training, or what goes wrong, in one sentence."""
     targets = targets_of(batch)
     try:
         with global_seed(task.device, 0):
@@ -160,14 +175,15 @@ def _trouble_in_a_step(
             if recipe.distillation:
                 with torch.no_grad():
                     answers = [call(teacher.to(task.device).eval(), inputs_of(batch))]
-            objective(outputs, targets, answers).backward()  # type: ignore[no-untyped-call]
+            loss = objective(outputs, targets, answers)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss.item()
     except InvalidLoss as error:
         return described_failure(error.__cause__) if error.__cause__ else str(error).partition(". ")[0]
     except AACPError:
         raise
     except Exception as error:
         return first_line(error)
-    return None
 
 
 def _trouble_with_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> str | None:
