@@ -266,12 +266,27 @@ class WithTargets(torch.utils.data.Dataset[dict[str, Tensor]]):
 def test_a_loader_of_dictionaries_is_rejected_with_what_to_give(model: nn.Module) -> None:
     loader = torch.utils.data.DataLoader(WithTargets(), batch_size=8)
     message = (
-        r"A batch of the data is a dictionary of 'mask', 'x', which are not the arguments of Tiny\. Give what the "
-        r"network takes, such as \[batch\['x'\] for batch in loader\]"
+        r"A batch of the data is a dictionary of 'mask', 'x', but forward of Tiny has no argument 'mask', only 'x'\. "
+        r"Give what the network takes, such as \[batch\['x'\] for batch in loader\]"
     )
     with pytest.raises(aacp.InvalidData, match=message):
         found_for(model, loader, score=lambda network: 1.0)
     found_for(model, [batch["x"] for batch in loader], score=lambda network: 1.0)
+
+
+def test_a_dictionary_without_labels_and_score_is_rejected_by_its_names(model: nn.Module) -> None:
+    words = r"has no argument 'image', only 'x'\. Give what the network takes, such as \[batch\['image'\] for"
+    with pytest.raises(aacp.InvalidData, match=words):
+        found_for(model, [{"image": part} for part in INPUTS.split(8)])
+
+
+def test_a_dictionary_that_lacks_an_argument_is_rejected_with_all_of_them() -> None:
+    class Two(tiny_run.Tiny):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return super().forward(x * mask)
+
+    with pytest.raises(aacp.InvalidData, match=r"forward of Two has the arguments 'x', 'mask'\. Give what"):
+        found_for(Two(), [{"x": part} for part in INPUTS.split(8)])
 
 
 def test_the_largest_tensor_of_a_dictionary_is_suggested_if_no_argument_has_its_name(model: nn.Module) -> None:

@@ -209,12 +209,13 @@ def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
             f"{use}, but the {task.name_of(part)} have none: a batch is {_described(batch)}. Give batches of (inputs, "
             "labels); without labels, prune without training (--no-training, or recipe=None) and without a score."
         )
-    if isinstance(batch, dict) and not is_input and not needs_targets:
+    are_inputs_alone = not needs_targets or task.data.train is task.data.test
+    if isinstance(batch, dict) and not is_input and are_inputs_alone:
         key = _input_key(task.model, batch)
         raise InvalidData(
-            f"A batch of the {task.name_of(part)} is {_described(batch)}, which are not the arguments of "
-            f"{type(task.model).__name__}. Give what the network takes, such as [batch[{key!r}] for batch in loader], "
-            "or let the loader or data set give pairs (inputs, targets)."
+            f"A batch of the {task.name_of(part)} is {_described(batch)}, but {_arguments(task.model, batch)}. Give "
+            f"what the network takes, such as [batch[{key!r}] for batch in loader], or let the loader or data set give "
+            "pairs (inputs, targets)."
         )
     if not _is_pair(batch) and needs_targets:
         raise InvalidData(
@@ -222,6 +223,15 @@ def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
             "the loader or data set give pairs, whose inputs may be a tuple, or a dictionary by argument name."
         )
     return batch
+
+
+def _arguments(model: nn.Module, batch: Mapping[str, Any]) -> str:
+    """The arguments of a network, and which keys of a batch are none of them, for messages."""
+    arguments = inspect.signature(model.forward).parameters
+    unknown = ", ".join(repr(key) for key in batch if key not in arguments)
+    has = f"forward of {type(model).__name__} has"
+    known = ", ".join(map(repr, arguments))
+    return f"{has} no argument {unknown}, only {known}" if unknown else f"{has} the arguments {known}"
 
 
 def _input_key(model: nn.Module, batch: Mapping[str, Any]) -> str:
