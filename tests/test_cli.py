@@ -103,7 +103,7 @@ def own_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("trace", "timm:test_resnet", "--input", "1xy"), 2, "not a shape"),
         (("trace", "timm:test_resnet", "--input", "0x3x8x8"), 2, "below 1"),
         (("trace",), 2, "Missing argument"),
-        (("export", "nowhere"), 1, "BrokenArtefact: There is no file nowhere"),
+        (("export", "nowhere"), 1, "BrokenArtefact: There is no file or folder nowhere. Name a run folder"),
         (("export", "nowhere", "--batch", "0"), 2, "not in the range"),
     ],
 )

@@ -146,6 +146,8 @@ BOTH = "--prune-macs and --max-macs exclude each other. Give one of them."
             "value for --prune-size: file_size",
         ),
         (("evaluate", "digits_resnet"), 1, "does not record what data"),
+        (("evaluate", "runs/nothing"), 1, "There is no file or folder runs/nothing, and no network of this name"),
+        (("export", "runs/nothing"), 1, "There is no file or folder runs/nothing. Name a run folder"),
         (("evaluate", "digits_resnet", "--data", "digits", "--model", "resnet20"), 1, "resnet20 would be ignored"),
         (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is not a function"),
     ],

@@ -134,7 +134,9 @@ def artefact_path(path: str | os.PathLike[str]) -> Path:
 
 def _text_in(path: Path) -> str:
     if not os.path.lexists(path):
-        raise BrokenArtefact(f"There is no file {path}. Name one that aacp.save has written.")
+        raise BrokenArtefact(
+            f"There is no file or folder {path}. Name a run folder, or a file that aacp.save has written."
+        )
     with reading_as(BrokenArtefact):
         entries = tensor_header(path, COPY_AGAIN).metadata
     if KEY not in entries:

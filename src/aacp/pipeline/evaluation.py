@@ -11,7 +11,7 @@ from aacp.artefact.storage import load
 from aacp.data.devices import device_of
 from aacp.data.likeness import Likeness
 from aacp.data.splits import Holdout
-from aacp.errors import InvalidData, InvalidOption
+from aacp.errors import InvalidData, InvalidOption, UnknownModel
 from aacp.graph.tracing import trace
 from aacp.pipeline.job import score_of
 from aacp.pipeline.request import read_request
@@ -22,6 +22,7 @@ from aacp.runs.scores import NetworkMetrics
 from aacp.runs.trainings import delivered_in, read_training, run_of
 from aacp.train.job import network_of
 from aacp.zoo.data import load_data
+from aacp.zoo.networks import NETWORKS
 from aacp.zoo.trust import DATA, MODEL, require_trust
 
 
@@ -62,6 +63,11 @@ def evaluate(
         raise InvalidOption(
             f"{network} is neither a run folder nor a file, so {model} would be ignored. Name one network, or give the "
             "path of a network that was cut from it."
+        )
+    if not path.exists() and network not in NETWORKS and ":" not in network:
+        raise UnknownModel(
+            f"There is no file or folder {network}, and no network of this name. Name a run folder, the file of a "
+            "pruned network, or a MODEL that aacp --help explains."
         )
     if path.is_dir():
         request = read_request(RunFolder(run_of(path)))
