@@ -238,7 +238,7 @@ def test_what_is_no_structure_of_the_graph_is_rejected(psae, structure: Any) -> 
         ({"calibration": []}, "empty"),
         ({"holdout": []}, "empty"),
         ({"holdout": DataLoader(TensorDataset(IMAGES[:0], LABELS[:0]))}, "empty"),
-        ({"calibration": CALIBRATION.log()}, "calibration images are not finite"),
+        ({"calibration": CALIBRATION.log()}, r"calibration images \(of the training data\) are not finite"),
         ({"holdout": (IMAGES / 0, LABELS)}, "held-out images are not finite"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

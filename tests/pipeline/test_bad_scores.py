@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from aacp.data.scores import accuracy
 from aacp.errors import InvalidData, InvalidScore
 
 PLAN = aacp.Plan(evaluations=1, recipe=None, export=False, calibration_images=16, method="random")
+ALL_CALIBRATE = replace(PLAN, calibration_images=24)
 
 
 class Small(nn.Module):
@@ -41,11 +43,15 @@ def data(**broken: float) -> aacp.Data:
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
-@pytest.mark.parametrize("part", ["holdout", "test"])
+@pytest.mark.parametrize("part", ["train", "holdout", "test"])
 def test_nan_in_the_data_is_blamed_on_that_part_of_the_data(tmp_path: Path, part: str, broken: float) -> None:
-    words = {"holdout": "Held-out data: the inputs hold NaN", "test": "Test data: the inputs hold NaN"}[part]
+    words = {
+        "train": r"The calibration images \(of the training data\) are not finite",
+        "holdout": "Held-out data: the inputs hold NaN",
+        "test": "Test data: the inputs hold NaN",
+    }[part]
     with pytest.raises(InvalidData, match=words):
-        aacp.prune(Small(), data(**{part: broken}), {"macs": 0.5}, tmp_path, plan=PLAN)
+        aacp.prune(Small(), data(**{part: broken}), {"macs": 0.5}, tmp_path, plan=ALL_CALIBRATE)
     assert not list(tmp_path.rglob("evaluation.json"))
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import aacp
 from aacp.data.likeness import Likeness
@@ -110,6 +110,23 @@ def test_the_score_without_labels_is_likeness_unless_one_is_given() -> None:
 def test_the_part_that_is_wrong_is_named(part: str, name: str) -> None:
     with pytest.raises(aacp.InvalidData, match=f"A batch of the {name} data is"):
         check_data(subject(pair, **{part: Examples(dictionary)}), TRAINED)
+
+
+NOTHING = TensorDataset(INPUTS[:0], LABELS[:0])
+
+
+@pytest.mark.parametrize(("part", "name"), [("train", "training"), ("holdout", "held-out"), ("test", "test")])
+def test_the_part_that_is_empty_is_named(part: str, name: str, tmp_path: Path) -> None:
+    known = subject(pair, **{part: DataLoader(NOTHING, 4)})
+    words = rf"^The {name} data are empty\. Give at least one batch\.$"
+    with pytest.raises(aacp.InvalidData, match=words):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+
+
+def test_training_data_that_are_empty_are_named_if_the_hold_out_is_split_off_them(tmp_path: Path) -> None:
+    data = aacp.Data.of(DataLoader(NOTHING, 4), DataLoader(Examples(pair), 4))
+    with pytest.raises(aacp.InvalidData, match=r"^The training data are empty\."):
+        aacp.prune(Noisy(), data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ class Inheritance:
         self.graph = graph
         self.device = torch.device(device) if device is not None else device_of_model(model)
         self.calibration = Batches.of(calibration, batch_size=BATCH_SIZE, device=self.device)
-        require_finite("calibration", self.calibration)
+        require_finite("calibration images (of the training data)", self.calibration)
         self.model = private_copy(model, self.device)
         # A user's function gets a copy of its own: it may run backward passes or set hooks.
         judged = private_copy(model, self.device) if callable(importance) else self.model
@@ -265,4 +265,4 @@ def require_finite(name: str, batches: Batches) -> None:
     """Reject images that hold NaN or infinity, which would make every score meaningless; bytes cannot hold them."""
     for inputs in () if batches.are_bytes else batches.inputs():
         if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors_in(inputs)):
-            raise InvalidData(f"The {name} images are not finite. Look for NaN and infinity in them.")
+            raise InvalidData(f"The {name} are not finite. Look for NaN and infinity in them.")

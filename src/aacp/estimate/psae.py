@@ -65,7 +65,7 @@ class PSAE:
         read = Batches.of(holdout, batch_size=batch_size, device=device)
         self._batch_size = batch_size or read.fitting_size(BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"]))
         self.holdout = Batches.of(read, batch_size=self._batch_size, device=device)
-        require_finite("held-out", self.holdout)
+        require_finite("held-out images", self.holdout)
         self._running = self._execution(execution)
         self.execution = "sliced" if isinstance(self._running, Sliced) else "masked"
         if not running_norms(inheritance.model):

@@ -18,7 +18,7 @@ from aacp.data.splits import Source
 from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.task import PruningTask, can_be_given
+from aacp.pipeline.task import PruningTask, can_be_given, require_examples
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model, evaluating
 from aacp.train.loader_batches import check_targets
@@ -201,6 +201,7 @@ def _trouble_with_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> 
 
 
 def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
+    require_examples(part, task.name_of(part))
     batch = next(iter(task.read(part, EXAMPLES, device_of_model(task.model))))
     is_input = can_be_given(task.model, batch)
     if needs_targets and not has_targets(batch) and is_input:

@@ -48,7 +48,7 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             "Give a data set or a loader with a length."
         )
     if not len(train):
-        raise InvalidData("There is no data: the data set or loader is empty. Give at least one batch.")
+        raise InvalidData("The training data are empty. Give at least one batch.")
     if has_own_batches(train):
         return
     require_countable(len(train))
