@@ -56,6 +56,7 @@ def test_only_uniform_widths_leave_residual_streams_alone_by_default() -> None:
 def test_the_summary_says_what_takes_time() -> None:
     assert Plan().summary == "200 evaluations, then 100 epochs of training"
     assert Plan(method="uniform").summary == "1 evaluation, then 100 epochs of training"
+    assert Plan(recipe=BASE.scaled(1)).summary == "200 evaluations, then 1 epoch of training"
     assert Plan(recipe=None, reconstruction=None, max_drop=0.01).summary == (
         "200 evaluations in every search, then no training"
     )

@@ -14,7 +14,7 @@ import aacp
 from aacp.cost.kinds import COSTS
 from aacp.errors import InvalidOption, InvalidScore
 from aacp.search.loop import Bounds
-from aacp.user.values import finite_score, names, real_number, shown, truth_value, whole_number
+from aacp.user.values import counted, finite_score, names, real_number, shown, truth_value, whole_number
 
 RECIPE = aacp.Recipe(epochs=4, batch_size=8, lr=0.1)
 HUGE = 10**400  # beyond the floats
@@ -32,6 +32,11 @@ def test_what_is_not_a_whole_number_in_the_range_is_rejected(value: Any) -> None
 def test_every_kind_of_whole_number_becomes_a_plain_one(value: Any) -> None:
     found = whole_number("count", value, 1, 9)
     assert (found, type(found)) == (3, int)
+
+
+def test_one_thing_is_singular() -> None:
+    texts = ["0 epochs", "1 epoch", "2 epochs", "2,000 epochs"]
+    assert [counted(count, "epoch") for count in (0, 1, 2, 2000)] == texts
 
 
 @pytest.mark.parametrize("value", ["0.5", None, True, math.nan, math.inf, -math.inf, 1.5, HUGE, -HUGE, [0.5], 1 + 2j])

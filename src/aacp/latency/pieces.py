@@ -8,6 +8,7 @@ from typing import Any
 
 from aacp.channels.graph import ChannelGraph
 from aacp.errors import DeviceMismatch
+from aacp.user.values import counted
 
 LEAST_NOISE = 1e-3  # relative uncertainty that is assumed of the steadiest measurement, when two are merged
 
@@ -50,7 +51,7 @@ class MeasurementConditions:
                 )
 
     def __str__(self) -> str:
-        threads = f", {self.threads} threads" if self.device == "cpu" else ""
+        threads = f", {counted(self.threads, 'thread')}" if self.device == "cpu" else ""
         what = f"{self.precision}, batch {self.batch}{threads}"
         return f"{self.runtime} {self.version} on {self.device} ({self.machine}), {what}"
 

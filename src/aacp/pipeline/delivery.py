@@ -31,6 +31,7 @@ from aacp.runs.exports import IN_INT8, BeforeAfter, ExportRecord, Latency, Resou
 from aacp.runs.files import ARTEFACT, EXPORT, EXPORTED, stage_of
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import set_aside
+from aacp.user.values import counted
 
 # Both networks are timed about this long at most in each runtime, until it is clear which is faster.
 MAX_TIMING_SECONDS = 15.0
@@ -196,7 +197,7 @@ def _compared(timed: Mapping[str, Timing], place: Deployment) -> BeforeAfter:
     runtime = place.resolved_runtime
     words = f"{runtime.title or runtime.name} {runtime.version}{IN_INT8 if place.is_quantized else ''}"
     if place.device == "cpu":
-        words += f", {place.threads} thread{'s' if place.threads > 1 else ''}"
+        words += f", {counted(place.threads, 'thread')}"
     # Other work on the machine slows both networks of a turn down alike: ratios are steadier than times.
     ratio = speedup(timed["original"], timed["pruned"])
     return BeforeAfter(

@@ -30,13 +30,14 @@ from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS
-from aacp.runs.finalists import Finalists, epochs_text
+from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
 from aacp.search.history import History
 from aacp.train.loop import fit
 from aacp.user.events import Event, emit
 from aacp.user.progress import report_progress, without_progress
+from aacp.user.values import counted
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest
 
@@ -153,7 +154,8 @@ class Halving:
         """The finalists after all trainings of a rung; each score is written as soon as it is known."""
         members = found.members(rung)
         left = found.untrained(rung)
-        title = f"rung {rung + 1} of {len(found.rungs)}: {len(members)} structures, {epochs_text(found.rungs[rung])}"
+        work = f"{counted(len(members), 'structure')}, {counted(found.rungs[rung], 'epoch')}"
+        title = f"rung {rung + 1} of {len(found.rungs)}: {work}"
         self._report(f"{title}; {len(members) - len(left)} of {len(members)}")
         places = {found.finalists[position].choice.counts: self._place(position, rung) for position in left}
         structures = [found.finalists[position].choice.structure for position in left]

@@ -22,6 +22,7 @@ from aacp.search.methods import Method, named_method, proposes_one, require_meth
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.user.values import (
     MAX_SCORE,
+    counted,
     instance,
     names,
     path_text,
@@ -271,17 +272,16 @@ class Plan:
     def summary(self) -> str:
         """The parts of the plan that take time, for progress messages."""
         times = " in every search" if self.shrunk else ""
-        plural = "" if self.expected_evaluations == 1 else "s"
-        return f"{self.expected_evaluations:,} evaluation{plural}{times}, then {self._steps_after_search}"
+        return f"{counted(self.expected_evaluations, 'evaluation')}{times}, then {self._steps_after_search}"
 
     @property
     def _steps_after_search(self) -> str:
         if self.recipe is not None:
             rungs = ", ".join(map(str, self.chosen_rungs))
             compared = "" if self.finalists is None else f"{self.finalists} finalists in rungs of {rungs} epochs, then "
-            return f"{compared}{self.recipe.epochs} epochs of training"
+            return f"{compared}{counted(self.recipe.epochs, 'epoch')} of training"
         steps = ["a repair of the weights"] if self.chosen_reconstruction == "repair" else []
-        steps += [f"{self.mimic} steps of mimicking the original"] if self.mimic else []
+        steps += [f"{counted(self.mimic, 'step')} of mimicking the original"] if self.mimic else []
         return f"{' and '.join(steps)}, without labels" if steps else "no training"
 
     @property

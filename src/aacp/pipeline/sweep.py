@@ -38,7 +38,7 @@ from aacp.search.saving import recorded
 from aacp.train.teaching import Loss
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
-from aacp.user.values import path_text, paths
+from aacp.user.values import counted, path_text, paths
 
 FRONT = "front.json"
 FRONT_COSTS = ("macs", "params")  # the front is of the score and these costs
@@ -79,7 +79,9 @@ class Sweep:
     def __str__(self) -> str:
         rows = zip(self.folders, self.choices, self.evaluations, strict=True)
         lines = [_line(folder.path.name, choice, evaluation) for folder, choice, evaluation in rows]
-        return "\n".join([*lines, f"{len(self.front)} structures on the front of score, MACs and parameters"])
+        return "\n".join(
+            [*lines, f"{counted(len(self.front), 'structure')} on the front of score, MACs and parameters"]
+        )
 
 
 @without_exit

@@ -9,6 +9,7 @@ from aacp.report.cautions import cautions
 from aacp.report.headline import headline, limits_text
 from aacp.report.numbers import change, gain, quantity, score
 from aacp.report.run import Run
+from aacp.user.values import counted
 
 FRONT_MATTER = "---\nlibrary_name: aacp\ntags:\n- aacp\n- channel-pruning\n- pytorch\n---\n"
 
@@ -61,7 +62,7 @@ def _origin(run: Run) -> Iterator[str]:
         return
     yield "## How it was made\n"
     yield f"- limits: {limits_text(request.limits)}"
-    yield f"- search: {request.method}, {request.evaluations:,} evaluations, seed {request.seed}"
+    yield f"- search: {request.method}, {counted(request.evaluations, 'evaluation')}, seed {request.seed}"
     if run.training is not None:
         yield f"- training: {run.training.kind}"
     yield f"- versions: {', '.join(f'{name} {version}' for name, version in request.versions.items())}\n"

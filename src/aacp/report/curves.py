@@ -17,6 +17,7 @@ from aacp.report.run import Run
 from aacp.runs.chosen import LimitResult
 from aacp.runs.scores import Epoch
 from aacp.search.history import Candidate, History
+from aacp.user.values import counted
 
 CHOSEN = {"color": AMBER, "size": 13, "symbol": "diamond", "line": {"width": 1.5, "color": "#ffffff"}}
 
@@ -33,7 +34,7 @@ def search_figure(run: Run) -> Figure | None:
     assert best is not None
     traces = [*run.cloud.over_time(), *([_chosen(run, chosen, chosen.number)] if chosen is not None else [])]
     caption = (
-        f"The search: {len(run.history)} structures, scored before any training. The best one is number "
+        f"The search: {counted(len(run.history), 'structure')}, scored before any training. The best one is number "
         f"{best.number} with {score(best.score, run.metric)}."
     )
     if chosen is not None and chosen.number != best.number:
@@ -111,7 +112,7 @@ def training_figure(run: Run, name: str = "") -> Figure | None:
     seen = "" if last.holdout is None else f"; {score(last.holdout, run.metric)} on held-out data at the end"
     time = duration(sum(epoch.seconds for epoch in epochs))
     title = f"Training {name}".rstrip()
-    caption = f"{title}: {last.epoch} epochs in {time}, last loss {last.loss:.4g}{seen}."
+    caption = f"{title}: {counted(last.epoch, 'epoch')} in {time}, last loss {last.loss:.4g}{seen}."
     x = axis("epoch", {"anchor": "y3"})
     return Figure(
         f"training-{name}".rstrip("-"), caption, traces, layout(x, top, {**panels, "hovermode": "x unified"}), 460

@@ -5,7 +5,8 @@ from __future__ import annotations
 from aacp.report.html import Markup, joined, table, tag
 from aacp.report.numbers import DASH, score
 from aacp.report.run import Run
-from aacp.runs.finalists import Finalists, epochs_text
+from aacp.runs.finalists import Finalists
+from aacp.user.values import counted
 
 
 def finalists_table(run: Run) -> Markup:
@@ -13,7 +14,7 @@ def finalists_table(run: Run) -> Markup:
     found = run.finalists
     if found is None:
         return Markup()
-    heads = ("finalist", "estimated", *(f"after {epochs_text(epochs)}" for epochs in found.rungs), "")
+    heads = ("finalist", "estimated", *(f"after {counted(epochs, 'epoch')}" for epochs in found.rungs), "")
     caption = (
         f"Structures of the search that were compared by short trainings: {run.metric} on the hold-out. Every training "
         "began anew, with the whole recipe scaled to its epochs. No decision used the test data."

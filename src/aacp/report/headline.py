@@ -12,6 +12,7 @@ from aacp.report.run import Run
 from aacp.runs.chosen import TO_BE_CHECKED, TOO_NOISY, LimitResult
 from aacp.runs.exports import BeforeAfter
 from aacp.runs.scores import NetworkMetrics
+from aacp.user.values import counted
 from aacp.zoo.catalogue import data_title
 
 
@@ -33,11 +34,11 @@ def _achievements(run: Run) -> list[str]:
         return [fewer(before.macs, after.macs, "MACs"), fewer(before.params, after.params, "parameters"), _right(run)]
     if run.history.best is not None:
         best = score(run.history.best.score, run.metric, 1)
-        return [f"{len(run.history)} structures evaluated so far, the best estimated at {best}"]
+        return [f"{counted(len(run.history), 'structure')} evaluated so far, the best estimated at {best}"]
     if run.graph is not None:
         free = f"{len(run.graph.free)} of {len(run.graph.groups)} groups of channels"
         return [f"traced, not searched yet; {free} may be pruned"]
-    return ["no results yet"] if not run.epochs else [f"{len(run.epochs)} epochs of training"]
+    return ["no results yet"] if not run.epochs else [f"{counted(len(run.epochs), 'epoch')} of training"]
 
 
 def fewer(before: float, after: float, noun: str) -> str:

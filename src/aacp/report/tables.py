@@ -27,6 +27,7 @@ from aacp.report.run import RecordedTraining, Run
 from aacp.runs.chosen import LimitResult
 from aacp.runs.exports import Latency, QuantizedScores, Resources
 from aacp.runs.requests import Request
+from aacp.user.values import counted
 
 Row = tuple[object, object, object, object]
 
@@ -259,7 +260,7 @@ def reproduction(run: Run) -> Markup:
         ("Limits", _goal(request)),
         ("Pruning step", _step(request.pruning_step)),
         ("Scope", _scope(request)),
-        ("Search", f"{request.method}, {request.evaluations:,} evaluations{each}"),
+        ("Search", f"{request.method}, {counted(request.evaluations, 'evaluation')}{each}"),
         *_finalists(request),
         ("Reconstruction", request.reconstruction or "none"),
         *((f"Training {name}", _settings(recipe)) for name, recipe in _recipes(run)),

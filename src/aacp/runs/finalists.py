@@ -12,6 +12,7 @@ from functools import cached_property
 
 from aacp.disk.records import Record
 from aacp.runs.chosen import ChosenStructure
+from aacp.user.values import counted
 
 # Subtracted before rounding up, since the root of a whole power may come out a little above a whole number.
 ROUNDING = 1e-9
@@ -24,11 +25,6 @@ def rung_sizes(count: int, rungs: int) -> tuple[int, ...]:
     give 16, 7 and 3. From two structures on, every rung compares two or more.
     """
     return tuple(math.ceil(count ** (1 - rung / rungs) - ROUNDING) for rung in range(rungs))
-
-
-def epochs_text(count: int) -> str:
-    """A number of epochs for people."""
-    return f"{count} epoch{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,6 @@ class Finalists(Record):
 
     def _scored(self, finalist: Finalist) -> str:
         verb = "won" if finalist is self.winner else "left"
-        length = epochs_text(self.rungs[len(finalist.holdout) - 1])
+        length = counted(self.rungs[len(finalist.holdout) - 1], "epoch")
         name = self.name(self.finalists.index(finalist))
         return f"{name} {verb} with {finalist.holdout[-1]:.4f} on the hold-out after {length}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from aacp.cost.budget import Limit
 from aacp.disk.records import Record
+from aacp.user.values import counted
 
 # Fields of run.json that estimated scores depend on; the seed draws the calibration images.
 ESTIMATE_FIELDS = (
@@ -96,6 +97,6 @@ class TrainingRequest(Record):
     def kind(self) -> str:
         """What was done with the structure, for people."""
         if self.recipe is None:
-            return f"not trained, mimicked in {self.mimic} steps" if self.mimic else "not trained"
+            return f"not trained, mimicked in {counted(self.mimic, 'step')}" if self.mimic else "not trained"
         drawn = {"he": ", He-normal weights", "network": ", weights as the network draws them"}.get(self.init, "")
         return f"from scratch{drawn}" if self.from_scratch else "fine-tuned"

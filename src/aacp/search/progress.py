@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aacp.search.history import Candidate
 from aacp.user.progress import progress_bar, report_progress
+from aacp.user.values import counted
 
 MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
@@ -36,9 +37,9 @@ class Progress:
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", about {_duration(self.seconds_left)} left"
-        plural = "" if self.total is None and self.evaluations == 1 else "s"
-        count = f"{self.evaluations}" if self.total is None else f"{self.evaluations}/{self.total}"
-        return f"{count} evaluation{plural}, {self.outcome}, {_duration(self.seconds)} so far{left}"
+        done = counted(self.evaluations, "evaluation")
+        count = done if self.total is None else f"{self.evaluations}/{self.total} evaluations"
+        return f"{count}, {self.outcome}, {_duration(self.seconds)} so far{left}"
 
 
 Show = Callable[[Progress], None]

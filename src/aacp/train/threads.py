@@ -14,6 +14,7 @@ import torch
 from aacp.runs.files import RUN
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import announce
+from aacp.user.values import counted
 
 THREADS = "threads"  # the field that records the number of threads
 
@@ -31,7 +32,9 @@ def using_threads(count: int, device: torch.device, place: Path) -> Iterator[Non
     if count < 1 or count == present or device.type != "cpu":
         yield
         return
-    announce(place, f"began with {count} threads and continues with {count}, not {present}, for the same result.")
+    announce(
+        place, f"began with {counted(count, 'thread')} and continues with {count}, not {present}, for the same result."
+    )
     torch.set_num_threads(count)
     try:
         yield

@@ -29,6 +29,11 @@ def shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
+def counted(count: int, thing: str) -> str:
+    """A number of things for people: "1 epoch", "2,000 epochs"."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def whole_number(name: str, value: Any, low: int, high: int = MAX_COUNT) -> int:
     """The value as an int; whole numbers of numpy are accepted, fractions and truth values are rejected."""
     try:
