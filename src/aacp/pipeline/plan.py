@@ -171,10 +171,11 @@ class Plan:
 
     def _check_combinations(self) -> None:
         """Reject fields that would be ignored because another field is missing."""
-        if self.max_drop is None and (self.shrink != Plan.shrink or self.probe_epochs):
+        given = [f"shrink={self.shrink!r}"] if self.shrink != Plan.shrink else []
+        given += [f"probe_epochs={self.probe_epochs}"] if self.probe_epochs else []
+        if self.max_drop is None and given:
             raise InvalidOption(
-                f"shrink={self.shrink!r} and probe_epochs={self.probe_epochs} have an effect only with max_drop, which "
-                "is not given. Give max_drop, or leave them out."
+                f"Without max_drop, {' and '.join(given)} would be ignored. Give max_drop, or leave that out."
             )
         self._check_finalists()
         if self.recipe is None and (self.from_scratch or self.train_on_holdout):
