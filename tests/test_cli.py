@@ -168,6 +168,13 @@ def test_prune_without_a_limit_says_what_to_give(tmp_path: Path) -> None:
     assert "Give one or more, such as --prune-macs 0.5" in err
 
 
+@pytest.mark.parametrize("group", [main, main.commands["bench"]], ids=["aacp", "bench"])
+def test_no_command_is_described_by_a_sentence_that_an_abbreviation_cuts_short(group: click.Group) -> None:
+    for command in group.commands.values():
+        shortened = command.get_short_help_str(limit=60)
+        assert shortened.endswith("...") or len(shortened.split()) >= 6, shortened
+
+
 def test_every_option_says_what_it_is_for_and_shows_its_default() -> None:
     for command in main.commands.values():
         for option in command.params:

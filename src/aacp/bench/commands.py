@@ -18,7 +18,7 @@ PROCESSES = click.option(
 
 @click.group()
 def bench() -> None:
-    """Benchmark the search: Fig. 3 of the paper, comparisons of methods, slack and overhead."""
+    """Benchmark the search: figure 3 of the paper, comparisons of methods, slack and overhead."""
 
 
 @bench.command()
@@ -35,7 +35,7 @@ def bench() -> None:
 @PROCESSES
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for fig3.html, fig3.json, fig3.md.")
 def fig3(seeds: int, iterations: int, processes: int, out: Path | None) -> None:
-    """Repeat Fig. 3: Eq. 14 solved by IDE, DE and bee colonies, as a table and a figure."""
+    """Repeat figure 3 of the paper: equation 14 solved by IDE, DE and bee colonies, as a table and a figure."""
     from aacp.bench import fig3 as figure
 
     curves = figure.measure(seeds, iterations, processes)
