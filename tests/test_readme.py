@@ -36,6 +36,16 @@ def test_its_speed_of_estimates_is_that_of_the_page_of_results() -> None:
     assert f"| ResNet56 | {found[1]} |" in RESULTS
 
 
+def test_its_commands_trust_a_run_of_functions_of_the_user() -> None:
+    """README prunes my_file:build, which later commands on the run import."""
+    commands = re.findall(r"^aacp (\w+) (.*?)(?: +#.*)?$", README, flags=re.MULTILINE)
+    (run,) = {found[1] for _, rest in commands if (found := re.search(r"my_file:build.* --run (\S+)", rest))}
+    later = {
+        name: rest for name, rest in commands if rest.startswith(run) and name in ("finetune", "scratch", "evaluate")
+    }
+    assert later == {"finetune": f"{run} --trust"}
+
+
 def printed_by_the_demo() -> list[str]:
     """The lines that README shows of `make demo`."""
     found = re.search(r"`make demo` removes[^`]*```\n(.*?)\n```", README, flags=re.DOTALL)
