@@ -91,8 +91,17 @@ class Stopped(Exception):
     """What a test stops a run with."""
 
 
+STAGES = {
+    "search": (PruningRun, "search"),
+    "train": (TrainingRun, "train"),
+    "save": (TrainingRun, "save"),
+    "evaluate": (TrainingRun, "evaluate"),
+    "report": (pruning_run, "write_report_or_reason"),
+}
+
+
 @pytest.mark.usefixtures("no_onnx", "traced_before")
-@pytest.mark.parametrize("stage", ["search", "train", "save", "evaluate", "report"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +109,7 @@ def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
         raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingRun if hasattr(TrainingRun, stage) else PruningRun, stage, stop)
+        patch.setattr(*STAGES[stage], stop)
         with pytest.raises(Stopped):
             prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
     again = prune(model, data, BUDGET, tmp_path, plan=PLAN, name="digits_resnet")
