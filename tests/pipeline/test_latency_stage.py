@@ -165,6 +165,10 @@ def test_a_corrected_table_alone_does_not_prove_that_a_limit_cannot_be_met(model
     words = r"candidates missed the limit .* but the smallest structure took .* Remove checks.jsonl from the folder"
     with pytest.raises(aacp.InconclusiveMeasurement, match=words):
         found(model, data, {"latency": 0.4}, tmp_path)
+    truth["factor"] = 1.0
+    (tmp_path / "checks.jsonl").unlink()  # as the message says
+    (latency,) = found(model, data, {"latency": 0.4}, tmp_path).limits
+    assert latency.holds
 
 
 def test_a_noisy_machine_gives_no_verdict_and_the_same_call_measures_again(model, data, tmp_path: Path, truth) -> None:

@@ -101,7 +101,7 @@ class CostKind:
             return self.recorded_source
         return source_of(self.build)
 
-    # A limit may hold a kind in the place of a cost. A kind has no values: reading them raises an error.
+    # A limit may hold a kind in the place of a cost of a graph. A kind has no values, so reading them raises an error.
 
     @property
     def full(self) -> float:

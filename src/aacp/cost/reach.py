@@ -24,7 +24,7 @@ Seconds = Callable[[Genes], NDArray[np.float64]]  # of many structures, one per 
 
 
 def reachable(space: SearchSpace, budget: Budget, advice: str = "") -> SearchSpace:
-    """The space itself, or without the widths below those of the fastest structure if the smallest one is too slow.
+    """The structures to search: all, or those at least as wide as the fastest one if the smallest one is too slow.
 
     Args:
         space: the legal structures.

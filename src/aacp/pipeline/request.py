@@ -205,9 +205,10 @@ def read_request(folder: RunFolder) -> Request:
 
 
 def require_room(folder: RunFolder) -> None:
-    """Reject a folder with files of something else, before it is locked and data are loaded.
+    """Reject a folder that holds other files and no run, before it is locked and data are loaded.
 
-    Hidden files may be those of writers that were killed, which the lock removes.
+    A run.json that was lost may be restored from its copy in the manifest. Hidden files may be those of writers that
+    were killed, which the lock removes.
     """
     if not os.path.isdir(folder) or os.path.exists(folder.path / RUN) or folder.read_json(RUN) or _results_in(folder):
         return
@@ -224,7 +225,7 @@ def _missing_request(folder: RunFolder) -> RunMismatch:
     found = _results_in(folder)
     if not found:
         _reject_several_runs(folder)
-        return RunMismatch(f"{folder.path} does not hold a run. Give the folder of one, which aacp search begins.")
+        return RunMismatch(f"{folder.path} does not hold a run. Give the folder of a run that aacp has begun.")
     return RunMismatch(
         f"{folder.path} holds {', '.join(found)}, but {RUN} is missing, so it is not known which request they belong "
         f"to. Put {RUN} back from a copy, or choose another folder."
