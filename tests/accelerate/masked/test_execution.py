@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ from aacp.accelerate.masked.execution import Masked
 from aacp.data.batches import Batches
 from aacp.data.examples import call
 from aacp.estimate.execution import Sliced
+from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import trace_unverified
+from aacp.pytorch.internals import pytree
 from graph.micro_networks import MICRO, Block, Micro, _stir, conv, unit
 from graph.oracles import tensors, traced
 from sampling import sampled
@@ -55,13 +57,66 @@ def agree(inheritance: aacp.Inheritance, inputs: Any, tried: Iterable[Any], tole
         assert torch.equal(one, other)
 
 
+def rows(example: Any, count: int) -> Any:
+    """As many different examples as these numbers say, made of those of a micro network."""
+
+    def of_tensor(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.dim():
+            return value
+        repeated = torch.cat([value] * -(-count // len(value)))[:count]
+        return repeated + 0.1 * torch.randn_like(repeated) if value.is_floating_point() else repeated
+
+    return pytree.tree_map(of_tensor, example)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("micro", sampled(MICRO, 8), ids=lambda micro: micro.name)
 def test_micro_networks_run_sliced_and_masked_as_they_do_shrunk(micro: Micro) -> None:
+    """Batches of another size than the calibration images run the same program, unless it depends on the size."""
     model, example, graph = micro.build().eval(), micro.example(), traced(micro)
-    calibration = Batches.of([(example, torch.zeros(len(tensors(example)[0])))], batch_size=1024)
-    inheritance = aacp.Inheritance(model, graph, calibration)
-    agree(inheritance, next(calibration.inputs()), structures(graph, 2), FLOAT)
+    fixed = micro.name == "size_from_a_global"  # the size of its batches is a constant of its code
+    images, others = (example, example) if fixed else (rows(example, 11), rows(example, 3))
+    calibration = Batches.of([(images, torch.zeros(len(tensors(images)[0])))], batch_size=1024)
+    agree(aacp.Inheritance(model, graph, calibration), others, structures(graph, 2), FLOAT)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("padded_shortcut", 1),
+        ("flatten_by_batch_size", 1),
+        ("padded_shortcut_by_zeros", 2),  # the zeros have the size of the batch
+    ],
+)
+def test_batches_of_all_sizes_share_a_program_unless_its_numbers_depend_on_the_size(
+    name: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    micro = BY_NAME[name]
+    graph = traced(micro)
+    exported = []
+    original = UnitProgram.of
+
+    def counted(model: nn.Module, graph: aacp.ChannelGraph, arguments: Sequence[Any]) -> UnitProgram:
+        exported.append(arguments)
+        return original(model, graph, arguments)
+
+    monkeypatch.setattr(UnitProgram, "of", counted)
+    masked = Masked(aacp.Inheritance(micro.build().eval(), graph, rows(micro.example(), 13)))
+    network = masked.network(graph.full)
+    for size in (13, 5):
+        assert len(network(rows(micro.example(), size))) == size
+    assert len(exported) == count
+
+
+def test_inputs_of_another_resolution_get_a_program_of_their_own() -> None:
+    micro = BY_NAME["padded_shortcut"]
+    model, graph = micro.build().eval(), traced(micro)
+    images = torch.randn(13, 3, 16, 16)
+    masked = Masked(aacp.Inheritance(model, graph, images)).network(graph.full)
+    expected = copy.deepcopy(model)
+    aacp.recalibrate(expected, images)
+    larger = torch.randn(5, 3, 24, 24)
+    torch.testing.assert_close(masked(larger), expected(larger), **FLOAT)
 
 
 def build(name: str, options: dict[str, Any]) -> nn.Module:

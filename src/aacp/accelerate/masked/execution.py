@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from aacp.accelerate.masked.repair import CapturedRepair, Repair
-from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
+from aacp.accelerate.masked.static import Shapes, StaticProgram, StaticRun, Statistics, shapes_of
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.data.batches import Batches
 from aacp.data.examples import tensors_in
@@ -41,7 +41,7 @@ class Masked(nn.Module):
         if inheritance.reconstruction == REPAIR:
             kind = CapturedRepair if self._device.type == "cuda" else Repair
             self._repair = kind(inheritance.parallel_repair, self._weights)
-        self._programs: dict[Any, StaticProgram] = {}
+        self._programs: list[StaticProgram] = []
         self._passes: dict[Any, Pass] = {}
 
     def network(self, structure: Iterable[int]) -> nn.Module:
@@ -64,15 +64,21 @@ class Masked(nn.Module):
     def _run(self, inputs: Any, recalibrates: bool) -> Any:
         arguments = positional(self._model, inputs)
         tensors = list(tensors_in(arguments))
-        shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+        shapes = shapes_of(tensors)
         with torch.no_grad(), self._precision():
             if (recalibrates, shapes) not in self._passes:
-                if shapes not in self._programs:  # exporting takes seconds, and both kinds of pass run the same program
-                    self._programs[shapes] = StaticProgram(self._model, self._inheritance.graph, arguments)
                 kind = CapturedPass if self._device.type == "cuda" else Pass
-                program = self._programs[shapes]
+                program = self._program(arguments, shapes)
                 self._passes[recalibrates, shapes] = kind(program, self._weights, self._statistics, recalibrates)
             return self._passes[recalibrates, shapes](tensors)
+
+    def _program(self, arguments: tuple[Any, ...], shapes: Shapes) -> StaticProgram:
+        """A program for inputs of these shapes; exporting one takes a second or more."""
+        for program in self._programs:
+            if program.takes(shapes):
+                return program
+        self._programs.append(StaticProgram(self._model, self._inheritance.graph, arguments))
+        return self._programs[-1]
 
     @contextmanager
     def _precision(self) -> Iterator[None]:

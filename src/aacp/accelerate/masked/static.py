@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -18,17 +18,20 @@ import torch
 from torch import fx, nn
 
 from aacp.accelerate.kernels.dispatch import Convolution, Pending, moments
+from aacp.accelerate.masked.batch_size import leave_open
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.channels.graph import ChannelGraph
+from aacp.data.examples import tensors_in
 from aacp.data.moments import Moments
 from aacp.estimate.recalibration import running_norms
 from aacp.graph.masking import MaskedRun
-from aacp.graph.program import Call
+from aacp.graph.program import Call, shape_of
 from aacp.graph.units import UnitProgram
 from aacp.pytorch.internals import is_mutable, pytree
 
 TINY = torch.finfo(torch.float32).tiny
 Affine = tuple[torch.Tensor, torch.Tensor]  # scale and shift of each channel
+Shapes = tuple[tuple[tuple[int, ...], torch.dtype], ...]  # shape and type of each input
 
 
 class Statistics:
@@ -78,7 +81,7 @@ class Statistics:
 
 
 class StaticProgram:
-    """The exported program of a network for inputs of one shape, with the unit of every element of its tensors."""
+    """The exported program of a network for inputs of these shapes, with the unit of every element of its tensors."""
 
     def __init__(self, model: nn.Module, graph: ChannelGraph, arguments: tuple[Any, ...]) -> None:
         device = next(model.parameters()).device
@@ -88,6 +91,16 @@ class StaticProgram:
         self.uses = Counter(call["running_mean"] for call in calls if call.operator == "batch_norm")
         self._masks: dict[fx.Node, list[torch.Tensor]] = {}
         self._device = device
+        self._shapes = shapes_of(tensors_in(arguments))
+        batch_size = _common_batch_size(self._shapes)
+        self._takes_any_batch = batch_size is not None and leave_open(self.propagation, batch_size)
+
+    def takes(self, shapes: Shapes) -> bool:
+        """Whether the program runs on inputs of these shapes."""
+        if shapes == self._shapes:
+            return True
+        is_batch = self._takes_any_batch and _common_batch_size(shapes) is not None
+        return is_batch and _of_examples(shapes) == _of_examples(self._shapes)
 
     def packed(self, values: list[torch.Tensor]) -> Any:
         """The results in the nested tuples, lists or dictionaries that the network returns."""
@@ -234,7 +247,7 @@ class StaticRun(MaskedRun):
             value = self._values[one]
             if isinstance(value, Pending) and value.top is None and value.residual is None:
                 residual = self._computed(other)
-                if isinstance(residual, torch.Tensor) and residual.shape == one.meta["val"].shape:
+                if isinstance(residual, torch.Tensor) and shape_of(other) == shape_of(one):
                     return value.plus(residual)
         return None
 
@@ -248,6 +261,22 @@ FUSED_OPERATORS: dict[str, Callable[[StaticRun, Call], Any]] = {
     "add": StaticRun.add,
     "view": StaticRun.view,
 }
+
+
+def shapes_of(tensors: Iterable[torch.Tensor]) -> Shapes:
+    """The shape and the type of each tensor."""
+    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+
+
+def _common_batch_size(shapes: Shapes) -> int | None:
+    """The first size of all inputs; None if they differ or an input has no dimensions."""
+    sizes = {shape[0] if shape else None for shape, _ in shapes}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _of_examples(shapes: Shapes) -> Shapes:
+    """The shapes without their first sizes."""
+    return tuple((shape[1:], dtype) for shape, dtype in shapes)
 
 
 def _is_in_place(call: Call) -> bool:
