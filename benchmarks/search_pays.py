@@ -9,6 +9,10 @@ training on all training images. The arms:
     search            the default search by the estimate
     repaired          the default search by the repaired estimate: --reconstruction repair --importance obs
     finalists         the default search, then a comparison of its best by short trainings: --finalists and --rungs
+    released          the search as the paper's authors released it, with its 2,000 evaluations, in their coordinates
+    scratch           the default search; its structure is trained from new weights, twice as long
+    l2, activation, obs, random-channels
+                      the default search, with channels in this order (the paper's Table 3) instead of l1
     torch-pruning, torch-pruning-global, modelopt
                       other tools, which peers.py describes and runs
 
@@ -22,7 +26,8 @@ Everything is kept in --runs: the same command resumes an interrupted benchmark,
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
         [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100]
-        [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
+        [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda]
+        [--out FOLDER] [--label _TEXT]
     python benchmarks/search_pays.py --smoke
 """
 
@@ -31,6 +36,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,9 +58,15 @@ ARMS = {  # the options of each arm; finalists get the numbers of the command li
     "search": [],
     "repaired": REPAIRED,
     "finalists": [],
+    "released": ["--method", "released", "--scope", "paper"],
+    "scratch": ["--scratch"],
+    "l2": ["--importance", "l2"],
+    "activation": ["--importance", "activation"],
+    "obs": ["--importance", "obs"],
+    "random-channels": ["--importance", "random"],
 }
 PEERS = ("torch-pruning", "torch-pruning-global", "modelopt")
-TRAINED = "trainings/finetuned"
+OWN_LENGTH = ("uniform", "uniform-repaired", "released")  # searches whose number of evaluations is not an option here
 
 
 # -- the commands -----------------------------------------------------------------------------------------------------
@@ -65,11 +77,21 @@ def place_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
     return options.runs / f"{arm}-{seed}"
 
 
+def training_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
+    """The folder of the last training of a command."""
+    return place_of(options, arm, seed) / "trainings" / ("scratch" if arm == "scratch" else "finetuned")
+
+
+def epochs_of(options: argparse.Namespace, arm: str) -> int:
+    """The epochs of the last training; new weights get twice as many, as in the paper."""
+    return options.epochs * (2 if arm == "scratch" else 1)
+
+
 def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     """The command of an arm and a seed."""
     words = [options.network, "--data", "digits" if options.smoke else f"cifar10:{options.data}"]
     words += ["--weights", str(options.weights)] if options.weights else []
-    words += ["--epochs", str(options.epochs), "--seed", str(seed), "--device", options.device]
+    words += ["--epochs", str(epochs_of(options, arm)), "--seed", str(seed), "--device", options.device]
     words += ["--run", str(place_of(options, arm, seed))]
     rate, images = str(options.rate), str(options.images)
     if arm in PEERS:
@@ -77,7 +99,7 @@ def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
         return [sys.executable, script, arm, *words, "--rate", rate, "--images", images]
     words += ["--prune-macs", rate, "--calibration", images, "--train-on-holdout", "--no-export", *ARMS[arm]]
     words += ["--prune-params", str(options.params_rate)] if options.params_rate else []
-    words += [] if "uniform" in ARMS[arm] else ["--evaluations", str(options.evaluations)]
+    words += [] if arm in OWN_LENGTH else ["--evaluations", str(options.evaluations)]
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
     return [sys.executable, "-m", "aacp.cli", "prune", *words]
@@ -85,25 +107,48 @@ def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
 
 def run(options: argparse.Namespace, arm: str, seed: int) -> None:
     """One command, unless its outcome is known or the time is over; the seconds of all calls are added up."""
-    left = options.deadline - time.monotonic()
     place = place_of(options, arm, seed)
-    if (place / TRAINED / "evaluation.json").exists() or left < 5:
+    if (training_of(options, arm, seed) / "evaluation.json").exists() or is_late(options):
         return
     place.parent.mkdir(parents=True, exist_ok=True)
     clock = place.parent / f"{place.name}.seconds"
     begun = time.monotonic()
-    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
-    try:
-        done = subprocess.run(
-            command(options, arm, seed), env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=left,
-        )  # fmt: skip
-        if done.returncode:
-            print(f"{arm} with seed {seed} failed:\n{done.stderr[-1500:]}", flush=True)
-    except subprocess.TimeoutExpired:  # the next call resumes it after its last finished epoch
-        pass
+    failure = run_until_deadline(options, command(options, arm, seed))
+    if failure:
+        print(f"{arm} with seed {seed} failed:\n{failure}", flush=True)
     earlier = float(clock.read_text()) if clock.exists() else 0.0
     clock.write_text(str(earlier + time.monotonic() - begun))
+
+
+def set_deadline(options: argparse.Namespace) -> None:
+    """Count the limit from now, and let commands listen to interrupts, which background jobs of a shell ignore."""
+    options.deadline = time.monotonic() + options.limit
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def is_late(options: argparse.Namespace) -> bool:
+    """Whether too little time is left to begin with a command."""
+    return bool(options.deadline - time.monotonic() < 5)
+
+
+def run_until_deadline(options: argparse.Namespace, words: list[str]) -> str:
+    """Run a command; the same command resumes it if it is interrupted at the deadline.
+
+    Returns:
+        The end of its messages if it failed, otherwise nothing.
+    """
+    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
+    process = subprocess.Popen(
+        words, env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        _, messages = process.communicate(timeout=max(0.0, options.deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # under MPS, killing it could stop all other processes on the GPU
+        process.communicate()
+        return ""
+    return messages[-1500:] if process.returncode else ""
 
 
 # -- the outcomes -----------------------------------------------------------------------------------------------------
@@ -112,7 +157,7 @@ def run(options: argparse.Namespace, arm: str, seed: int) -> None:
 def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | None:
     """The result of a finished command."""
     place = place_of(options, arm, seed)
-    file = place / TRAINED / "evaluation.json"
+    file = training_of(options, arm, seed) / "evaluation.json"
     if not file.exists():
         return None
     evaluation = json.loads(file.read_text())
@@ -152,7 +197,7 @@ def summary(options: argparse.Namespace, rows: list[shared.Row]) -> shared.Row:
             continue
         uniform = by_arm.get("uniform", {})
         pairs = [row["test"] - uniform[seed]["test"] for seed, row in found.items() if seed in uniform]
-        epochs = options.epochs + (rung_epochs(options) if arm == "finalists" else 0)
+        epochs = epochs_of(options, arm) + (rung_epochs(options) if arm == "finalists" else 0)
         result[arm] = {"test": tests, "above_uniform": pairs, "epochs": epochs}
         known = [row["seconds"] for row in found.values() if row["seconds"] is not None]
         seconds = f"{mean(known):.0f}" if known else "-"
@@ -174,7 +219,7 @@ def spread(values: list[float]) -> str:
 
 def main() -> None:
     options = arguments()
-    options.deadline = time.monotonic() + options.limit
+    set_deadline(options)
     jobs = [(arm, seed) for seed in options.seeds for arm in options.arms]
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), jobs))
@@ -184,7 +229,7 @@ def main() -> None:
     given = {name: getattr(options, name) for name in names}
     result = shared.circumstances(options.device) | given | {"rows": rows, "summary": summary(options, rows)}
     rates = f"{100 * options.rate:.0f}" + (f"_{100 * options.params_rate:.0f}" if options.params_rate else "")
-    case = "smoke" if options.smoke else f"{options.network}_{rates}_{options.epochs}_epochs"
+    case = "smoke" if options.smoke else f"{options.network}_{rates}_{options.epochs}_epochs{options.label}"
     shared.write(options.out, f"search_pays_{case}", result)
 
 
@@ -207,6 +252,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
     parser.add_argument("--runs", type=Path, default=Path("runs/search_pays"), help="where everything is kept")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--label", default="", help="end of the name of the result file")
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
