@@ -82,7 +82,7 @@ def searched_and_uniform_resnet56() -> list[Row]:
     for epochs in (10, 100):
         result = raw(f"search_pays_resnet56_70_{epochs}_epochs.json")
         for arm, found in result["summary"].items():
-            estimates = f"{', '.join(pct(run['estimate'], 1) for run in runs_of(result, arm))} %"
+            estimates = estimates_of(result, arm)
             cells = (WIDTHS.get(arm, arm), left(result, arm, "params"), estimates, spread(found["test"]))
             rows.append((str(epochs), *cells, above_uniform(arm, found)))
     return rows
@@ -111,6 +111,40 @@ def other_tools() -> list[Row]:
             found = result["summary"].get(arm)
             cells += [left(result, arm, "params"), spread(found["test"])] if found else ["-", "-"]
         rows.append((name, *cells))
+    return rows
+
+
+def orders_of_channels() -> list[Row]:
+    result = raw("search_pays_vgg16_50_10_epochs.json")
+    random = result["summary"]["random-channels"]["test"]
+    rows = []
+    for arm, order in {"search": "l1", "l2": "l2", "activation": "activation", "obs": "obs"}.items():
+        tests = result["summary"][arm]["test"]
+        rows.append((order, estimates_of(result, arm), spread(tests), points_above(tests, random)))
+    return [*rows, ("random", estimates_of(result, "random-channels"), spread(random), "-")]
+
+
+def bases_that_are_trained_less() -> list[Row]:
+    rows = []
+    for epochs, suffix in (("33", "_base_33"), ("66", "_base_66"), ("100", "")):
+        result = raw(f"search_pays_vgg16_50_10_epochs{suffix}.json")
+        (unpruned,) = {row["unpruned"] for row in result["rows"]}
+        uniform, searched = (result["summary"][arm]["test"] for arm in ("uniform", "search"))
+        cells = (spread(uniform), spread(searched), points_above(searched, uniform))
+        rows.append((epochs, f"{pct(unpruned)} %", *cells))
+    return rows
+
+
+def one_limit_fixed() -> list[Row]:
+    found: dict[tuple[str, float], list[Any]] = {}
+    for row in raw("fig6.json")["rows"]:
+        found.setdefault((row["half"], row["rate"]), []).append(row)
+    rows = []
+    for (half, rate), points in found.items():
+        varied = f"at least {100 * rate:.0f} %"
+        limits = ("50 %", varied) if half == "a" else (varied, "50 %")
+        left = [f"{pct(fmean(point[cost] for point in points), 1)} %" for cost in ("macs", "params")]
+        rows.append((*limits, str(len(points)), *left, spread([point["test"] for point in points])))
     return rows
 
 
@@ -143,6 +177,16 @@ def runs_of(result: dict[str, Any], arm: str) -> list[dict[str, Any]]:
 
 def left(result: dict[str, Any], arm: str, cost: str) -> str:
     return f"{pct(fmean(run[cost] for run in runs_of(result, arm)), 1)} %"
+
+
+def estimates_of(result: dict[str, Any], arm: str) -> str:
+    return f"{', '.join(pct(run['estimate'], 1) for run in runs_of(result, arm))} %"
+
+
+def points_above(values: list[float], others: list[float]) -> str:
+    """The mean difference in points, paired, and its deviation."""
+    points = [100 * (value - other) for value, other in zip(values, others, strict=True)]
+    return f"{fmean(points):+.2f} ± {stdev(points):.2f}"
 
 
 def above_uniform(arm: str, found: dict[str, list[float]]) -> str:
@@ -210,7 +254,7 @@ def recipes() -> list[Row]:
 
 def estimate() -> list[Row]:
     rows = []
-    for name, file, way in (("ResNet56", "resnet56_cold", "masked"), ("VGG16", "vgg16", "masked, two passes")):
+    for name, file, way in (("ResNet56", "resnet56_twice", "masked"), ("VGG16", "vgg16", "masked, two passes")):
         ways = raw(f"psae_speed_{file}.json")["rows"]
         ours, eager = ways[way], ways["eager reference"]
         assert eager["structures"] == 30
@@ -563,6 +607,9 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("VGG16, limits", "epochs"): searched_and_uniform_vgg16,
     ("-70 % MACs", "ResNet56, parameters left"): other_tools,
     ("kept, network", "MACs"): kept_of_each_stage,
+    ("order of channels, VGG16", "estimated before training"): orders_of_channels,
+    ("epochs of the unpruned network", "unpruned"): bases_that_are_trained_less,
+    ("MACs removed", "parameters removed"): one_limit_fixed,
     ("network", "MACs"): vgg16_and_resnet110,
     ("recipe", "test accuracy"): recipes,
     ("network", "1,000 structures"): estimate,
@@ -895,11 +942,30 @@ def test_the_page_about_workers_says_what_proposals_cost() -> None:
     assert tables((ROOT / "docs" / "distributed.md").read_text())["problems", "1 proposal, 200"] == expected
 
 
+def test_the_page_about_workers_says_what_proposals_cost_on_resnet56() -> None:
+    runs = raw("workers_resnet56.json")["resnet56"]
+    alone, eight = ([run for run in runs if run["proposals"] == proposals] for proposals in (1, 8))
+    assert [run["seed"] for run in alone] == [run["seed"] for run in eight]
+    gains = [after["others"][0] - before["others"][0] for before, after in zip(alone, eight, strict=True)]
+    words = f"{fmean(gains):+.2f} ± {stdev(gains) / len(gains) ** 0.5:.2f} points"
+    assert words in " ".join((ROOT / "docs" / "distributed.md").read_text().split())
+    assert all(run["others"][0] == run["others"][1] for run in eight)  # 20 more evaluations changed nothing
+
+
+def test_the_warm_up_of_an_estimate_takes_what_the_page_says() -> None:
+    first, second = (raw("psae_speed_resnet56_twice.json")["rows"][way] for way in ("masked", "masked, again"))
+    cold = raw("psae_speed_resnet56_cold.json")["rows"]["masked"]
+    page = " ".join(PAGE.split())
+    assert f"the warm-up: {first['warm_up']:.1f} s for ResNet56 in a new process" in page
+    assert f"needed {second['seconds']:.1f} s, of which {second['warm_up']:.1f} s were warm-up" in page
+    assert f"just been started, the warm-up took {cold['warm_up']:.1f} s" in page
+
+
 def test_the_page_about_search_has_the_table_of_few_images() -> None:
     page = (ROOT / "docs" / "search.md").read_text()
-    found = re.findall(r"^\| ((?:synthetic|digits_resnet) \|.*) \|$", page, re.MULTILINE)
+    found = [" | ".join(row) for row in tables(page)["search", "evaluations"]]
     expected = []
-    for name in ("synthetic", "digits_resnet"):
+    for name in ("synthetic", "digits_resnet", "resnet56"):
         rows = [row for row in raw(f"fidelity_{name}.json")["rows"] if "share" in row]
         longest = max(row["evaluations"] for row in rows)
         kinds = dict.fromkeys((row["share"], row["evaluations"]) for row in rows)
