@@ -78,8 +78,16 @@ def test_lines_need_three_points() -> None:
     assert [figure.name for figure in rate_figures(runs)] == ["rates"]
 
 
-def test_runs_that_are_partly_trained_are_not_compared() -> None:
-    assert rate_figures([run_of(0.5, 0.1, 0.9), run_of(0.5, 0.2, None), run_of(0.5, 0.3, 0.9)]) == []
+@pytest.mark.parametrize(("untrained", "shown"), [(1, [0.1, 0.3]), (2, [0.2, 0.4])])
+def test_of_runs_that_are_partly_trained_those_with_the_same_kind_of_score_are_drawn(
+    untrained: int, shown: list[float]
+) -> None:
+    runs = [run_of(0.5, rate, 0.9) for rate in (0.1, 0.3)[: 3 - untrained]]
+    runs += [run_of(0.5, rate, None, estimate=0.8) for rate in (0.2, 0.4)[:untrained]]
+    (figure,) = rate_figures(runs)
+    assert traces(figure)["mean"]["x"] == pytest.approx([100 * rate for rate in shown])
+    assert figure.caption.endswith(" Not shown, for lack of such a score: 1 of 3 runs.")
+    assert ("(test)" in figure.caption) == (untrained == 1)
 
 
 def test_a_sweep_without_training_shows_the_unpruned_score() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from aacp.cost.kinds import cost_words
@@ -16,6 +18,7 @@ from aacp.report.run import Run
 
 Rates = dict[str, float]
 Judged = tuple[Run, float]  # a run and its score
+KINDS = ("test", "held-out", "estimated")  # what scores are measured on, the most telling first
 FEWEST_POINTS = 3  # fewer scores are not drawn as a line of their own
 
 
@@ -44,17 +47,27 @@ def rate_figures(runs: Sequence[Run]) -> list[Figure]:
 
     Over one rate, a line. Over two, a heat map, and for each rate lines along which the other rate is fixed.
     """
-    found = [(run, score_and_kind) for run in runs if (score_and_kind := outcome(run)) is not None]
-    kinds = {kind for _, (_, kind) in found}
-    costs = varied([run for run, _ in found])
-    if len(kinds) != 1 or len({subject(run) for run in runs}) != 1 or len(costs) not in (1, 2):
+    judged, kind = _comparable(runs)
+    costs = varied([run for run, _ in judged])
+    if len({subject(run) for run in runs}) != 1 or len(costs) not in (1, 2):
         return []
-    judged = [(run, value) for run, (value, _) in found]
-    kind = kinds.pop()
     if len(costs) == 1:
-        return [_line_figure(judged, costs[0], kind)]
-    lines = [_fixed_figure(judged, cost, kind) for cost in costs]
-    return [_shades_figure(judged, costs, kind), *(figure for figure in lines if figure is not None)]
+        figures = [_line_figure(judged, costs[0], kind)]
+    else:
+        lines = [_fixed_figure(judged, cost, kind) for cost in costs]
+        figures = [_shades_figure(judged, costs, kind), *(figure for figure in lines if figure is not None)]
+    if len(judged) == len(runs):
+        return figures
+    missing = f" Not shown, for lack of such a score: {len(runs) - len(judged)} of {len(runs)} runs."
+    return [replace(figure, caption=figure.caption + missing) for figure in figures]
+
+
+def _comparable(runs: Sequence[Run]) -> tuple[list[Judged], str]:
+    """The runs with scores of one kind, that of the most runs, and the kind: part of a sweep may not be trained yet."""
+    found = [(run, *score_and_kind) for run in runs if (score_and_kind := outcome(run)) is not None]
+    kinds = Counter(kind for *_, kind in found)
+    kind = max(KINDS, key=lambda kind: kinds[kind])
+    return [(run, value) for run, value, its_kind in found if its_kind == kind], kind
 
 
 def _line_figure(judged: Sequence[Judged], cost: str, kind: str) -> Figure:
