@@ -13,6 +13,7 @@ from torch import nn
 
 import aacp
 from aacp.train import mimic as mimicking
+from aacp.train.checkpoint import Checkpoint
 from glue.subjects import data
 
 PLAN = aacp.Plan(
@@ -29,13 +30,13 @@ def pruned(model: nn.Module, folder: Path, **changes: Any) -> aacp.Pruned:
 def mimic_in_process(model: nn.Module, folder: Path, is_killed: bool) -> None:
     """A whole run, which may end itself, as if killed, as soon as its second state is on disk."""
     torch.set_num_threads(1)
-    save = mimicking._Session.save
+    write = Checkpoint.write
 
-    def save_and_die(self: Any, place: Any, done: int) -> None:
-        save(self, place, done)
+    def write_and_die(self: Checkpoint, done: int) -> None:
+        write(self, done)
         if done == 4 and is_killed:
             os.kill(os.getpid(), signal.SIGKILL)
 
     mimicking.SAVE_EVERY = 2
-    mimicking._Session.save = save_and_die
+    Checkpoint.write = write_and_die
     pruned(model, folder, mimic=6)

@@ -1,4 +1,4 @@
-"""Checkpoint: the state of a training run between two epochs, in one file of tensors that cannot execute code."""
+"""Checkpoint: the state of a training run between epochs or steps, in one file of tensors that cannot execute code."""
 
 from __future__ import annotations
 
@@ -43,15 +43,17 @@ class Checkpoint:
         trained_as: the network that is optimised, and the translation of its tensors.
         optimiser: holds the momentum, or whatever else it knows about each parameter.
         average: the moving average of the weights, if the recipe keeps one.
+        unit: what the progress of the run is counted in, as the header of the file calls it.
     """
 
     folder: RunFolder
     trained_as: TrainedAs
     optimiser: torch.optim.Optimizer
-    average: Average | None
+    average: Average | None = None
+    unit: str = "epochs"
 
-    def write(self, epochs: int) -> None:
-        """Replace the state on disk by the present one, which has seen `epochs` epochs, in one atomic step."""
+    def write(self, done: int) -> None:
+        """Replace the state on disk by the present one, after `done` epochs (or other units), in one atomic step."""
         parts = {
             "model": self.trained_as.network.state_dict(),
             **self._optimiser_tensors(),
@@ -61,7 +63,7 @@ class Checkpoint:
         for part, state in parts.items():
             for name, tensor in self.trained_as.own(state).items():
                 tensors[f"{part}/{name}"] = tensor
-        metadata = {"epochs": str(epochs), OPTIMISER: json.dumps(self._optimiser_numbers())}
+        metadata = {self.unit: str(done), OPTIMISER: json.dumps(self._optimiser_numbers())}
         self.folder.write_bytes(STATE, tensor_bytes(_storable(tensors), metadata))
 
     def write_weights(self, name: str) -> None:
@@ -70,20 +72,20 @@ class Checkpoint:
         self.folder.write_bytes(name, tensor_bytes(_storable(state)))
 
     def restore(self) -> int:
-        """Restore the state on disk and return the number of epochs it has seen; 0 if there is none."""
+        """Restore the state on disk and return the number of its epochs (or other units); 0 if there is none."""
         path = self.folder.path / STATE
         if not path.exists():
             return 0
         try:
             metadata = tensor_header(path).metadata
-            epochs = int(metadata["epochs"])
+            done = int(metadata[self.unit])
             self._load(tensors_in(path), json.loads(metadata.get(OPTIMISER, "{}")))
         except (UnreadableFile, LookupError, RuntimeError, ValueError) as error:
             raise RunMismatch(
                 f"{path} is not the state of this training run: {error}. Put it back from a copy, or train in another "
                 "folder."
             ) from error
-        return epochs
+        return done
 
     @torch.no_grad()
     def _load(self, tensors: State, numbers: dict[str, Any]) -> None:

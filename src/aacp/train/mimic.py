@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from aacp.data.batches import Batches
 from aacp.data.examples import call, tensors_in
-from aacp.disk.tensors import tensor_bytes, tensor_header
-from aacp.disk.tensors import tensors_in as read_tensors
-from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch, UnreadableFile
+from aacp.errors import Diverged, InvalidData, InvalidOption, RunMismatch
 from aacp.pytorch.modules import evaluating, private_copy
-from aacp.runs.files import RUN, STATE, WEIGHTS
+from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
+from aacp.train.checkpoint import Checkpoint
 from aacp.train.seeding import generator, global_seed
+from aacp.train.trained_as import TrainedDirectly
 from aacp.train.variants import varied
 from aacp.user.progress import progress_bar, report_progress, without_progress
 
@@ -30,7 +30,6 @@ from aacp.user.progress import progress_bar, report_progress, without_progress
 LR = 3e-4
 BATCH_SIZE = 128  # images in a step
 WARMUP = 0.05  # share of the steps during which the rate rises
-OPTIMISER_KEYS = ("step", "exp_avg", "exp_avg_sq")  # what Adam knows about each parameter
 SAVE_EVERY = 25  # steps between two states on disk
 MAX_NORM = 1.0  # gradients are scaled down to this norm
 
@@ -89,11 +88,10 @@ def mimic(
     session = _Session(pupil, teacher, Batches.of(images, batch_size=BATCH_SIZE, device=place), steps, lr, seed)
     home = None if folder is None else RunFolder(folder)
     with evaluating(network), nullcontext() if home is None else home.lock():
-        if home is not None:
-            mend(home)
-        done = 0 if home is None else session.restore(home)
+        checkpoint = None if home is None else session.checkpoint(home)
+        done = 0 if checkpoint is None else checkpoint.restore()
         with nullcontext() if done < steps else without_progress(), _progress(steps) as advance:
-            session.run(done, home, advance)
+            session.run(done, checkpoint, advance)
     network.zero_grad(set_to_none=True)
 
 
@@ -146,7 +144,20 @@ class _Session:
             raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
         self.optimiser = torch.optim.Adam(trained, lr=lr, fused=images.device.type in ("cpu", "cuda"))
 
-    def run(self, done: int, folder: RunFolder | None, advance: Advance) -> None:
+    def checkpoint(self, folder: RunFolder) -> Checkpoint:
+        """The state on disk, in a folder that must not belong to mimicry with other settings."""
+        mend(folder)
+        request = {"steps": self.steps, "lr": self.lr, "seed": self.seed, "images": self.images.images}
+        known = folder.read_json(RUN)
+        if known is not None and known != request:
+            raise RunMismatch(
+                f"{folder.path} holds mimicry with other settings: {known} then, {request} now. Repeat those settings, "
+                "or choose another folder."
+            )
+        folder.write_json(RUN, request)
+        return Checkpoint(folder, TrainedDirectly(self.pupil.network), self.optimiser, unit="steps")
+
+    def run(self, done: int, checkpoint: Checkpoint | None, advance: Advance) -> None:
         """All steps that are left."""
         device = self.images.device
         is_half = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -156,11 +167,11 @@ class _Session:
             self._update(loss, step)
             if (step + 1) % SAVE_EVERY == 0 or step + 1 == self.steps:
                 advance(step + 1, self._read(loss, step))
-                if folder is not None:
-                    self.save(folder, step + 1)
+                if checkpoint is not None:
+                    checkpoint.write(step + 1)
         # An earlier call may have been killed between its last step and the weights.
-        if folder is not None and (done < self.steps or not (folder.path / WEIGHTS).exists()):
-            folder.write_bytes(WEIGHTS, tensor_bytes(_storable(self.pupil.network.state_dict())))
+        if checkpoint is not None and (done < self.steps or not (checkpoint.folder.path / WEIGHTS).exists()):
+            checkpoint.write_weights(WEIGHTS)
 
     def _batches(self, done: int) -> Iterator[tuple[int, Any]]:
         """The number and the inputs of every step that is left; each pass over the images has its own order."""
@@ -206,61 +217,12 @@ class _Session:
             )
         return value
 
-    # -- the state on disk ---------------------------------------------------------------------------------------------
-
-    def save(self, folder: RunFolder, done: int) -> None:
-        """Replace the state on disk by the present one, which has seen `done` steps."""
-        network = self.pupil.network
-        tensors = {f"model/{name}": tensor for name, tensor in network.state_dict().items()}
-        for name, parameter in network.named_parameters():
-            for key, value in self.optimiser.state.get(parameter, {}).items():
-                tensors[f"{key}/{name}"] = value
-        folder.write_bytes(STATE, tensor_bytes(_storable(tensors), {"steps": str(done)}))
-
-    def restore(self, folder: RunFolder) -> int:
-        """Restore the state on disk and return its number of steps; 0 if there is none."""
-        request = {"steps": self.steps, "lr": self.lr, "seed": self.seed, "images": self.images.images}
-        known = folder.read_json(RUN)
-        if known is not None and known != request:
-            raise RunMismatch(
-                f"{folder.path} holds mimicry with other settings: {known} then, {request} now. Repeat those settings, "
-                "or choose another folder."
-            )
-        folder.write_json(RUN, request)
-        path = folder.path / STATE
-        if not path.exists():
-            return 0
-        try:
-            self._load(read_tensors(path))
-            return int(tensor_header(path).metadata["steps"])
-        except (UnreadableFile, LookupError, RuntimeError, ValueError) as error:
-            raise RunMismatch(
-                f"{path} is not the state of this mimicry: {error}. Put it back from a copy, or choose another folder."
-            ) from error
-
-    @torch.no_grad()
-    def _load(self, tensors: dict[str, Tensor]) -> None:
-        network = self.pupil.network
-        start = "model/"
-        network.load_state_dict({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
-        for name, parameter in network.named_parameters():
-            for key in OPTIMISER_KEYS:
-                if f"{key}/{name}" in tensors:
-                    self.optimiser.state[parameter][key] = tensors[f"{key}/{name}"].to(parameter.device)
-
 
 def _relative_error(found: Tensor, expected: Tensor) -> Tensor:
     """The squared error over the squares of the expected values around the mean of each channel."""
     others = [dim for dim in range(expected.dim()) if dim != 1]
     variance = (expected - expected.mean(others, keepdim=True)).square().sum()
     return (found - expected).square().sum() / variance.clamp_min(torch.finfo(torch.float32).tiny)
-
-
-def _storable(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies as safetensors requires them: on the CPU, contiguous, without shared memory."""
-    return {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
-    }
 
 
 @contextmanager
