@@ -89,6 +89,13 @@ def test_a_wide_linear_layer_shares_its_map_over_the_positions_of_a_channel(monk
     assert torch.equal(gram.unfolded(gram.folded(matrix)), matrix)
 
 
+def test_a_product_that_is_too_wide_in_both_forms_has_none(monkeypatch) -> None:
+    monkeypatch.setattr(grams_module, "MAX_COLUMNS", 5)
+    grams = grams_of(two_layers())
+    assert set(grams.grams) == {"head.weight"}
+    assert grams.notes == ["reader.weight reads 54 values, too many for a covariance: it is left out."]
+
+
 @pytest.mark.slow
 def test_memory_is_bounded(monkeypatch) -> None:
     full = grams_of(two_layers())

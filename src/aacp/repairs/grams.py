@@ -211,7 +211,7 @@ class _Collector:
     def _add_batch(self, arguments: tuple[Any, ...], start: int, size: int) -> None:
         """Run the network on one batch, whose first image has the number `start`."""
         labelled, products = self._program(arguments)
-        by_node = {product.node: product for product in products}
+        by_node = {product.node: product for product in products if product.weight in self._sums}
         run = MaskedRun(labelled.propagation, np.ones(len(labelled.unit_of_id) - 1, dtype=bool))
         run.start(self._model, [tensor.clone() for tensor in tensors_in(arguments)])
         for call in labelled.program.calls():
