@@ -69,6 +69,11 @@ class ChannelGraph:
         return np.repeat(np.arange(len(self.groups)), [group.width for group in self.groups])
 
     @cached_property
+    def free_units(self) -> NDArray[np.bool_]:
+        """For each unit whether it may be pruned."""
+        return np.isin(self.unit_groups, self._free_index)
+
+    @cached_property
     def _slices(self) -> dict[str, slice]:
         ends = np.cumsum([group.width for group in self.groups]).tolist()
         return {group.name: slice(end - group.width, end) for group, end in zip(self.groups, ends, strict=True)}
@@ -130,14 +135,13 @@ class ChannelGraph:
     @property
     def free_share(self) -> float:
         """The share of all convolution output channels that may be pruned."""
-        is_frozen = np.array([group.frozen is not None for group in self.groups])
         total = 0
         free = 0
         for layer in self.layers:
             if layer.is_convolution and layer.output is not None:
                 lane = self.lanes[layer.output]
                 total += len(lane)
-                free += int((~is_frozen[self.unit_groups[lane[lane >= 0]]]).sum())
+                free += int(self.free_units[lane[lane >= 0]].sum())
         return free / total if total else 0.0
 
     # -- what a structure keeps ---------------------------------------------------------------------------------------

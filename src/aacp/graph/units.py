@@ -49,6 +49,11 @@ class UnitProgram:
         present: NDArray[np.bool_] = np.append(units, True)[self.unit_of_id[:-1]]
         return present
 
+    @property
+    def all_ids(self) -> NDArray[np.bool_]:
+        """The same if all units are kept."""
+        return np.ones(len(self.unit_of_id) - 1, dtype=bool)
+
     def units_along(self, node: fx.Node, dim: int) -> NDArray[np.int64]:
         """The unit of each index along a dimension of a tensor; -1 where the index is always present."""
         for label in self.propagation.labels_of(node):

@@ -19,12 +19,12 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph
 from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, tensors_in
-from aacp.errors import InvalidData, UntraceableModel, first_line
+from aacp.errors import InvalidData, first_line
 from aacp.graph.masking import MaskedRun
 from aacp.graph.program import Call
-from aacp.graph.units import UnitProgram
 from aacp.pytorch.modules import named_tensors, positional
-from aacp.repairs.products import Product, products_of, sample_rows
+from aacp.repairs.branches import is_running_norm
+from aacp.repairs.products import Product, Programs, sample_rows
 from aacp.repairs.sensitivity import Sensitivities, sensitivities
 
 MAX_ROWS = 16384  # sampled rows of a product, over all images
@@ -188,7 +188,7 @@ class _Collector:
         size = _even_size(images.images, images.fitting_size(most))
         self._batches = Batches.of(images, batch_size=size, device=images.device)
         self._total = images.images
-        self._programs: dict[Any, tuple[UnitProgram, list[Product]]] = {}
+        self._programs = Programs(model, graph)
         self._sums: dict[str, _Sums] = {}
         self._centred: dict[str, bool] = {}
 
@@ -196,7 +196,7 @@ class _Collector:
         start = 0
         for inputs in self._batches.inputs():
             size = batch_size_of(inputs)
-            self._add_batch(positional(self._model, inputs), start, size)
+            self._add_batch(inputs, start, size)
             start += size
 
     def finished(self) -> dict[str, Gram]:
@@ -208,12 +208,15 @@ class _Collector:
                 )
         return {name: sums.gram(self._centred[name]) for name, sums in self._sums.items() if sums.count}
 
-    def _add_batch(self, arguments: tuple[Any, ...], start: int, size: int) -> None:
+    def _add_batch(self, inputs: Any, start: int, size: int) -> None:
         """Run the network on one batch, whose first image has the number `start`."""
-        labelled, products = self._program(arguments)
+        labelled, products, notes = self._programs.of(inputs)
+        if start == 0:
+            self.notes += notes
+            self._choose_forms(product for product in products if _mixes(product, self._graph))
         by_node = {product.node: product for product in products if product.weight in self._sums}
-        run = MaskedRun(labelled.propagation, np.ones(len(labelled.unit_of_id) - 1, dtype=bool))
-        run.start(self._model, [tensor.clone() for tensor in tensors_in(arguments)])
+        run = MaskedRun(labelled.propagation, labelled.all_ids)
+        run.start(self._model, [tensor.clone() for tensor in tensors_in(positional(self._model, inputs))])
         for call in labelled.program.calls():
             product = by_node.get(call.node)
             if product is not None:
@@ -234,29 +237,6 @@ class _Collector:
         first = start * per_image
         here = rows[(rows >= first) & (rows < first + product.row_count)]
         return here - first
-
-    def _program(self, arguments: tuple[Any, ...]) -> tuple[UnitProgram, list[Product]]:
-        """The program for inputs of these shapes, and its products that may lose inputs."""
-        shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(arguments))
-        if shapes not in self._programs:
-            labelled = self._labelled(arguments)
-            found, notes = products_of(labelled, self._model)
-            products = [product for product in found if _mixes(product, self._graph)]
-            self._programs[shapes] = labelled, products
-            if not self._sums:
-                self.notes += notes
-                self._choose_forms(products)
-        return self._programs[shapes]
-
-    def _labelled(self, arguments: tuple[Any, ...]) -> UnitProgram:
-        try:
-            return UnitProgram.of(self._model, self._graph, arguments)
-        except UntraceableModel as error:
-            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(arguments))
-            raise InvalidData(
-                f"{type(self._model).__name__} does not run on images of shape {shapes} ({error}). "
-                "Give images of the shape that it was made for."
-            ) from error
 
     def _choose_forms(self, products: Iterable[Product]) -> None:
         """Choose the form of each product: the full form for the narrowest ones, as far as memory goes."""
@@ -293,9 +273,8 @@ def _bytes(product: Product, taps: int) -> int:
 
 def _mixes(product: Product, graph: ChannelGraph) -> bool:
     """Whether a product may lose some but not all inputs of a group: not if they are frozen, nor if it is depthwise."""
-    is_free = np.array([group.frozen is None for group in graph.groups])[graph.unit_groups]
     units = product.column_units.numpy()
-    removable = (units >= 0) & np.append(is_free, False)[units]
+    removable = (units >= 0) & np.append(graph.free_units, False)[units]
     return bool(removable.any()) and units.shape[1] > product.taps
 
 
@@ -315,10 +294,7 @@ def _takes_constant(product: Product) -> bool:
     if product.bias is not None:
         return True
     readers = [Call(node) for node in product.node.users]
-    return bool(readers) and all(
-        reader.operator == "batch_norm" and not reader["training"] and reader["running_mean"] is not None
-        for reader in readers
-    )
+    return bool(readers) and all(map(is_running_norm, readers))
 
 
 def _even_size(images: int, most: int) -> int:

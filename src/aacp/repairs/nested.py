@@ -125,8 +125,7 @@ def nested_products(grams: Grams, ranks: NDArray[np.int64] | None, ridge: float)
 def _free_groups(grams: Grams) -> torch.Tensor:
     """The group of each unit, -1 if it is frozen; the last entry is -1."""
     graph = grams.graph
-    is_free = np.array([group.frozen is None for group in graph.groups])[graph.unit_groups]
-    return torch.from_numpy(np.append(np.where(is_free, graph.unit_groups, -1), -1))
+    return torch.from_numpy(np.append(np.where(graph.free_units, graph.unit_groups, -1), -1))
 
 
 def _sorting_keys(gram: Gram, groups: torch.Tensor, ranks: NDArray[np.int64] | None) -> tuple[int, torch.Tensor]:

@@ -173,8 +173,7 @@ def _errors_in_order(inverse: torch.Tensor, squares: torch.Tensor, columns: int)
 
 def _readers(grams: Grams, group: ChannelGroup) -> list[Reader]:
     """What reads the units of a group."""
-    index = grams.graph.groups.index(group)
-    start = sum(other.width for other in grams.graph.groups[:index])
+    start = grams.graph.slice_of(group).start
     readers: list[Reader] = []
     for gram in grams:
         is_read = (gram.units >= start) & (gram.units < start + group.width)

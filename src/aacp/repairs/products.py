@@ -10,14 +10,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import fx, nn
 
+from aacp.channels.graph import ChannelGraph
+from aacp.data.examples import tensors_in
+from aacp.errors import InvalidData, UntraceableModel
 from aacp.graph.program import Call, Program, shape_of
 from aacp.graph.units import UnitProgram
-from aacp.pytorch.modules import named_tensors
+from aacp.pytorch.modules import named_tensors, positional
 from aacp.repairs.windows import Window
 
 CONVOLUTIONS = {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
@@ -129,6 +133,35 @@ def sample_rows(count: int, limit: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     place = torch.arange(limit, dtype=torch.float64) + torch.rand(limit, generator=generator, dtype=torch.float64)
     return (place * (count / limit)).long().clamp_(max=count - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """The programs of a network for images of several shapes, each with the result of `products_of`."""
+
+    model: nn.Module
+    graph: ChannelGraph
+    _known: dict[Any, tuple[UnitProgram, list[Product], list[str]]] = field(default_factory=dict)
+
+    def of(self, inputs: Any) -> tuple[UnitProgram, list[Product], list[str]]:
+        """The program for inputs of these shapes."""
+        shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(inputs))
+        if shapes not in self._known:
+            labelled = labelled_program(self.model, self.graph, inputs)
+            self._known[shapes] = labelled, *products_of(labelled, self.model)
+        return self._known[shapes]
+
+
+def labelled_program(model: nn.Module, graph: ChannelGraph, inputs: Any) -> UnitProgram:
+    """The program of a network for inputs of these shapes."""
+    try:
+        return UnitProgram.of(model, graph, positional(model, inputs))
+    except UntraceableModel as error:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(inputs))
+        raise InvalidData(
+            f"{type(model).__name__} does not run on images of shape {shapes} ({error}). "
+            "Give images of the shape that it was made for."
+        ) from error
 
 
 def products_of(labelled: UnitProgram, model: nn.Module) -> tuple[list[Product], list[str]]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx, nn
 
@@ -21,7 +20,7 @@ from aacp.data.examples import batch_size_of, tensors_in
 from aacp.graph.masking import MaskedRun
 from aacp.graph.units import UnitProgram
 from aacp.pytorch.modules import positional
-from aacp.repairs.products import Product, products_of
+from aacp.repairs.products import Product, Programs
 
 IMAGES = 128  # the number of images that gradients are averaged over
 BATCH_SIZE = 32  # a backward pass keeps all activations of its images
@@ -45,16 +44,11 @@ def sensitivities(model: nn.Module, graph: ChannelGraph, images: Batches, seed: 
     drawn = Batches.of(images, batch_size=BATCH_SIZE, device=images.device).shuffled(generator)
     outputs: list[list[torch.Tensor]] = []
     squares: Sensitivities = {}
-    programs: dict[Any, tuple[UnitProgram, list[Product]]] = {}
+    programs = Programs(model, graph)
     for inputs in islice(drawn, IMAGES // BATCH_SIZE):
-        arguments = positional(model, inputs)
-        shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(arguments))
-        if shapes not in programs:
-            labelled = UnitProgram.of(model, graph, arguments)
-            programs[shapes] = labelled, products_of(labelled, model)[0]
-        labelled, products = programs[shapes]
+        labelled, products, _ = programs.of(inputs)
         with torch.enable_grad():
-            results, found = _gradients(model, labelled, products, tensors_in(arguments), generator)
+            results, found = _gradients(model, labelled, products, tensors_in(positional(model, inputs)), generator)
         outputs.append([result.detach() for result in results])
         for name, square in found.items():
             squares[name] = squares[name] + square if name in squares else square
@@ -91,7 +85,7 @@ class _ProbedRun(MaskedRun):
     """A run of the whole network that keeps the outputs of some calls, to differentiate by them."""
 
     def __init__(self, labelled: UnitProgram, nodes: Sequence[fx.Node]) -> None:
-        super().__init__(labelled.propagation, np.ones(len(labelled.unit_of_id) - 1, dtype=bool))
+        super().__init__(labelled.propagation, labelled.all_ids)
         self.probes: dict[fx.Node, torch.Tensor] = {}
         self._probed = set(nodes)
 

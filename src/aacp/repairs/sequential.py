@@ -16,14 +16,14 @@ from aacp.channels.lanes import stays
 from aacp.data.batches import Batches
 from aacp.data.examples import narrowed, tensors_in
 from aacp.data.memory import free_memory
-from aacp.errors import InvalidData, InvalidStructure, UntraceableModel
+from aacp.errors import InvalidData, InvalidStructure
 from aacp.graph.shapes import tensors_of
 from aacp.graph.slicing import require_match
-from aacp.graph.units import UnitProgram
 from aacp.graph.unverified import evaluation_copy
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import device_of_model, named_tensors, positional, require_network
 from aacp.repairs.lockstep import LockStep
+from aacp.repairs.products import labelled_program
 
 MEMORY_SHARE = 0.7  # share of the free memory that both runs may take
 
@@ -66,7 +66,7 @@ def repair(
             pruned = evaluation_copy(original)
             pieces.scatter(pruned)
             taken = _first(inputs, count)
-            steps = _lock_step(original, pruned, graph, units, taken)
+            steps = LockStep(labelled_program(original, graph, taken), original, pruned, units)
             fitting = _fitting_images(steps, count, device_of_model(original))
             try:
                 if fitting == count:
@@ -81,21 +81,6 @@ def repair(
             notes.append(f"There was too little memory for {_leading_size(inputs)} images: {count} of them were used.")
         pieces.gather(pruned)
     return tuple(notes)
-
-
-def _lock_step(
-    original: nn.Module, pruned: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], inputs: Any
-) -> LockStep:
-    """Both networks, ready to run on images."""
-    try:
-        labelled = UnitProgram.of(original, graph, positional(original, inputs))
-    except UntraceableModel as error:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(inputs))
-        raise InvalidData(
-            f"{type(original).__name__} does not run on images of shape {shapes} ({error}). "
-            "Give images of the shape that it was made for."
-        ) from error
-    return LockStep(labelled, original, pruned, units)
 
 
 # -- images -----------------------------------------------------------------------------------------------------------
