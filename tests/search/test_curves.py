@@ -12,7 +12,8 @@ from aacp.channels.space import SearchSpace
 from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget, Limit
 from aacp.errors import InvalidOption
-from aacp.search.curves import CurveSearch, ErrorCurves
+from aacp.search.baselines import CurveSearch
+from aacp.search.curves import ErrorCurves
 from aacp.search.loop import run_search
 from aacp.search.methods import searcher
 

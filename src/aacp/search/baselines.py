@@ -10,7 +10,7 @@ import numpy as np
 
 from aacp.errors import InvalidOption
 from aacp.search.rescaling import Genes, SafeForm
-from aacp.search.searcher import Searcher
+from aacp.search.searcher import NoSettings, Searcher, Settings
 from aacp.search.seeds import largest
 
 
@@ -28,13 +28,26 @@ class RandomSearchSettings:
             )
 
 
-class RandomSearch(Searcher[RandomSearchSettings]):
+class LearnsNothing(Searcher[Settings]):
+    """A method whose proposals do not depend on scores."""
+
+    def begin(self) -> None:
+        """There is nothing to set up."""
+
+    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
+        """Scores do not change what is proposed next."""
+
+    def memory(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        """There is nothing to restore: `memory` is empty."""
+
+
+class RandomSearch(LearnsNothing[RandomSearchSettings]):
     """Structures drawn uniformly and rescaled, each independent of all before it."""
 
     settings_type = RandomSearchSettings
-
-    def begin(self) -> None:
-        """There is nothing to set up: every draw is independent."""
 
     @property
     def lookahead(self) -> int:
@@ -49,15 +62,6 @@ class RandomSearch(Searcher[RandomSearchSettings]):
         genes = np.concatenate([self.start, self.sample(self.settings.batch)])
         self.start = self.start[:0]
         return self.rescaling(genes, self.generator, self.settings.rescaling)
-
-    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
-        """Scores do not change what is drawn next."""
-
-    def memory(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, memory: Mapping[str, Any]) -> None:
-        """There is nothing to restore: `memory` is empty."""
 
 
 class UniformShrinkage(RandomSearch):
@@ -85,3 +89,10 @@ class GivenStructures(RandomSearch):
 
     def propose(self) -> Genes:
         return self.start if not len(self.history) else self.start[:0]
+
+
+class CurveSearch(LearnsNothing[NoSettings]):
+    """A single structure: the first that it is given, which `searcher` computes from error curves."""
+
+    def propose(self) -> Genes:
+        return self.start[:0] if len(self.history) else self.start[:1]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.rescaling import Genes, Rescaling
-from aacp.search.searcher import NoSettings, Searcher
 from aacp.search.seeds import largest
 
 Errors = NDArray[np.float64]
@@ -60,25 +58,6 @@ class ErrorCurves:
     def best(self, space: SearchSpace, budget: Budget) -> Structure:
         """The structure within a budget whose errors have the least sum, as far as local search finds it."""
         return space.structure(Knapsack(self.by_gene(space), Rescaling(space, budget)).solve())
-
-
-class CurveSearch(Searcher[NoSettings]):
-    """A single structure: the first that it is given, which `searcher` computes from error curves."""
-
-    def begin(self) -> None:
-        """There is nothing to set up: the structure is known from the start."""
-
-    def propose(self) -> Genes:
-        return self.start[:0] if len(self.history) else self.start[:1]
-
-    def learn(self, genes: Genes, scores: Sequence[float]) -> None:
-        """The score changes nothing."""
-
-    def memory(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, memory: Mapping[str, Any]) -> None:
-        """There is nothing to restore: `memory` is empty."""
 
 
 class Knapsack:

@@ -10,8 +10,8 @@ from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
-from aacp.search.baselines import RandomSearch, UniformShrinkage
-from aacp.search.curves import CurveSearch, ErrorCurves
+from aacp.search.baselines import CurveSearch, RandomSearch, UniformShrinkage
+from aacp.search.curves import ErrorCurves
 from aacp.search.evolution import FIG3, GENERATIONS, IDE_PLUS, PAPER, RELEASED, ImprovedDifferentialEvolution
 from aacp.search.guided import GuidedEvolution
 from aacp.search.history import History
