@@ -14,9 +14,9 @@ from aacp.channels.lanes import from_runs, uneven_lane
 from aacp.disk.plain_checks import (
     MAX_NUMBER,
     Check,
+    checks_of,
     is_list,
     is_list_of,
-    is_or_none,
     is_text,
     is_whole,
     require,
@@ -37,52 +37,23 @@ def _is_run(value: Any) -> bool:
     return is_list_of(is_whole(-MAX_NUMBER), 3)(value) and len(value) == 3
 
 
+def _is_path(value: Any) -> bool:
+    """Whether a value leads from a module to a number: names, keys and indices."""
+    return bool(value) and is_list_of(_is_step_of_path, MAX_DIMS)(value)
+
+
 def _is_step_of_path(value: Any) -> bool:
     return is_text(value) or is_whole(-MAX_NUMBER)(value)
 
 
 COUNT = is_whole(1)
-NUMBER = is_whole(0)
-LANE = is_whole(0)
 # The fields of each part of a graph. Those in DEFAULTS were added later and may be missing.
 FIELDS: dict[str, dict[str, Check]] = {
-    "groups": {
-        "name": is_text,
-        "width": COUNT,
-        "unit_channels": COUNT,
-        "members": is_list_of(is_text),
-        "frozen": is_or_none(is_text),
-    },
-    "layers": {
-        "name": is_text,
-        "kind": is_text,
-        "kernel": is_list_of(NUMBER, MAX_DIMS),
-        "output_size": is_list_of(NUMBER, MAX_DIMS),
-        "input": is_or_none(LANE),
-        "output": is_or_none(LANE),
-        "macs_per_channel": NUMBER,
-        "macs_lanes": is_list_of(LANE, MAX_DIMS),
-    },
-    "tensors": {
-        "name": is_text,
-        "shape": is_list_of(NUMBER, MAX_DIMS),
-        "lanes": is_list_of(is_or_none(LANE), MAX_DIMS),
-        "is_parameter": lambda value: isinstance(value, bool),
-        "element_bytes": COUNT,
-    },
-    "sizes": {
-        "module": is_text,
-        "path": lambda value: bool(value) and is_list_of(_is_step_of_path, MAX_DIMS)(value),
-        "lane": LANE,
-        "times": COUNT,
-        "over": COUNT,
-    },
-    "activations": {
-        "bytes_per_channel": NUMBER,
-        "lanes": is_list_of(LANE, MAX_DIMS),
-        "born": is_whole(-1),
-        "dies": is_whole(-1),
-    },
+    "groups": checks_of(ChannelGroup, width=COUNT, unit_channels=COUNT, members=is_list_of(is_text)),
+    "layers": checks_of(Layer, MAX_DIMS),
+    "tensors": checks_of(Tensor, MAX_DIMS, element_bytes=COUNT),
+    "sizes": checks_of(HardCodedSize, path=_is_path, times=COUNT, over=COUNT),
+    "activations": checks_of(Activation, MAX_DIMS, born=is_whole(-1), dies=is_whole(-1)),
 }
 DEFAULTS = {"frozen", "element_bytes", "times", "over"}
 

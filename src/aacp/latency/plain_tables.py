@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from aacp.disk.plain_checks import (
-    Check,
+    checks_of,
     is_list,
     is_list_of,
-    is_number,
     is_positive,
     is_text,
+    is_truth,
     is_whole,
     require,
     require_fields,
 )
+from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure, Width
 
 
 def _is_multiple(pair: Any) -> bool:
@@ -25,30 +26,16 @@ def _is_multiple(pair: Any) -> bool:
 
 
 COUNT = is_whole(1)
-CONDITIONS: dict[str, Check] = {
-    "runtime": is_text,
-    "version": is_text,
-    "device": is_text,
-    "precision": is_text,
-    "batch": COUNT,
-    "threads": COUNT,
-    "machine": is_text,
-}
-WIDTH: dict[str, Check] = {"fixed": is_whole(0), "groups": is_list_of(_is_multiple)}
-PIECE: dict[str, Check] = {
-    "layer": is_text,
-    "kind": is_text,
-    "output_size": is_list_of(is_whole(0)),
-    "widths": is_list,
-}
-TIMED: dict[str, Check] = {
-    "structure": is_list_of(COUNT),
-    "whole": is_positive,
-    "reference": is_positive,
-    "pieces": is_list_of(is_number),
-    "reference_pieces": is_positive,
-    "noise": is_number,
-}
+CONDITIONS = checks_of(MeasurementConditions, batch=COUNT, threads=COUNT)
+WIDTH = checks_of(Width, groups=is_list_of(_is_multiple))
+PIECE = checks_of(Piece, widths=is_list)
+TIMED = checks_of(
+    TimedStructure,
+    structure=is_list_of(COUNT),
+    whole=is_positive,
+    reference=is_positive,
+    reference_pieces=is_positive,
+)
 
 
 def require_table(data: Any) -> None:
@@ -70,7 +57,7 @@ def require_table(data: Any) -> None:
     require(bool(data["measured"]), "it holds no measured structure")
     _require_corrections(data.get("corrections"), len(names))
     for name in ("accepts_noise", "elsewhere"):
-        require(isinstance(data.get(name, False), bool), f"{name} is neither true nor false")
+        require(is_truth(data.get(name, False)), f"{name} is neither true nor false")
 
 
 def require_timed(place: str, timed: Any, groups: int | None = None, pieces: int | None = None) -> None:

@@ -12,6 +12,7 @@ from aacp.disk.plain_checks import (
     is_number,
     is_positive,
     is_text,
+    is_truth,
     is_whole,
     require,
     require_fields,
@@ -72,7 +73,7 @@ ORIGINAL: dict[str, Check] = {"file": _is_file_name, "sha256": _is_sha256, "besi
 NETWORK: dict[str, Check] = {**ORIGINAL, "structure": is_list_of(COUNT)}
 NETWORK_OF_TABLE: dict[str, Check] = {
     **NETWORK,
-    "held_out": lambda value: isinstance(value, bool),
+    "held_out": is_truth,
     "shares": is_list_of(is_number),
 }
 RESULTS: dict[str, Check] = {
