@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from aacp.cli import main
 from aacp.commands.parameters import part
+from aacp.latency.deployment import Deployment
 from aacp.pipeline.job import TaskNames
 
 ASKED = ("digits_resnet", "--data", "digits", "--prune-macs", "0.5")
@@ -47,6 +48,13 @@ def test_an_option_that_would_be_ignored_is_wrong_usage(command, given, because:
     assert f"{given[0]} would be ignored: " in err
     assert because in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("command", "device"), [("prune", "runs_on"), ("measure", "device")])
+def test_a_deployment_has_the_same_defaults_on_the_command_line(command: str, device: str) -> None:
+    given = {option.name: option.default for option in main.commands[command].params}
+    fields = {name: given[device if name == "device" else name] for name in vars(Deployment())}
+    assert Deployment(**fields) == Deployment()
 
 
 def test_several_are_named_in_one_go(tmp_path: Path) -> None:
