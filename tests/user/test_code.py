@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 import aacp
 from aacp.user.code import described_failure, is_from_user_code, user_frame
+from aacp.user.code import users_function as reported
 
 
 def users_function() -> None:
@@ -32,3 +34,17 @@ def test_an_error_that_only_aacp_and_python_passed_through_is_not_the_users() ->
     inner = error.with_traceback(error.__traceback__.tb_next)  # without the line of this test
     assert user_frame(inner) is None
     assert not is_from_user_code(inner)
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (ValueError("no"), aacp.InvalidLoss),
+        (aacp.InvalidData("no"), aacp.InvalidData),
+        (torch.OutOfMemoryError("no"), torch.OutOfMemoryError),
+    ],
+)
+def test_what_a_function_raises_is_reported_except_errors_of_aacp_and_a_lack_of_memory(raised, expected) -> None:
+    with pytest.raises(expected, match="no") as caught, reported("loss", "(outputs, targets)", aacp.InvalidLoss):
+        raise raised
+    assert (caught.value is raised) == (expected is type(raised))

@@ -14,13 +14,13 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.lanes import Lane
 from aacp.data.batches import Batches
-from aacp.errors import AACPError, InvalidOption
+from aacp.errors import InvalidOption
 from aacp.graph.slicing import require_match
 from aacp.pytorch.internals import BatchNorm
 from aacp.pytorch.modules import evaluating, named_tensors
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import activation_scores, removal
-from aacp.user.code import described_failure
+from aacp.user.code import users_function
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 GroupScores = Mapping[str, ArrayLike]  # one number per unit of each group, by the name of the group
@@ -103,15 +103,8 @@ def _called(
 ) -> GroupScores:
     """The scores of a user's function, which is given the calibration images if it requires a third argument."""
     arguments = (model, graph, _required(calibration)) if _requires_three_arguments(importance) else (model, graph)
-    try:
+    with users_function("importance function", "(model, graph) or with (model, graph, calibration)"):
         return importance(*arguments)
-    except (AACPError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # a user's function may raise anything
-        raise InvalidOption(
-            f"The importance function failed: {described_failure(error)}. It is called with (model, graph) or with "
-            "(model, graph, calibration)."
-        ) from error
 
 
 def _requires_three_arguments(function: Callable[..., Any]) -> bool:

@@ -17,7 +17,7 @@ from aacp.channels.graph import ChannelGraph, KeptUnits
 from aacp.channels.structure import Structure
 from aacp.data.batches import Batches
 from aacp.data.examples import tensors_in
-from aacp.errors import AACPError, InvalidData, InvalidOption
+from aacp.errors import InvalidData, InvalidOption
 from aacp.estimate.importance import BY_READERS, Importance, Scores, require_criterion, unit_importance
 from aacp.estimate.recalibration import BATCH_SIZE, recalibrate
 from aacp.graph.surgery import cut_units
@@ -27,7 +27,7 @@ from aacp.repairs.obs import removal
 from aacp.repairs.parallel import ParallelRepair
 from aacp.repairs.sequential import repair
 from aacp.search.curves import ErrorCurves
-from aacp.user.code import described_failure
+from aacp.user.code import users_function
 
 TINY = 1e-300  # keeps a division by the norm of a group whose filters are all zero finite
 REPAIR: Literal["repair"] = "repair"  # the reconstruction that is built in
@@ -196,15 +196,8 @@ class Inheritance:
 
     def _reconstruct(self, network: nn.Module, kept: KeptUnits) -> None:
         function: Any = repair if self.reconstruction == REPAIR else self.reconstruction
-        try:
+        with users_function("reconstruction function", "(network, original, graph, kept, calibration)"):
             notes = function(network, self.model, self.graph, kept, self.calibration)
-        except (AACPError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # a user's function may raise anything
-            raise InvalidOption(
-                f"The reconstruction function failed: {described_failure(error)}. "
-                "It is called with (network, original, graph, kept, calibration)."
-            ) from error
         self._notes += [note for note in notes or () if note not in self._notes]
         network.eval()
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from aacp.errors import InvalidOption
 from aacp.train.recipe import Recipe
-from aacp.user.code import described_failure
+from aacp.user.code import users_function
 
 BETA2 = 0.999  # the decay of AdamW's second moment
 Groups = list[dict[str, Any]]
@@ -44,12 +44,8 @@ def parameter_groups(model: nn.Module, recipe: Recipe) -> Groups:
 
 def _users_optimiser(recipe: Recipe, groups: Groups) -> torch.optim.Optimizer:
     make: Any = recipe.optimiser
-    try:
+    with users_function("optimiser function", "(parameter groups, lr)"):
         found = make(groups, recipe.lr)
-    except Exception as error:  # a user's function may raise anything
-        raise InvalidOption(
-            f"The optimiser function failed: {described_failure(error)}. It is called with (parameter groups, lr)."
-        ) from error
     if not isinstance(found, torch.optim.Optimizer):
         raise InvalidOption(
             f"The optimiser function returned a {type(found).__name__}. Return a torch.optim.Optimizer."

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.train.heads import Heads, checked_heads
-from aacp.user.code import described_failure
+from aacp.user.code import users_function
 from aacp.user.sources import source_of
 from aacp.user.values import MAX_SEED, real_number, shown, truth_value, whole_number
 
@@ -184,12 +184,8 @@ class Recipe:
 
 def _factor(schedule: Callable[[int, int], float], step: int, steps: int) -> float:
     """The value of the user's schedule for a step."""
-    try:
+    with users_function("schedule", "(step, steps) and returns a number"):
         found = schedule(step, steps)
-    except Exception as error:  # a user's function may raise anything
-        raise InvalidOption(
-            f"The schedule failed: {described_failure(error)}. It is called with (step, steps) and returns a number."
-        ) from error
     return real_number(f"the schedule's factor in step {step}", found, 0.0, 1e3)
 
 

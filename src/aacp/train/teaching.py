@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aacp.data.examples import call
-from aacp.errors import AACPError, InvalidLoss, InvalidOption
+from aacp.errors import InvalidLoss, InvalidOption
 from aacp.pytorch.modules import copy_module
 from aacp.train.distillation import distance
 from aacp.train.recipe import Recipe
-from aacp.user.code import described_failure
+from aacp.user.code import users_function
 
 Loss = Callable[[Any, Any], Tensor]
 CONVERTIBLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
@@ -98,14 +98,8 @@ def are_quantities(outputs: Tensor, targets: Any) -> bool:
 
 def _users_loss(loss: Loss, outputs: Any, targets: Any) -> Tensor:
     """The value of the user's loss function for a batch, which training can minimise."""
-    try:
+    with users_function("loss function", "(outputs, targets) of a batch", InvalidLoss):
         found = one_number(loss(outputs, targets))
-    except (AACPError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # a user's function may raise anything
-        raise InvalidLoss(
-            f"The loss function failed: {described_failure(error)}. It is called with (outputs, targets) of a batch."
-        ) from error
     if torch.is_grad_enabled() and not found.requires_grad:
         raise InvalidLoss(
             "The loss function returned a number without a gradient, so nothing can be learned from it. Compute it "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, walk_tb
 from typing import ParamSpec, TypeVar
 
-from aacp.errors import UserCodeFailed, first_line
+from aacp.errors import AACPError, InvalidOption, UserCodeFailed, first_line
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -33,6 +34,25 @@ def without_exit(function: Callable[Arguments, Result]) -> Callable[Arguments, R
             ) from error
 
     return called
+
+
+@contextmanager
+def users_function(name: str, arguments: str, failure: type[AACPError] = InvalidOption) -> Iterator[None]:
+    """Report whatever a function of the user raises, except errors of aacp and a lack of memory.
+
+    Args:
+        name: what the function is, for the message.
+        arguments: what it is called with.
+        failure: the error to raise.
+    """
+    try:
+        yield
+    except AACPError:
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # of torch, which is not imported here
+            raise
+        raise failure(f"The {name} failed: {described_failure(error)}. It is called with {arguments}.") from error
 
 
 def user_frame(error: BaseException) -> FrameSummary | None:
