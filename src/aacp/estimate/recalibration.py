@@ -10,7 +10,7 @@ same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -165,12 +165,10 @@ def _at_inputs(norms: Norms, function: Callable[[str, torch.Tensor], None]) -> I
     def hook(name: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
         return lambda _, arguments, named: function(name, arguments[0] if arguments else named["input"])
 
-    handles = [norm.register_forward_pre_hook(hook(name), with_kwargs=True) for name, norm in norms.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, norm in norms.items():
+            hooks.enter_context(norm.register_forward_pre_hook(hook(name), with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _write(moments: Moments, name: str, norm: BatchNorm) -> None:

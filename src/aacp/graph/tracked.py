@@ -282,19 +282,16 @@ CLOSURE = "<closure>"  # the step of a path from a function to a variable in its
 @contextmanager
 def _module_stack(model: nn.Module, stack: list[str]) -> Iterator[None]:
     """Keep the path of the running module at the end of `stack`."""
-    handles = []
-    for path, module in model.named_modules():
 
-        def enter(_module: nn.Module, _args: Any, path: str = path) -> None:
-            stack.append(path)
+    def leave(_module: nn.Module, _args: Any, _result: Any) -> None:
+        stack.pop()
 
-        def leave(_module: nn.Module, _args: Any, _result: Any) -> None:
-            stack.pop()
+    with ExitStack() as hooks:
+        for path, module in model.named_modules():
 
-        handles.append(module.register_forward_pre_hook(enter, prepend=True))
-        handles.append(module.register_forward_hook(leave))
-    try:
+            def enter(_module: nn.Module, _args: Any, path: str = path) -> None:
+                stack.append(path)
+
+            hooks.enter_context(module.register_forward_pre_hook(enter, prepend=True))
+            hooks.enter_context(module.register_forward_hook(leave))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

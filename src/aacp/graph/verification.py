@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -315,12 +316,9 @@ def set_norm_statistics(model: nn.Module, arguments: tuple[Any, ...]) -> None:
             norm.running_var.copy_(spread + 0.1)  # avoids a division by zero where nothing varies
 
     norms = [module for module in submodules(model) if isinstance(module, BatchNorm)]
-    handles = [norm.register_forward_pre_hook(take_statistics) for norm in norms]
-    try:
-        with torch.no_grad():
+    with ExitStack() as hooks, torch.no_grad():
+        for norm in norms:
+            hooks.enter_context(norm.register_forward_pre_hook(take_statistics))
+        # Whatever the model's own code raises: verification will raise it again and report it.
+        with suppress(Exception):
             model(*copy.deepcopy(arguments))
-    except Exception:  # whatever the model's own code raises: verification will raise it again and report it
-        return
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from aacp.runs.files import RUN, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend
 from aacp.train.checkpoint import Checkpoint
+from aacp.train.optimisers import trained_parameters
 from aacp.train.seeding import generator, global_seed
 from aacp.train.trained_as import TrainedDirectly
 from aacp.train.variants import varied
@@ -111,17 +112,11 @@ class _Observed:
         found = [*outputs, *map(self._common, seen)]
         return [tensor.float() for tensor in found if tensor.is_floating_point()]
 
-    @contextmanager
-    def _recording(self, seen: list[Tensor]) -> Iterator[None]:
+    def _recording(self, seen: list[Tensor]) -> AbstractContextManager[object]:
         if self._features is None:
-            yield
-            return
+            return nullcontext()
         layer = self.network.get_submodule(self._features.layer)
-        hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
-        try:
-            yield
-        finally:
-            hook.remove()
+        return layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
 
     def _common(self, features: Tensor) -> Tensor:
         if self._kept is None or self._features is None:
@@ -139,9 +134,7 @@ class _Session:
         self.steps = steps
         self.lr = lr
         self.seed = seed
-        trained = [parameter for parameter in pupil.network.parameters() if parameter.requires_grad]
-        if not trained:
-            raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
+        trained = trained_parameters(pupil.network)
         self.optimiser = torch.optim.Adam(trained, lr=lr, fused=images.device.type in ("cpu", "cuda"))
 
     def checkpoint(self, folder: RunFolder) -> Checkpoint:

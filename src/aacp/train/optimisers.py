@@ -28,11 +28,17 @@ def optimiser_for(model: nn.Module, recipe: Recipe, device: torch.device) -> tor
     return torch.optim.SGD(groups, lr=rate, momentum=recipe.momentum, nesterov=recipe.nesterov, fused=is_fused)
 
 
-def parameter_groups(model: nn.Module, recipe: Recipe) -> Groups:
-    """The parameters that require gradients, with their weight decay."""
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that require gradients; a network without any is rejected."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
+    return trained
+
+
+def parameter_groups(model: nn.Module, recipe: Recipe) -> Groups:
+    """The parameters that require gradients, with their weight decay."""
+    trained = trained_parameters(model)
     decayed = [parameter for parameter in trained if recipe.decays_norms or parameter.dim() > 1]
     spared = [parameter for parameter in trained if not recipe.decays_norms and parameter.dim() <= 1]
     groups: Groups = [
