@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aacp.channels.structure import Structure
 from aacp.estimate.psae import PSAE
 from aacp.search.queue import OnFewImages
 
 
+@dataclass(frozen=True, eq=False)
 class ScreenedEstimate:
     """structure -> its score on all images; OnFewImages(structure) -> its score on few."""
 
-    def __init__(self, few: PSAE, whole: PSAE) -> None:
-        self.few = few
-        self.whole = whole
+    few: PSAE
+    whole: PSAE
 
     def __call__(self, work: Structure | OnFewImages) -> float:
         return self.few(work.structure) if isinstance(work, OnFewImages) else self.whole(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -30,14 +31,14 @@ PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NO_FEATURES = "Mimicry compares outputs only: the graph names no last layer that both networks have."
 
 
+@dataclass(frozen=True, eq=False)
 class Recovering:
     """Makes the network of a structure that is delivered without training, and scores what each step gave."""
 
-    def __init__(self, task: PruningTask, plan: Plan, inheritance: Inheritance, place: RunFolder) -> None:
-        self.task = task
-        self.plan = plan
-        self.inheritance = inheritance
-        self.place = place
+    task: PruningTask
+    plan: Plan
+    inheritance: Inheritance
+    place: RunFolder
 
     def network(self, structure: Structure) -> nn.Module:
         """The network to deliver, in evaluation mode; an interrupted mimicry is resumed."""

@@ -81,24 +81,16 @@ def _train_share(fabric: Fabric, network: nn.Module, training: Training) -> None
     training(copy_module(network), fabric=fabric)  # what is sent to processes lies in memory that they share
 
 
+@dataclass(frozen=True, eq=False)
 class TrainingRun:
     """One training in its folder: its stages, in order."""
 
-    def __init__(
-        self,
-        task: PruningTask,
-        plan: Plan,
-        folder: RunFolder,
-        place: RunFolder,  # the folder of the training, where its request is recorded
-        shared: SharedEstimate,
-        means: TrainingMeans = PLAIN,
-    ) -> None:
-        self.task = task
-        self.plan = plan
-        self.folder = folder
-        self.place = place
-        self.shared = shared
-        self.means = means
+    task: PruningTask
+    plan: Plan
+    folder: RunFolder
+    place: RunFolder  # the folder of the training, where its request is recorded
+    shared: SharedEstimate
+    means: TrainingMeans
 
     @property
     def is_trained(self) -> bool:

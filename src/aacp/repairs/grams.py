@@ -127,16 +127,16 @@ class Grams:
         return gram.folded(gram.product.matrix(self.weights[gram.product.weight]).double())
 
 
+@dataclass(eq=False)
 class _Sums:
     """Sums over the rows of one product seen so far; they are shifted by the mean of the first rows for precision."""
 
-    def __init__(self, product: Product, taps: int) -> None:
-        self.product = product
-        self.taps = taps
-        self.count = 0
-        self.shift: torch.Tensor | None = None
-        self.total: torch.Tensor | None = None
-        self.squares: torch.Tensor | None = None
+    product: Product
+    taps: int
+    count: int = 0
+    shift: torch.Tensor | None = None
+    total: torch.Tensor | None = None
+    squares: torch.Tensor | None = None
 
     def add(self, x: torch.Tensor, rows: torch.Tensor) -> None:
         """Add the rows of one batch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aacp.disk.folders import create_folder
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 Listener = Callable[[Epoch], None]
 
 
+@dataclass(frozen=True, eq=False)
 class Report:
     """Passes every epoch to the log file and to listeners, in the first process only."""
 
-    def __init__(self, folder: RunFolder | None, is_first: bool, listeners: list[Listener]) -> None:
-        self.folder = folder
-        self.is_first = is_first
-        self.listeners = listeners
+    folder: RunFolder | None
+    is_first: bool
+    listeners: list[Listener]
 
     def __call__(self, epoch: Epoch) -> None:
         if not self.is_first:
