@@ -11,7 +11,7 @@ import torch
 
 import aacp
 from aacp.pipeline.job import TaskNames, TrainingNames, pruning_run
-from aacp.pipeline.request import _command, _shortened, plan_of, read_request, register_request, require_room
+from aacp.pipeline.request import _command, _written, plan_of, read_request, register_request, require_room
 from aacp.pipeline.task import PruningTask
 from pipeline import tiny_run
 from pipeline.own_parts import energy
@@ -29,8 +29,8 @@ def test_a_program_of_the_users_keeps_its_name() -> None:
 
 
 def test_a_setting_of_more_than_sixty_characters_is_shortened_to_sixty() -> None:
-    assert _shortened("x" * 60) == "x" * 60
-    assert _shortened("x" * 61) == "x" * 57 + "..."
+    assert _written("x" * 60) == "x" * 60
+    assert _written("x" * 61) == "x" * 57 + "..."
 
 
 @pytest.fixture

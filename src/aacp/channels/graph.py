@@ -27,7 +27,7 @@ from aacp.disk.translation import reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.user.notebook import html_table
-from aacp.user.values import shown
+from aacp.user.values import MAX_SHOWN, shortened, shown
 
 KeptUnits = dict[str, NDArray[np.int64]]  # the indices of the units that each free group keeps, by its name
 # The same as users give it: for each free group a count (the first units stay), indices or a mask, in order or by name.
@@ -275,10 +275,10 @@ class ChannelGraph:
         """A table of the groups: their widths, their producers, and why frozen ones are frozen."""
         heads = ("group", "channels", "layers", "state")
         rows = [(group.name, _width(group), self._layers(group), self.state(group)) for group in self.groups]
-        widths = [min(60, max(len(row[column]) for row in [heads, *rows])) for column in range(3)]
+        widths = [min(MAX_SHOWN, max(len(row[column]) for row in [heads, *rows])) for column in range(3)]
         lines = [self._summary()]
         for row in [heads, *rows]:
-            cells = [_shortened(cell).ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
+            cells = [shortened(cell).ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
             lines.append("  ".join([*cells, row[3]]))
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -308,7 +308,3 @@ class ChannelGraph:
 
 def _width(group: ChannelGroup) -> str:
     return str(group.width) if group.unit_channels == 1 else f"{group.width} x {group.unit_channels}"
-
-
-def _shortened(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."

@@ -21,8 +21,8 @@ from aacp.disk.plain_checks import (
     is_whole,
     require,
     require_fields,
-    short,
 )
+from aacp.user.values import shown
 
 MAX_UNITS = 10_000_000  # of all groups together
 MAX_INDICES = 50_000_000  # of all lanes together
@@ -89,7 +89,7 @@ def require_graph(data: Any) -> None:
     if not isinstance(data, Mapping):
         raise ValueError("it is not an object")
     require(is_text(data.get("model")), "the model has no name")
-    require(data.get("form") in FORMS, f"its form is {short(data.get('form'))}")
+    require(data.get("form") in FORMS, f"its form is {shown(data.get('form'))}")
     require(is_list_of(is_text)(data.get("notes")), "its notes are not a list of text")
     for part, fields in FIELDS.items():
         items = data.get(part)
@@ -145,7 +145,7 @@ def _require_references(data: Mapping[str, Any]) -> None:
     for group in data["groups"]:
         for member in group["members"]:
             dim = member.removesuffix("]").rpartition("[")[2]
-            require(dim.isdecimal() and len(dim) < 4, f"{short(member)} is not a dimension of a tensor")
+            require(dim.isdecimal() and len(dim) < 4, f"{shown(member)} is not a dimension of a tensor")
 
 
 def _require_lifetimes(activations: list[Mapping[str, Any]]) -> None:

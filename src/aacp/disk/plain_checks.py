@@ -7,6 +7,8 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
+from aacp.user.values import shown
+
 MAX_NUMBER = 1 << 53  # of any whole number: it is exact in floating point, and a few of them add up within 64 bits
 
 Check = Callable[[Any], bool]
@@ -82,18 +84,12 @@ def require_fields(place: str, item: Any, checks: Mapping[str, Check], optional:
     for name, check in checks.items():
         if name in item or name not in optional:
             require(name in item, f"{place} has no {name}")
-            require(check(item[name]), f"{place}.{name} is {short(item[name])}")
+            require(check(item[name]), f"{place}.{name} is {shown(item[name])}")
     unknown = [name for name in item if name not in checks]
-    require(not unknown, f"{place} has an unknown field {short(unknown[:1])}")
+    require(not unknown, f"{place} has an unknown field {shown(unknown[:1])}")
 
 
 def require(condition: bool, reason: str) -> None:
     """Raise a ValueError with a reason unless a condition holds."""
     if not condition:
         raise ValueError(reason)
-
-
-def short(value: Any) -> str:
-    """A value for a message, of limited length."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

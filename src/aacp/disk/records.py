@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from aacp.errors import RunMismatch
+from aacp.user.values import shown
 
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
@@ -17,7 +18,7 @@ class Record:
     """A dataclass that is written as JSON and read back; a value of the wrong type is rejected by its field's name."""
 
     def to_json(self) -> dict[str, Any]:
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(cast(Any, self))}
+        return {field.name: plain(getattr(self, field.name)) for field in fields(cast(Any, self))}
 
     @classmethod
     def from_json(cls: type[AnyRecord], data: Any) -> AnyRecord:
@@ -61,17 +62,16 @@ def read_number(value: Any, place: str) -> float:
 
 def wrong_type(place: str, wanted: str, value: Any) -> RunMismatch:
     """The error for a value of the wrong type."""
-    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:37]}..."
-    return RunMismatch(f"{place or 'the file'} should be {wanted}, but is {shown}. Write the file again.")
+    return RunMismatch(f"{place or 'the file'} should be {wanted}, but is {shown(value)}. Write the file again.")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as json.dumps takes it."""
     if isinstance(value, Record):
         return value.to_json()
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _read(kind: Any, value: Any, place: str) -> Any:

@@ -12,6 +12,7 @@ from aacp.errors import GraphMismatch
 from aacp.graph.exported import GraphNetwork
 from aacp.graph.slicing import size_in
 from aacp.pytorch.modules import named_tensors
+from aacp.user.values import shown
 
 
 def tensors_of(network: nn.Module) -> dict[str, torch.Tensor]:
@@ -71,7 +72,7 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
         if tuple(found[name].shape) != expected[name]:
             raise GraphMismatch(
                 f"{name} has shape {tuple(found[name].shape)} in this network, but the graph, cut to "
-                f"{_short(structure)}, gives it {expected[name]}. Give a network that was cut along this graph to "
+                f"{shown(list(structure))}, gives it {expected[name]}. Give a network that was cut along this graph to "
                 "this structure."
             )
     lanes = graph.lane_sizes(structure)
@@ -81,7 +82,7 @@ def require_fit(network: nn.Module, graph: ChannelGraph, structure: Structure) -
         if number != wanted:
             raise GraphMismatch(
                 f"{'.'.join(map(str, (size.module, *size.path)))} is {number} in this network, but the graph, cut to "
-                f"{_short(structure)}, makes it {wanted}. Give a network that was cut along this graph to "
+                f"{shown(list(structure))}, makes it {wanted}. Give a network that was cut along this graph to "
                 "this structure."
             )
 
@@ -119,8 +120,3 @@ def _along_sizes(network: nn.Module, graph: ChannelGraph) -> dict[int, int]:
         if not rest and size.times >= size.over:  # otherwise the number was rounded
             sizes[size.lane] = kept
     return sizes
-
-
-def _short(structure: Structure) -> str:
-    text = str(list(structure))
-    return text if len(text) <= 60 else text[:57] + "..."

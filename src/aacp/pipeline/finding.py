@@ -173,17 +173,14 @@ def find(
                 graph, choice = run.find()
             finally:
                 shared.release_workers()
-            return {"graph": graph.to_json(), "choice": choice.to_json(), "history": _plain(recorded(place))}
+            history = [candidate.to_json() for candidate in recorded(place)]
+            return {"graph": graph.to_json(), "choice": choice.to_json(), "history": history}
 
     result = search() if fabric is None else Ranks(fabric).of_rank_0(search)
     graph = ChannelGraph.from_json(result["graph"])
     choice = ChosenStructure.from_json(result["choice"])
     history = History(Candidate.from_json(line) for line in result["history"])
     return Found(graph, choice, shared.inheritance(graph), history, task.example(), name, device_of_model(model))
-
-
-def _plain(history: History) -> list[dict[str, Any]]:
-    return [candidate.to_json() for candidate in history]
 
 
 def _require_process(fabric: Fabric | None, device: torch.device | str | None) -> None:

@@ -20,6 +20,7 @@ from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.data.splits import number_of_examples
 from aacp.disk.folders import names_in
+from aacp.disk.records import plain
 from aacp.errors import RunMismatch
 from aacp.estimate.importance import CRITERIA
 from aacp.estimate.inheritance import REPAIR
@@ -39,13 +40,13 @@ from aacp.search.methods import METHODS
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
 from aacp.user.sources import is_importable, short_name, source_of
+from aacp.user.values import shortened
 from aacp.version import __version__
 
 AnyRequest = Request | TrainingRequest
 # Files that stay valid if the request changes: the request itself, the graph (traced again), and latency tables, which
 # record themselves what they are valid for. Trainings have their own requests, and none begins before the search ends.
 REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS, MANIFEST)
-MAX_SETTING_LENGTH = 60  # characters of a setting's value in a message
 # Fields of a plan that belong to the request of a training, not to that of the search.
 TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "resources", "training")
 UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request of a search does not hold
@@ -146,7 +147,7 @@ def differences(before: AnyRequest, request: AnyRequest, names: Sequence[str]) -
 
 def _settings(request: AnyRequest, names: Sequence[str]) -> dict[str, Any]:
     """The named fields as they are read from JSON; each limit by its cost."""
-    settings = {name: _plain(getattr(request, name)) for name in names if name != "limits"}
+    settings = {name: plain(getattr(request, name)) for name in names if name != "limits"}
     limits = request.limits if isinstance(request, Request) and "limits" in names else ()
     return {f"limit on {limit.cost.name}": _ComparedLimit.of(limit) for limit in limits} | settings
 
@@ -178,17 +179,16 @@ def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
         for key in {**then, **now}:
             yield from _differences(f"{name} {key}".strip(), then.get(key), now.get(key))
     elif then != now:
-        yield f"{name.replace('_', ' ')}: {_shortened(then)} then, {_shortened(now)} now"
+        yield f"{name.replace('_', ' ')}: {_written(then)} then, {_written(now)} now"
 
 
-def _shortened(value: Any) -> str:
+def _written(value: Any) -> str:
     """A setting for people, of limited length."""
     if value is None or isinstance(value, bool):
         return {None: "none", False: "no", True: "yes"}[value]
     if isinstance(value, dict):
-        value = [f"{key} {_shortened(item)}" for key, item in value.items()]
-    text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-    return text if len(text) <= MAX_SETTING_LENGTH else f"{text[: MAX_SETTING_LENGTH - 3]}..."
+        value = [f"{key} {_written(item)}" for key, item in value.items()]
+    return shortened(", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value))
 
 
 def read_request(folder: RunFolder) -> Request:
@@ -216,7 +216,7 @@ def require_room(folder: RunFolder) -> None:
     if others:
         _reject_several_runs(folder)
         raise RunMismatch(
-            f"{folder.path} holds other files ({_shortened(others)}) and no run. Give a new or an empty folder."
+            f"{folder.path} holds other files ({_written(others)}) and no run. Give a new or an empty folder."
         )
 
 
@@ -338,7 +338,7 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
     planned = {each.name: getattr(plan, each.name) for each in fields(Plan) if each.name not in UNRECORDED}
     planned["reconstruction"] = plan.chosen_reconstruction
     return planned | {
-        "pruning_step": _plain(plan.pruning_step),
+        "pruning_step": plain(plan.pruning_step),
         "evaluations": plan.search_length,
         "proposals": plan.proposed_at_once,
         "scope": plan.traced_scope,
@@ -363,10 +363,3 @@ def _command(arguments: Sequence[str]) -> str:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
-
-
-def _plain(value: Any) -> Any:
-    """A value as it is read back from JSON."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

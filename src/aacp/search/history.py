@@ -24,6 +24,7 @@ from aacp.cost.kinds import AnyCost
 from aacp.errors import InvalidOption, InvalidStructure, RunMismatch
 from aacp.search.pareto import unbeaten
 from aacp.user.notebook import html_table
+from aacp.user.values import shown
 
 PART = 4096  # candidates whose counts are made an array at a time
 LARGEST = 2**53  # the largest number or count of a candidate that is read from a file
@@ -92,10 +93,9 @@ def _images(data: Any) -> tuple[int, int]:
 
 
 def _not_a_candidate(data: Any) -> RunMismatch:
-    shown = repr(data) if len(repr(data)) <= 60 else f"{repr(data)[:57]}..."
     return RunMismatch(
-        f"{shown} is not a candidate of a search, which has a number, a generation, counts and a score. Restore the "
-        "file, or remove this line: the search then evaluates the structure again."
+        f"{shown(data)} is not a candidate of a search, which has a number, a generation, counts and a score. Restore "
+        "the file, or remove this line: the search then evaluates the structure again."
     )
 
 

@@ -17,7 +17,7 @@ Kind = TypeVar("Kind")
 MAX_SEED = 2**63 - 1  # what torch and numpy both accept
 MAX_COUNT = 2**53  # whole numbers up to this one are exact in floating point and in JSON
 MAX_SCORE = 1e100  # scores are squared and added up, which must stay finite
-MAX_SHOWN = 60  # characters of a value in a message
+MAX_SHOWN = 60  # characters of a value in a message or a table
 
 
 def shown(value: object) -> str:
@@ -26,6 +26,11 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # a number of more than 4,300 digits, or a user's class
         return f"a very large {type(value).__name__}" if isinstance(value, int) else f"a {type(value).__name__}"
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """A text for a message or a table, of limited length."""
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
