@@ -6,8 +6,8 @@ A piece is a convolution or product and everything that runs after it up to the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from aacp.errors import UntraceableModel
 from aacp.latency.pieces import Piece, Width
 from aacp.latency.runtimes.runtime import TimedLayer
 from aacp.pytorch.modules import copy_module, positional
+
+One = TypeVar("One")
+Other = TypeVar("Other")
 
 # The names of torch functions that multiply activations, besides convolutions.
 PRODUCTS = {"linear", "matmul", "__matmul__", "__rmatmul__", "bmm", "addmm", "baddbmm", "mm", "einsum"}
@@ -116,4 +119,18 @@ def timed_layers(graph: ChannelGraph, layers: Sequence[Layer], structure: Struct
         channels = 0 if layer.output is None else int(sizes[layer.output])
         macs = layer.macs_per_channel * math.prod(int(sizes[lane]) for lane in layer.macs_lanes)
         found.append(TimedLayer(layer.name, layer.is_convolution, tuple(layer.output_size), channels, macs))
+    return found
+
+
+def matched(some: Sequence[One], others: Sequence[Other], fits: Callable[[One, Other], bool]) -> list[int]:
+    """Return for each of some things the first of the others that fits it and is not taken, or else the first left.
+
+    Layers and operators are matched by their outputs: a runtime may run parallel branches in another order than torch.
+    """
+    left = dict(enumerate(others))
+    found = []
+    for one in some:
+        place = next((place for place, other in left.items() if fits(one, other)), next(iter(left)))
+        found.append(place)
+        del left[place]
     return found

@@ -20,6 +20,7 @@ from aacp.artefact.onnx_session import open_session, session_inputs
 from aacp.disk.reading import MAX_BYTES, read_json
 from aacp.disk.writing import remove_file
 from aacp.errors import UntraceableModel
+from aacp.latency.layers import matched
 from aacp.latency.runtimes.runtime import TimedLayer
 
 # The operators that begin a piece, by their names in a profile.
@@ -115,24 +116,10 @@ def piece_seconds(operators: Sequence[dict[str, Any]], layers: Sequence[TimedLay
     for operator in operators:
         place += operator["args"]["op_name"] in beginnings
         seconds[max(0, place)] += 1e-6 * float(operator["dur"])
-    return [seconds[place] for place in _places(first_operators, layers)]
+    return [seconds[place] for place in matched(layers, first_operators, _is_output_of)]
 
 
-def _places(operators: Sequence[dict[str, Any]], layers: Sequence[TimedLayer]) -> list[int]:
-    """Return for each layer the first operator with an output of its size that no earlier layer took.
-
-    ONNX Runtime may run parallel branches in another order than torch.
-    """
-    left = dict(enumerate(operators))
-    found = []
-    for layer in layers:
-        place = next((place for place, operator in left.items() if _is_output_of(operator, layer)), next(iter(left)))
-        found.append(place)
-        del left[place]
-    return found
-
-
-def _is_output_of(operator: dict[str, Any], layer: TimedLayer) -> bool:
+def _is_output_of(layer: TimedLayer, operator: dict[str, Any]) -> bool:
     """Whether the output of an operator has the height, width and channels of a layer's."""
     _, *shape = next(iter(operator["args"]["output_type_shape"][0].values()))
     size = list(layer.output_size)

@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from aacp.data.examples import tensors_in
+from aacp.latency.layers import matched
 from aacp.latency.runtimes.openvino_files import OpenVinoFile, compiled
 from aacp.latency.runtimes.runtime import TimedLayer
 from aacp.pytorch.modules import positional
@@ -140,32 +141,20 @@ def _information(node: Any, key: str) -> str:
 def pieces_of_operators(operators: Sequence[Operator], layers: Sequence[TimedLayer]) -> list[int] | None:
     """Return for each operator the position of its piece among the layers; None if the layers are not all found.
 
-    A convolution or product begins a piece, and what runs after it up to the next one belongs to it. OpenVINO may run
-    parallel branches in another order than torch, so that a layer is identified by the shape of its output.
+    A convolution or product begins a piece, and what runs after it up to the next one belongs to it.
     """
     only_convolutions = all(layer.is_convolution for layer in layers)
     beginnings = CONVOLUTIONS if only_convolutions else CONVOLUTIONS | PRODUCTS
     first = [operator for operator in operators if operator.kind in beginnings]
     if len(first) != len(layers):
         return None
-    layer_of = _layers_of(first, layers)
+    layer_of = matched(first, layers, _is_output)
     places = []
     began = -1
     for operator in operators:
         began += operator.kind in beginnings
         places.append(layer_of[max(0, began)])  # what runs before the first layer belongs to it
     return places
-
-
-def _layers_of(first: Sequence[Operator], layers: Sequence[TimedLayer]) -> list[int]:
-    """Return for each first operator of a piece its layer: the first with an output of that shape not yet taken."""
-    left = dict(enumerate(layers))
-    found = []
-    for operator in first:
-        place = next((place for place, layer in left.items() if _is_output(operator, layer)), next(iter(left)))
-        found.append(place)
-        del left[place]
-    return found
 
 
 def _is_output(operator: Operator, layer: TimedLayer) -> bool:
