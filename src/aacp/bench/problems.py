@@ -30,6 +30,8 @@ CEILING = 0.94  # accuracy of the unpruned network
 FLOOR = 0.10  # accuracy of guessing among ten classes
 ADDITIVE_DAMAGE = 0.08  # damage of the uniform structure at half the MACs; it costs seven points of accuracy
 COUPLING_DAMAGE = {"neighbour": 0.7, "random": 0.4}  # mean over random structures
+STARTS = 2  # analytic seeds that the search for the best score starts from
+MAX_STILL = 25  # generations without improvement after which this search ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,26 +54,19 @@ class Problem:
         generator = np.random.default_rng([self.seed, *structure])
         return float(generator.binomial(self.images, score) / self.images)
 
-    def reference(self, starts: int = 2, quiet: int = 25) -> float:
-        """The optimum, or else the best true score that a long search without noise finds.
-
-        Args:
-            starts: the number of analytic seeds that the search starts from.
-            quiet: a search ends after this number of generations without improvement.
-        """
+    def reference(self) -> float:
+        """The optimum, or else the best true score that a long search without noise finds."""
         if self.optimum is not None:
             return self.optimum
         generator = np.random.default_rng([self.seed, 1])
         rescaling = Rescaling(self.space, self.budget)
         begin = seeds(rescaling, generator)
-        begin = begin[np.argsort(-self.true(self.space.counts(begin)))][:starts]
-        return max(self._climbed(row, rescaling, generator, quiet) for row in begin)
+        begin = begin[np.argsort(-self.true(self.space.counts(begin)))][:STARTS]
+        return max(self._climbed(row, rescaling, generator) for row in begin)
 
-    def _climbed(
-        self, row: NDArray[np.int64], rescaling: Rescaling, generator: np.random.Generator, quiet: int
-    ) -> float:
+    def _climbed(self, row: NDArray[np.int64], rescaling: Rescaling, generator: np.random.Generator) -> float:
         score, still = -np.inf, 0
-        while still < quiet:
+        while still < MAX_STILL:
             rows = np.tile(row, (150, 1))
             rows = np.concatenate([transferred(rows, generator), mutated(rows, 2 / len(row), generator)])
             rows = rescaling(rows, generator)
@@ -142,7 +137,6 @@ def pruning_problem(
     model: str = "resnet56",
     seed: int = 0,
     pruning_rate: float = 0.5,
-    pruning_step: float = PRUNING_STEP,
     images: int | None = 5000,
 ) -> Problem:
     """A synthetic pruning problem.
@@ -152,13 +146,12 @@ def pruning_problem(
         model: the cost model: "vgg16" or "resnetN" with N = 6n + 2.
         seed: the seed of the damage, which is drawn at random.
         pruning_rate: the share of the MACs that the budget removes.
-        pruning_step: the step of the search space.
         images: the size of the validation set, None for estimates without noise.
     """
     if family not in FAMILIES:
         raise InvalidOption(f"There is no family {family!r} of problems. Choose from {', '.join(FAMILIES)}.")
     cost_model = network(model)
-    space = SearchSpace.from_widths(cost_model.widths, pruning_step)
+    space = SearchSpace.from_widths(cost_model.widths, PRUNING_STEP)
     budget = Budget(Limit(cost_model.macs(), pruning_rate=pruning_rate))
     damage = _damage(family, cost_model.uses, np.random.default_rng([seed, FAMILIES.index(family)]))
     full = np.array(cost_model.widths, dtype=np.float64)

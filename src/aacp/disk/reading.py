@@ -57,12 +57,12 @@ def read_bytes(path: AnyPath, remedy: str = RESTORE, limit: int = MAX_BYTES) -> 
         return content
 
 
-def read_text(path: AnyPath, remedy: str = RESTORE, limit: int = MAX_TEXT) -> str:
+def read_text(path: AnyPath, limit: int = MAX_TEXT) -> str:
     """The content of a file of text in UTF-8."""
     try:
-        return read_bytes(path, remedy, limit).decode("utf-8")
+        return read_bytes(path, RESTORE, limit).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DamagedFile(f"{path} is damaged: it is not UTF-8 text at byte {error.start}. {remedy}") from None
+        raise DamagedFile(f"{path} is damaged: it is not UTF-8 text at byte {error.start}. {RESTORE}") from None
 
 
 def read_json(path: AnyPath, remedy: str = RESTORE, limit: int = MAX_TEXT) -> Any:
@@ -96,10 +96,10 @@ def read_json_lines(path: AnyPath, remedy: str = RESTORE, parse: Callable[[bytes
             raise DamagedFile(f"Line {number + 1} of {path} has more than {MAX_LINE:,} bytes. {remedy}")
 
 
-def sha256_of(path: AnyPath, remedy: str = RESTORE) -> str:
+def sha256_of(path: AnyPath) -> str:
     """The SHA-256 of a file in hexadecimal digits, read in pieces."""
     digest = hashlib.sha256()
-    with open_file(path, remedy) as file:
+    with open_file(path, RESTORE) as file:
         while piece := file.read(CHUNK):
             digest.update(piece)
     return digest.hexdigest()

@@ -9,7 +9,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
@@ -19,7 +18,7 @@ from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.runtimes.torch import timed_copy, torch_threads
-from aacp.latency.timing import MAX_SECONDS, MedianInterval, Timing, time_interleaved
+from aacp.latency.timing import MAX_SECONDS, MedianInterval, Timing, speedup, time_interleaved
 
 ORIGINAL = "original"  # the name of the unpruned network among the networks that are timed
 
@@ -51,8 +50,7 @@ class LatencyCheck:
     @classmethod
     def of(cls, structure: Structure, original: Timing, timing: Timing) -> LatencyCheck:
         """Compare the seconds of a structure with those of the original in the same turns."""
-        ratios = np.asarray(timing.seconds) / np.asarray(original.seconds)
-        return cls(structure, timing.interval, MedianInterval.of(ratios), original.interval)
+        return cls(structure, timing.interval, speedup(timing, original), original.interval)
 
     @property
     def is_faster(self) -> bool:

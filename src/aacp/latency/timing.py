@@ -72,16 +72,16 @@ class MedianInterval(MedianRange):
         return self.lower <= value <= self.upper
 
 
-def interval_rank(count: int, confidence: float = CONFIDENCE) -> int:
+def interval_rank(count: int) -> int:
     """Return the rank k such that the median lies between the k-th smallest and the k-th largest of `count` values.
 
     The number of values below the median has a binomial distribution, whatever the distribution of the values is. The
     median is below the k-th smallest value if fewer than k values are below the median. If even the smallest and the
-    largest value do not reach the confidence, k is 1.
+    largest value do not reach CONFIDENCE, k is 1.
     """
     rank = 0
     ways = 1  # of the 2^count equally likely ones, in which at most `rank` values are below the median
-    while ways / 2**count <= (1 - confidence) / 2:
+    while ways / 2**count <= (1 - CONFIDENCE) / 2:
         rank += 1
         ways += math.comb(count, rank)
     return max(1, rank)

@@ -28,7 +28,7 @@ BATCH_SIZE = 32  # a backward pass keeps all activations of its images
 Sensitivities = dict[str, torch.Tensor]  # (groups, outputs) for each product, by the name of its weight
 
 
-def sensitivities(model: nn.Module, graph: ChannelGraph, images: Batches, seed: int = 0) -> Sensitivities:
+def sensitivities(model: nn.Module, graph: ChannelGraph, images: Batches) -> Sensitivities:
     """For each output channel of each product: the relative error of the network's outputs per squared error there.
 
     Errors at different positions count as independent. The result is to be multiplied by the mean squared error over
@@ -38,9 +38,8 @@ def sensitivities(model: nn.Module, graph: ChannelGraph, images: Batches, seed: 
         model: the network, in evaluation mode; it is not changed.
         graph: its channel graph.
         images: what it is run on; IMAGES of them are drawn at random, because data sets are often sorted by class.
-        seed: the seed of the images and of the random signs.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)  # of the images and of the random signs
     drawn = Batches.of(images, batch_size=BATCH_SIZE, device=images.device).shuffled(generator)
     outputs: list[list[torch.Tensor]] = []
     squares: Sensitivities = {}
