@@ -689,7 +689,7 @@ BELIEVED = "pipeline/test_believing.py::"
 
 VERIFIED = [
     _mutant("a changed file is whole", "runs/verification.py",
-            'return "whole" if file_digest(path) in (entry.sha256, entry.earlier) else "damaged"', 'return "whole"',
+            'return "whole" if sha256_of(path) in (entry.sha256, entry.earlier) else "damaged"', 'return "whole"',
             f"{MANIFESTS}test_no_flipped_bit_goes_unnoticed"),
     _mutant("a crash before the replacement is damage", "runs/verification.py",
             "in (entry.sha256, entry.earlier)", "in (entry.sha256,)",

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,13 +97,19 @@ def read_json_lines(path: AnyPath, remedy: str = RESTORE, parse: Callable[[bytes
             raise DamagedFile(f"Line {number + 1} of {path} has more than {MAX_LINE:,} bytes. {remedy}")
 
 
-def sha256_of(path: AnyPath) -> str:
-    """The SHA-256 of a file in hexadecimal digits, read in pieces."""
-    digest = hashlib.sha256()
+def sha256_of(path: AnyPath, length: int = sys.maxsize) -> str:
+    """The SHA-256 of a file, or of its first bytes, in hexadecimal digits."""
+    return str(file_hash(path, length).hexdigest())
+
+
+def file_hash(path: AnyPath, length: int) -> Any:
+    """The running SHA-256 of the first bytes of a file, read in pieces; more bytes can be added to it."""
+    found = hashlib.sha256()
     with open_file(path, RESTORE) as file:
-        while piece := file.read(CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()
+        while length > 0 and (piece := file.read(min(CHUNK, length))):
+            found.update(piece)
+            length -= len(piece)
+    return found
 
 
 def _regular(path: AnyPath) -> int:

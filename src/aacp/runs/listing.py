@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aacp.disk.reading import read_bytes
+from aacp.disk.reading import file_hash, read_bytes, sha256_of
 from aacp.disk.writing import replace_file
 from aacp.runs.files import CHECKPOINT, COPIED, GRAPH, HISTORY, RUN, TRAINING_REQUEST, stage_of, staged_files
-from aacp.runs.manifest import MANIFEST, Entry, Manifest, digest, file_digest, file_hash, usable_manifest
+from aacp.runs.manifest import MANIFEST, Entry, Manifest, digest, usable_manifest
 from aacp.runs.sealing import sealed
 from aacp.runs.verification import seal_key
 
@@ -109,7 +109,7 @@ class Listing:
         path = self.folder / name
         if not path.is_file():
             return ""
-        return self._current.get(name) or file_digest(path)
+        return self._current.get(name) or sha256_of(path)
 
     def _save(self, manifest: Manifest) -> None:
         replace_file(self.folder / MANIFEST, manifest.text().encode())
@@ -122,7 +122,7 @@ def entry_of(path: Path) -> Entry | None:
         return None
     length = path.stat().st_size
     content = read_bytes(path) if path.name in COPIED and length <= MAX_COPY else b""
-    return Entry(file_digest(path), length, stage, copy=_copy(path.name, content) if content else None)
+    return Entry(sha256_of(path), length, stage, copy=_copy(path.name, content) if content else None)
 
 
 def _copy(name: str, content: bytes) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aacp.disk.parsing import parse_json
-from aacp.disk.reading import CHUNK, MAX_TEXT, open_file, read_bytes
+from aacp.disk.reading import MAX_TEXT, read_bytes
 from aacp.disk.records import Record
 from aacp.errors import DamagedFile, DamagedRun, MissingFile, RunMismatch, UnreadableFile
 
@@ -95,22 +95,6 @@ def usable_manifest(folder: Path) -> Manifest | None:
         return read_manifest(folder)
     except UnreadableFile:
         return None
-
-
-def file_digest(path: Path, length: int | None = None) -> str:
-    """The checksum of a file, or of its first bytes."""
-    return str(file_hash(path, length).hexdigest())
-
-
-def file_hash(path: Path, length: int | None = None) -> Any:
-    """The running checksum of a file, or of its first bytes, to which more bytes can be added."""
-    found = hashlib.sha256()
-    left = path.stat().st_size if length is None else length
-    with open_file(path) as file:
-        while left > 0 and (part := file.read(min(CHUNK, left))):
-            left -= len(part)
-            found.update(part)
-    return found
 
 
 def digest(content: bytes) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from aacp.disk.parsing import parse_json
-from aacp.disk.reading import open_file, read_bytes, read_json
+from aacp.disk.reading import open_file, read_bytes, read_json, sha256_of
 from aacp.errors import UnreadableFile
 from aacp.runs.files import COPIED, HISTORY, LOGS, RUN, SEARCH, staged_files
-from aacp.runs.manifest import Entry, Manifest, digest, file_digest, read_manifest, usable_manifest
+from aacp.runs.manifest import Entry, Manifest, digest, read_manifest, usable_manifest
 from aacp.runs.requests import ADDED_FIELDS, ESTIMATE_FIELDS
 from aacp.runs.sealing import SEALED, is_intact
 
@@ -37,7 +37,7 @@ def state_of(path: Path, entry: Entry) -> FileState:
         return "damaged"
     if path.name in LOGS:
         return "whole" if _is_whole_log(path, entry) else "damaged"
-    return "whole" if file_digest(path) in (entry.sha256, entry.earlier) else "damaged"
+    return "whole" if sha256_of(path) in (entry.sha256, entry.earlier) else "damaged"
 
 
 def _unlisted_state(path: Path) -> FileState:
@@ -102,7 +102,7 @@ def _is_whole_log(path: Path, entry: Entry) -> bool:
 
     An incomplete last line does not count. Lines without a seal are those of an older version, which are listed.
     """
-    if path.stat().st_size < entry.bytes or file_digest(path, entry.bytes) != entry.sha256:
+    if path.stat().st_size < entry.bytes or sha256_of(path, entry.bytes) != entry.sha256:
         return False
     with open_file(path) as file:
         file.seek(entry.bytes)
