@@ -147,13 +147,12 @@ def sampled(source: Any, images: int, seed: int = 0) -> Source:
     """
     if images < 1:
         raise InvalidOption(f"A sample of {images} images has nothing to measure. Give a positive number.")
+    source = as_dataset(source)
     if hasattr(source, "subset") and hasattr(source, "unaugmented"):  # aacp's own data sets
         part: Source = source.subset(_positions(source.labels, images, seed)).unaugmented()
         return part
     if isinstance(source, DataLoader) and _is_plain(source):
         return _loader_like(source, sampled(_data_set_of(source), images, seed), held=True)
-    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, torch.Tensor) for part in source):
-        return sampled(paired(*source), images, seed)
     if isinstance(source, torch.Tensor):
         return source[_positions(_unlabelled(source), images, seed)]
     if isinstance(source, Dataset) and not isinstance(source, IterableDataset) and length_of(source) is not None:
@@ -184,14 +183,13 @@ def _positions(labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
 
 def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[Source, Source]:
     """The training data without its hold-out, and the hold-out, both in the form of the training data."""
+    train = as_dataset(train)
     if hasattr(train, "subset") and hasattr(train, "unaugmented"):  # aacp's own data sets
         rest, held = split(train.labels, share, seed)
         return train.subset(rest), train.subset(held)
     if isinstance(train, DataLoader) and _is_plain(train):
         rest_set, held_set = _without_holdout(name, _data_set_of(train), share, seed)
         return _loader_like(train, rest_set), _loader_like(train, held_set, held=True)
-    if isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train):
-        return _without_holdout(name, paired(*train), share, seed)
     if isinstance(train, torch.Tensor):
         rest, held = split(_unlabelled(train), share, seed)
         return train[rest], train[held]
@@ -217,7 +215,7 @@ def _joined(name: str, train: Any, holdout: Any) -> Source:
         return _loader_like(train, _joined(name, train.dataset, held))
     if isinstance(train, torch.Tensor) and isinstance(holdout, torch.Tensor):
         return torch.cat([train, holdout])
-    sets = [paired(*part) if isinstance(part, tuple) else part for part in (train, holdout)]
+    sets = [as_dataset(part) for part in (train, holdout)]
     if all(isinstance(part, Dataset) and not isinstance(part, IterableDataset) for part in sets):
         return ConcatDataset(sets)
     raise InvalidData(
@@ -301,8 +299,12 @@ def _whole_numbers(found: Any, count: int) -> torch.Tensor | None:
         return None
 
 
-def paired(inputs: torch.Tensor, labels: torch.Tensor) -> TensorDataset:
-    """A data set of inputs and their labels."""
+def as_dataset(source: Any) -> Any:
+    """A pair of tensors (inputs, labels) as a data set; other data as they are."""
+    is_pair = isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, torch.Tensor) for part in source)
+    if not is_pair:
+        return source
+    inputs, labels = source
     if not inputs.dim() or not labels.dim() or len(inputs) != len(labels):
         raise InvalidData(
             f"There are inputs of shape {tuple(inputs.shape)} and labels of shape {tuple(labels.shape)}, which are not "

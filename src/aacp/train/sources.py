@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from aacp.data.endless import length_of, require_countable
 from aacp.data.images import Images
-from aacp.data.splits import paired
+from aacp.data.splits import as_dataset
 from aacp.errors import InvalidData, InvalidOption
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.loader_batches import LoaderBatches
@@ -24,7 +24,7 @@ def batches_of(train: Any, recipe: Recipe, fabric: Fabric) -> DeviceBatches | Lo
     """Training data as batches for this process."""
     ranks = fabric.world_size
     check_batches(train, recipe, ranks)
-    train = _as_dataset(train)
+    train = as_dataset(train)
     kind = DeviceBatches if isinstance(train, Images) else LoaderBatches
     return kind(train, recipe.batch_size, recipe.seed, fabric.device, fabric.global_rank, ranks)
 
@@ -41,7 +41,7 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             "The training data are inputs without labels, but training compares outputs with labels. Give pairs "
             "(inputs, labels), or prune without training."
         )
-    train = _as_dataset(train)
+    train = as_dataset(train)
     if length_of(train) is None:
         raise InvalidData(
             f"{type(train).__name__} has no length, but the learning rate depends on the number of steps in an epoch. "
@@ -57,12 +57,6 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             f"The batch size is {recipe.batch_size}, but there are only {len(train)} examples. Give more data or a "
             "smaller batch size."
         )
-
-
-def _as_dataset(train: Any) -> Any:
-    """A pair of tensors as a data set; other data as they are."""
-    is_pair = isinstance(train, tuple) and len(train) == 2 and all(isinstance(part, torch.Tensor) for part in train)
-    return paired(*train) if is_pair else train
 
 
 def has_own_batches(train: Any) -> bool:
