@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import aacp
-from aacp.errors import first_line
+from aacp.errors import failing_as, first_line
 
 
 def caught(kind: type[Exception], function: Callable[..., Any], *arguments: Any) -> Exception:
@@ -24,6 +24,17 @@ def test_an_error_of_one_line_is_quoted_with_its_class() -> None:
     assert first_line(ValueError("Too large. ")) == "ValueError: Too large"
     assert first_line(KeyError()) == "KeyError"
     assert first_line(OSError("Too large.\nTry a smaller one.")) == "OSError: Too large"
+
+
+def test_errors_of_others_become_errors_of_aacp_and_those_of_aacp_stay() -> None:
+    cause, own = ValueError("It is red."), aacp.InvalidData("It is blue. Paint it.")
+    with pytest.raises(aacp.ExportFailed) as caught, failing_as(aacp.ExportFailed, "No file", "Try again."):
+        raise cause
+    assert str(caught.value) == "No file: ValueError: It is red. Try again."
+    assert caught.value.__cause__ is cause
+    with pytest.raises(aacp.InvalidData) as passed, failing_as(aacp.ExportFailed, "No file", "Try again."):
+        raise own
+    assert passed.value is own
 
 
 def viewed(x: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ A message has two sentences: what is wrong, with the values, and what to do.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 QUOTED_ERROR = re.compile(r"[\w.]*(Error|Exception): \S")  # the last line of a traceback: "ValueError: ..."
@@ -191,3 +193,20 @@ def first_line(error: BaseException) -> str:
     marked = [line for line, mark in pairwise(lines) if mark.endswith(MARK)]
     introduced = marked[-1:] or (lines[1:2] if lines[0].endswith(":") else [])
     return f"{type(error).__name__}: {': '.join([lines[0].rstrip(':'), *introduced])}"
+
+
+@contextmanager
+def failing_as(kind: type[AACPError], what: str, remedy: str) -> Iterator[None]:
+    """Raise whatever code of others raises as an error of aacp; errors of aacp stay as they are.
+
+    Args:
+        kind: the class of the error.
+        what: its first sentence, to which the cause is added.
+        remedy: its second sentence.
+    """
+    try:
+        yield
+    except AACPError:
+        raise
+    except Exception as error:
+        raise kind(f"{what}: {first_line(error)}. {remedy}") from error

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aacp.artefact.onnx_session import open_session, session_inputs
 from aacp.data.examples import tensors_in
-from aacp.errors import ExportFailed, first_line
+from aacp.errors import ExportFailed, failing_as, first_line
 from aacp.graph.examples import FlatNetwork, with_batch, with_more
 from aacp.pytorch.internals import pytree
 
@@ -77,13 +77,10 @@ class _Comparison:
             self.largest = max(self.largest, size)
 
     def _run(self, inputs: tuple[Any, ...], where: str) -> list[Tensor]:
-        try:
+        what = f"ONNX Runtime cannot run {self.path.name} on {where}"
+        remedy = "Export with dynamic_batch=False, or with check=False for another runtime."
+        with failing_as(ExportFailed, what, remedy):
             return [torch.from_numpy(value) for value in self.session.run(None, session_inputs(self.session, inputs))]
-        except Exception as error:  # ONNX Runtime has a dozen exception classes of its own
-            raise ExportFailed(
-                f"ONNX Runtime cannot run {self.path.name} on {where}: {first_line(error)}. "
-                "Export with dynamic_batch=False, or with check=False for another runtime."
-            ) from error
 
 
 def _size_step(comparison: _Comparison, arguments: tuple[Any, ...], free: Sequence[int]) -> int:

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.disk.writing import remove_file
-from aacp.errors import ExportFailed, InvalidOption, first_line
+from aacp.errors import ExportFailed, InvalidOption, failing_as
 from aacp.graph.examples import in_batches
 from aacp.zoo.imports import require_package
 
 # The operators whose weights are quantised; the others only compute on what these return.
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 FLOAT_OUTPUTS = ["Gemm", "MatMul"]
+USE_FLOAT32 = "Use the precision float32, or freeze and replace the part of the network that it names."
 
 
 def quantize_file(source: Path, target: Path, images: Sequence[Any]) -> int:
@@ -40,8 +41,9 @@ def quantize_file(source: Path, target: Path, images: Sequence[Any]) -> int:
     """
     package = require_package("onnxruntime.quantization", INSTALL)
     prepared = target.with_name(f"{target.name}.prepared")
+    what = f"ONNX Runtime cannot quantise {source.name}"
     try:
-        with _quiet_root_logger():
+        with failing_as(ExportFailed, what, USE_FLOAT32), _quiet_root_logger():
             package.quant_pre_process(source, prepared, skip_symbolic_shape=True)
             package.quantize_static(
                 prepared,
@@ -54,11 +56,6 @@ def quantize_file(source: Path, target: Path, images: Sequence[Any]) -> int:
                 weight_type=package.QuantType.QInt8,
                 extra_options={"OpTypesToExcludeOutputQuantization": FLOAT_OUTPUTS},
             )
-    except Exception as error:  # whatever the quantiser raises
-        raise ExportFailed(
-            f"ONNX Runtime cannot quantise {source.name}: {first_line(error)}. Use the precision float32, or freeze "
-            "and replace the part of the network that it names."
-        ) from error
     finally:
         remove_file(prepared)
     return _require_quantized(target)

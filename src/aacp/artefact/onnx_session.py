@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aacp.data.examples import tensors_in
-from aacp.errors import ExportFailed, InvalidOption, first_line
+from aacp.errors import ExportFailed, InvalidOption, failing_as
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[onnx]'"
@@ -32,12 +32,9 @@ def open_session(path: str | os.PathLike[str], threads: int = 1, profile: str | 
         options.profile_file_prefix = os.fspath(profile)
     # Threads that spin while they wait for the next call would slow down whatever is timed in between.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    try:
+    what = f"ONNX Runtime cannot open {Path(path).name}"
+    with failing_as(ExportFailed, what, "Export it again, or with another opset."):
         return runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has a dozen exception classes of its own
-        raise ExportFailed(
-            f"ONNX Runtime cannot open {Path(path).name}: {first_line(error)}. Export it again, or with another opset."
-        ) from error
 
 
 def session_inputs(session: Any, example: Any) -> dict[str, Any]:

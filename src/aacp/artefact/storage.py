@@ -20,7 +20,7 @@ from aacp.channels.graph import ChannelGraph, Kept
 from aacp.channels.structure import Structure
 from aacp.disk.tensors import tensor_bytes, tensors_in
 from aacp.disk.translation import reading_as
-from aacp.errors import AACPError, BrokenArtefact, GraphMismatch, InvalidOption, first_line
+from aacp.errors import BrokenArtefact, GraphMismatch, InvalidOption, failing_as
 from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of
 from aacp.graph.slicing import passing_attributes, plain_attributes, size_in
@@ -102,18 +102,14 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None, *, t
     network = into if isinstance(into, nn.Module) else _original(path, artefact, into, trust)
     with reading_as(BrokenArtefact):
         weights = tensors_in(path, COPY_AGAIN)
-    try:
+    # A header may be well formed and describe a cut that this network does not allow.
+    what = f"The network cannot be cut as {path} says"
+    with failing_as(BrokenArtefact, what, "Give the original, or another file."):
         for cut in artefact.cuts:
             _require_original(path, network, cut.graph)
             example = from_plain(artefact.example) if cut.graph.form == "exported" else None
             network = shrink(network, cut.graph, cut.kept, example=example)
         _fill(path, network, weights)
-    except (AACPError, KeyboardInterrupt):
-        raise
-    except Exception as error:  # a header may be well formed and describe a cut that this network does not allow
-        raise BrokenArtefact(
-            f"The network cannot be cut as {path} says: {first_line(error)}. Give the original, or another file."
-        ) from error
     return network.eval()
 
 

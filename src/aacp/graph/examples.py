@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from aacp.data.examples import narrowed, tensors_in
-from aacp.errors import InvalidExample, InvalidOption, first_line
+from aacp.errors import InvalidExample, InvalidOption, failing_as
 from aacp.pytorch.internals import pytree
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -140,14 +140,10 @@ class FlatNetwork(nn.Module):
 
     @torch.no_grad()
     def _run_once(self, arguments: tuple[Any, ...]) -> Any:
-        try:
-            with _same_attributes(self.network):
-                return self.network(*arguments)
-        except Exception as error:  # whatever the network's own code raises
-            raise InvalidExample(
-                f"{type(self.network).__name__} does not run on the example: {first_line(error)}. Give an example "
-                "that the network accepts."
-            ) from error
+        what = f"{type(self.network).__name__} does not run on the example"
+        remedy = "Give an example that the network accepts."
+        with failing_as(InvalidExample, what, remedy), _same_attributes(self.network):
+            return self.network(*arguments)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from torch import nn
 from aacp.channels.elements import Activation, Layer, Member, Tensor
 from aacp.channels.graph import ChannelGraph
 from aacp.data.examples import tensors_in
-from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, first_line
+from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, UntraceableModel, failing_as
 from aacp.graph.unverified import evaluation_copy, trace_unverified, units_of_weights
 from aacp.pytorch.internals import Convolution, pytree
 from aacp.pytorch.modules import named_tensors, positional
@@ -65,14 +65,10 @@ def record_calls(model: nn.Module, example: Any) -> dict[str, Calls]:
         if name:
             module.register_forward_pre_hook(before(name), with_kwargs=True)
             module.register_forward_hook(after)
-    with torch.no_grad():
-        try:
-            twin(*positional(twin, example))
-        except Exception as error:  # whatever the model's own code raises
-            raise InvalidExample(
-                f"{type(model).__name__} does not run on the example: {first_line(error)}. Give an example that the "
-                "network accepts; several inputs go in a tuple."
-            ) from error
+    what = f"{type(model).__name__} does not run on the example"
+    remedy = "Give an example that the network accepts; several inputs go in a tuple."
+    with torch.no_grad(), failing_as(InvalidExample, what, remedy):
+        twin(*positional(twin, example))
     return found
 
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
-from aacp.errors import InvalidOption, UntraceableModel, first_line
+from aacp.errors import InvalidOption, UntraceableModel, failing_as
 from aacp.pytorch.internals import compiled_from, forward_hooks, has_hooks, is_compiled, own_buffers, own_parameters
 
 WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)  # each holds a network as `module`
@@ -125,13 +125,9 @@ def copy_module(model: nn.Module, replaced: Mapping[int, torch.Tensor] | None = 
                 memo[id(value)] = value.detach().clone()  # old-style weight_norm keeps tensors that cannot be copied
             elif type(value) is OrderedDict and not value:
                 memo[id(value)] = OrderedDict()  # every module has ten for hooks, and deepcopy takes long for each
-    try:
-        with _shared_objects():
-            twin = copy.deepcopy(model, memo)
-    except Exception as error:  # whatever the copy functions of the model raise
-        raise UntraceableModel(
-            f"{type(model).__name__} cannot be copied: {first_line(error)}. Remove attributes that cannot be copied."
-        ) from error
+    what = f"{type(model).__name__} cannot be copied"
+    with failing_as(UntraceableModel, what, "Remove attributes that cannot be copied."), _shared_objects():
+        twin = copy.deepcopy(model, memo)
     for module in submodules(twin):
         for functions in (vars(module), *forward_hooks(module)):
             _rebind_closures(functions, memo)

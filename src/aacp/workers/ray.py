@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aacp.channels.structure import Structure
-from aacp.errors import InvalidOption, WorkerFailed, first_line
+from aacp.errors import InvalidOption, WorkerFailed, failing_as
 from aacp.search.queue import Estimate, OnFewImages, Work, structure_of
 from aacp.version import __version__
 from aacp.workers.failures import described, rebuilt
@@ -177,13 +177,10 @@ class RayEngine:
         share = self._share_of_a_device()
         options = {"num_cpus": 1, "num_gpus": share if self._resource == "GPU" else 0, "max_restarts": 0}
         self._actor = self._ray.remote(**options)(RayWorker)
-        try:
+        what = "The network, its data or its score cannot be sent to workers"
+        remedy = "Define their classes and functions in a module, without open files and locks."
+        with failing_as(InvalidOption, what, remedy):
             self._sent = self._ray.put(self._make_estimate)
-        except Exception as error:  # whatever pickling raises
-            raise InvalidOption(
-                f"The network, its data or its score cannot be sent to workers: {first_line(error)}. Define their "
-                "classes and functions in a module, without open files and locks."
-            ) from error
 
     def _initialise(self) -> None:
         address = self._request.address or os.environ.get("RAY_ADDRESS")
@@ -191,14 +188,9 @@ class RayEngine:
         if address is None and self._request.count is not None:
             address = "local"  # a new cluster, also if another one runs on this machine
             settings = {"num_cpus": self._request.count, "include_dashboard": False}
-        try:
+        what = f"Ray does not answer on {self._request.address or 'this machine'}"
+        with failing_as(InvalidOption, what, "Start it with `ray start --head`, or correct the address."):
             self._ray.init(address, log_to_driver=False, configure_logging=False, **settings)
-        except Exception as error:  # a connection that is refused, and Ray's own errors
-            place = self._request.address or "this machine"
-            raise InvalidOption(
-                f"Ray does not answer on {place}: {first_line(error)}. Start it with `ray start --head`, or correct "
-                "the address."
-            ) from error
 
     def _share_of_a_device(self) -> float:
         """The share of a GPU or CPU that a worker gets: a part of a GPU, if there are more workers than GPUs."""

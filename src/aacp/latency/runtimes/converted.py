@@ -20,7 +20,7 @@ from aacp.artefact.onnx_check import TOLERANCE, difference, similar_inputs
 from aacp.data.examples import tensors_in
 from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
-from aacp.errors import AACPError, ExportFailed, InvalidOption, first_line
+from aacp.errors import ExportFailed, InvalidOption, failing_as
 from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.file_network import FileNetwork
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
@@ -94,17 +94,11 @@ class ConvertedRuntime(Runtime):
         arguments = positional(network, example)
         flat = FlatNetwork(network, arguments)
         tensors = tensors_in(arguments)
-        try:
-            with warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")
-                self.convert(flat, tensors, path)
-        except AACPError:
-            raise
-        except Exception as error:  # whatever the network's code or the converter raises
-            raise ExportFailed(
-                f"{type(network).__name__} cannot be converted for {self.title}: {first_line(error)}. "
-                "Replace that part of the network, or use another runtime."
-            ) from error
+        what = f"{type(network).__name__} cannot be converted for {self.title}"
+        remedy = "Replace that part of the network, or use another runtime."
+        with failing_as(ExportFailed, what, remedy), warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            self.convert(flat, tensors, path)
         return Converted(flat, tensors)
 
     def run_of_file(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
@@ -116,14 +110,8 @@ class ConvertedRuntime(Runtime):
     def opened(self, path: Path, threads: int) -> OpenedFile:
         """Return a file that the runtime has read; ExportFailed if the runtime rejects it."""
         self.require_installed()
-        try:
+        with failing_as(ExportFailed, f"{self.title} cannot open {path.name}", "Export the network again."):
             return self.open_file(path, threads)
-        except AACPError:
-            raise
-        except Exception as error:  # every runtime has exception classes of its own
-            raise ExportFailed(
-                f"{self.title} cannot open {path.name}: {first_line(error)}. Export the network again."
-            ) from error
 
     def module_of(self, path: Path, original: nn.Module, example: Any) -> FileNetwork:
         opened = self.opened(path, torch.get_num_threads())

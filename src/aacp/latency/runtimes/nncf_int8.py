@@ -15,8 +15,8 @@ from typing import Any
 
 from torch import Tensor
 
-from aacp.artefact.onnx_int8 import are_products_exact
-from aacp.errors import ExportFailed, InvalidOption, first_line
+from aacp.artefact.onnx_int8 import USE_FLOAT32, are_products_exact
+from aacp.errors import ExportFailed, InvalidOption, failing_as
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[openvino-int8]'"
@@ -34,20 +34,14 @@ def quantize_model(model: Any, inputs: Sequence[tuple[Tensor, ...]]) -> Any:
     arrays = [[tensor.detach().contiguous().numpy() for tensor in tensors] for tensors in inputs]
     # Half of the range of weights keeps sums of products from overflowing, see `are_products_exact`.
     overflow = nncf.OverflowFix.DISABLE if are_products_exact() else nncf.OverflowFix.ENABLE
-    try:
-        with _silent():
-            quantized = nncf.quantize(
-                model,
-                nncf.Dataset(arrays),
-                subset_size=len(arrays),
-                preset=nncf.QuantizationPreset.MIXED,
-                advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=overflow),
-            )
-    except Exception as error:  # whatever the quantiser raises
-        raise ExportFailed(
-            f"NNCF cannot quantise the network: {first_line(error)}. Use the precision float32, or freeze and replace "
-            "the part of the network that it names."
-        ) from error
+    with failing_as(ExportFailed, "NNCF cannot quantise the network", USE_FLOAT32), _silent():
+        quantized = nncf.quantize(
+            model,
+            nncf.Dataset(arrays),
+            subset_size=len(arrays),
+            preset=nncf.QuantizationPreset.MIXED,
+            advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=overflow),
+        )
     if not any(operator.get_type_name() == "FakeQuantize" for operator in quantized.get_ops()):
         raise InvalidOption("NNCF quantises no layer of the network. Use the precision float32.")
     return quantized

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from aacp.data.examples import tensors_in
-from aacp.errors import ExportFailed, first_line
+from aacp.errors import ExportFailed, failing_as
 from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.runtime import Runtime
 from aacp.latency.runtimes.torch import TorchNetwork, TorchRuntime, required_module, torch_threads
@@ -30,18 +30,14 @@ class TorchCompile(TorchRuntime):
         arguments = positional(module, example)
         flat = FlatNetwork(module, arguments)
         tensors = tensors_in(arguments)
-        try:
-            # The number of threads becomes part of the code that is written for a CPU.
-            with warnings.catch_warnings(), quiet_export(), torch_threads(threads):
-                warnings.simplefilter("ignore")
-                prepared = TorchNetwork(_exported(flat, tensors), tensors, device)
-                prepared.network.compile(fullgraph=True, dynamic=False)
-                prepared.run()
-        except Exception as error:  # whatever the network's code or the compilers raise
-            raise ExportFailed(
-                f"{type(module).__name__} cannot be compiled: {first_line(error)}. Check that a C++ compiler is "
-                "installed, or use the runtime torch."
-            ) from error
+        remedy = "Check that a C++ compiler is installed, or use the runtime torch."
+        failing = failing_as(ExportFailed, f"{type(module).__name__} cannot be compiled", remedy)
+        # The number of threads becomes part of the code that is written for a CPU.
+        with failing, warnings.catch_warnings(), quiet_export(), torch_threads(threads):
+            warnings.simplefilter("ignore")
+            prepared = TorchNetwork(_exported(flat, tensors), tensors, device)
+            prepared.network.compile(fullgraph=True, dynamic=False)
+            prepared.run()
         return prepared.run
 
     # Layers are fused with what follows them, so that the time of a batch is divided in proportion to MACs.
