@@ -16,7 +16,7 @@ from faults.scenarios import Prepared
 # The name of an errno, and whether all later calls fail too.
 ERRORS = (("ENOSPC", True), ("EDQUOT", True), ("EIO", False), ("EROFS", True), ("EACCES", False), ("EMFILE", False))
 FILE_SIZES = (64, 700, 3_000, 20_000, 1_000_000)  # largest files that the system allows: each stage hits one of them
-DISK_SIZES = (16, 48, 96, 160, 2_048, 5_000)  # sizes of full disks in KiB; the report alone takes nearly 5 MB
+DISK_SIZES = (16, 48, 96, 160, 1_000, 2_000)  # sizes of full disks in KiB; the report alone takes 2 MB
 ANSWERS = ("DiskError", "InvalidOption", "UnreadableFile", "RunLocked", "RunMismatch")
 
 

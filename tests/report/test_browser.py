@@ -30,6 +30,7 @@ const look = (frame) => {{
     drawn: open.filter((plot) => plot.querySelector(marks)).length,
     early: plots.filter((plot) => !open.includes(plot) && plot.querySelector("svg")).length,
     overflow: inside.documentElement.scrollWidth - inside.documentElement.clientWidth,
+    footer: inside.querySelector("footer").textContent,
     fetched: frame.contentWindow.performance.getEntriesByType("resource").map((entry) => entry.name),
   }};
 }};
@@ -56,8 +57,11 @@ def look_at(pages: list[str], folder: Path) -> tuple[dict[str, Any], list[str]]:
     return json.loads(unescape(found[1])), console
 
 
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs Debian's chromium")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="needs Debian's chromium")
+@needs_browser
 def test_pages_draw_every_chart_without_complaint_without_the_network_and_within_a_phone(
     made: Made, tmp_path: Path
 ) -> None:
@@ -80,3 +84,16 @@ def test_pages_draw_every_chart_without_complaint_without_the_network_and_within
         assert page["early"] == 0
         assert page["overflow"] <= 0
         assert page["fetched"] == []
+        assert "browser" not in page["footer"]
+
+
+@pytest.mark.slow
+@needs_browser
+def test_an_old_browser_says_that_it_cannot_draw_charts(made: Made, tmp_path: Path) -> None:
+    page = write_report(made.path, tmp_path / "page.html")
+    page.write_text(page.read_text().replace("<body>", "<body><script>delete window.DecompressionStream</script>"))
+    found, console = look_at([page.as_uri()], tmp_path)
+    (seen,) = found["seen"]
+    assert "need a browser of 2023 or newer" in seen["footer"]
+    assert (seen["open"], seen["drawn"]) == (9, 0)
+    assert len(console) == 1, console  # the control message

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import shutil
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from plotly.offline import get_plotlyjs
 
 import aacp
 from aacp.cli import main
@@ -213,6 +217,14 @@ def test_the_command_prints_where_the_page_is(made: Made, tmp_path: Path) -> Non
     assert result.exit_code == 1
     assert result.stderr.startswith("NothingToReport: There is no folder")
     assert CliRunner().invoke(main, ["report"]).exit_code == 2
+
+
+def test_plotly_is_in_the_page_in_less_than_half_its_size(made: Made, tmp_path: Path) -> None:
+    page = write_report(made.path, tmp_path / "page.html").read_text()
+    packed = re.search(r'<script type="application/zlib">(.*?)</script>', page)
+    assert packed is not None
+    assert zlib.decompress(base64.b64decode(packed[1])).decode() == get_plotlyjs()
+    assert len(page) < len(get_plotlyjs()) / 2
 
 
 def test_without_plotly_the_command_says_how_to_install_it(made: Made, tmp_path: Path, monkeypatch) -> None:

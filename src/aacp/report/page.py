@@ -10,7 +10,7 @@ from pathlib import Path
 from aacp.disk.reading import read_text
 from aacp.errors import NothingToReport
 from aacp.report.headline import headline, headline_of, remarks
-from aacp.report.html import Markup, details, escaped, joined, plotly_script, tag
+from aacp.report.html import Markup, details, escaped, joined, packed_plotly, tag
 from aacp.report.registry import sections
 from aacp.report.repeats import over_seeds, repetitions_in
 from aacp.report.run import Run, read_run
@@ -160,7 +160,7 @@ def document(title: str, body: Markup) -> str:
 </main>
 <footer>Made by aacp {__version__}. This file is self-contained.</footer>
 <noscript>The figures need JavaScript, which is disabled here. The tables contain the same numbers.</noscript>
-<script>{plotly_script()}</script>
+<script type="application/zlib">{packed_plotly()}</script>
 <script>{script}</script>
 </body>
 </html>

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-POINTS_PER_PAGE = 16_000  # with hover texts about 4 MB, beside 5 MB of plotly.js
+POINTS_PER_PAGE = 16_000  # with hover texts about 4 MB, beside 2 MB of plotly.js
 FEWEST_POINTS = 40  # of a figure, however many figures a page has
 PIXELS = (850, 290)  # the largest width and height of the plots of a page
 DOT = 3  # pixels: two points that are closer than this cannot be distinguished
