@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from aacp.report.page import write_report
+from aacp.report.run import read_run
 from report.pages import Page
 from report.runs import ATTACK, Made, copy_of
 
@@ -34,6 +36,27 @@ def test_every_finalist_has_a_row_with_its_scores(made: Made, tmp_path: Path) ->
     assert "after 30 epochs<" in text
     assert "Fewer structures than requested." in text
     assert ATTACK not in text
+
+
+def test_the_search_says_which_finalist_is_delivered_and_why(made: Made, tmp_path: Path) -> None:
+    folder = copy_of(made, tmp_path / "run").path
+    (folder / "finalists.json").write_text(json.dumps(RECORD))
+    shown = Page(write_report(folder, tmp_path / "page.html")).text
+    number = read_run(made.path).history.find(made.choice.counts).number  # type: ignore[union-attr]
+    assert f"Delivered is finalist 2 (number {number}): it won the comparison of finalists" in shown
+    assert "its predicted score is better" not in shown
+    choice = replace(made.choice, counts=tuple(1 for _ in made.choice.counts))  # which the search did not evaluate
+    unknown = copy_of(made, tmp_path / "unknown", choice=choice).path
+    (unknown / "finalists.json").write_text(json.dumps(RECORD))
+    assert "Delivered is finalist 2: it won" in Page(write_report(unknown, tmp_path / "page.html")).text
+
+
+def test_the_search_says_nothing_more_if_its_own_choice_won(made: Made, tmp_path: Path) -> None:
+    folder = copy_of(made, tmp_path / "run").path
+    first, second, third = RECORD["finalists"]  # type: ignore[misc]
+    record = {**RECORD, "finalists": [{**first, "holdout": [0.6, 0.9]}, second, third]}
+    (folder / "finalists.json").write_text(json.dumps(record))
+    assert "Delivered is" not in Page(write_report(folder, tmp_path / "page.html")).text
 
 
 def test_a_run_without_finalists_has_no_such_section(made: Made, tmp_path: Path) -> None:

@@ -34,15 +34,26 @@ def search_figure(run: Run) -> Figure | None:
     assert best is not None
     traces = [*run.cloud.over_time(), *([_chosen(run, chosen, chosen.number)] if chosen is not None else [])]
     caption = (
-        f"The search: {counted(len(run.history), 'structure')}, scored before any training. The best one is number "
-        f"{best.number} with {score(best.score, run.metric)}."
+        f"The search: {counted(len(run.history), 'structure')}, scored before any training. The best score is "
+        f"{score(best.score, run.metric)}, of number {best.number}."
     )
-    if chosen is not None and chosen.number != best.number:
-        caption += f" Number {chosen.number} was chosen: its predicted score is better, and single scores are noisy."
+    caption += _why_another(run, best, chosen)
     if run.screening is not None:
         caption += f" {run.screening.text(scale(run.metric), ' points' if run.metric == 'accuracy' else '')}"
     caption += run.cloud.remark
     return Figure("search", caption, traces, layout(axis("number of the structure"), axis(score_title(run.metric))))
+
+
+def _why_another(run: Run, best: Candidate, chosen: Candidate | None) -> str:
+    """Why the structure that is delivered is not the one with the best score, as a sentence; empty if it is."""
+    found = run.finalists
+    if found is not None and found.winner is not None and found.winner is not found.finalists[0]:
+        name = found.name(found.finalists.index(found.winner))
+        number = "" if chosen is None else f" (number {chosen.number})"
+        return f" Delivered is {name}{number}: it won the comparison of finalists by short trainings."
+    if chosen is None or chosen.number == best.number:
+        return ""
+    return f" Number {chosen.number} was chosen: its predicted score is better, and single scores are noisy."
 
 
 def chosen_candidate(run: Run) -> Candidate | None:
