@@ -25,12 +25,14 @@ from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.pytorch.modules import cuda_devices, require_network
 from aacp.user.code import without_exit
+from aacp.user.options import known_options
 from aacp.user.values import names
 
 SCOPES = ("all", "inner", "paper")
 FORMS = ("module", "exported")
 
 
+@known_options
 @without_exit
 def trace(
     model: nn.Module,

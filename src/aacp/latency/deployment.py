@@ -14,12 +14,14 @@ from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime
 from aacp.pytorch.modules import require_network
 from aacp.runs.provenance import machine
+from aacp.user.options import known_options
 from aacp.user.values import shown, whole_number
 
 MAX_THREADS = 1024
 PRECISIONS = ("float32", INT8)  # float32 runs a network as it is, whatever the type of its numbers
 
 
+@known_options
 @dataclass(frozen=True)
 class Deployment:
     """Where a network will run: its latency is measured there.

@@ -38,6 +38,7 @@ from aacp.search.history import Candidate, History
 from aacp.search.saving import recorded
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
+from aacp.user.options import known_options
 from aacp.user.values import function, path_text, paths
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Found:
         return html_table(f"{self.graph.model}, found", ("", "before and after"), rows)
 
 
+@known_options
 @without_exit
 def find(
     model: nn.Module,

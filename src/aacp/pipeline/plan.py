@@ -20,6 +20,7 @@ from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
 from aacp.search.methods import Method, named_method, proposes_one, require_method
 from aacp.train.recipe import FINETUNE, Recipe
+from aacp.user.options import known_options
 from aacp.user.values import (
     MAX_SCORE,
     counted,
@@ -37,6 +38,7 @@ from aacp.workers.ray import WorkerRequest
 Init = Literal["network", "he"]
 
 
+@known_options
 @dataclass(frozen=True)
 class Plan:
     """How to search for a structure within the limits, and how to train it.

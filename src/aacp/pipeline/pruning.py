@@ -24,12 +24,14 @@ from aacp.pipeline.training import TrainingMeans
 from aacp.runs.folder import RunFolder
 from aacp.train.teaching import Loss
 from aacp.user.code import without_exit
+from aacp.user.options import known_options
 from aacp.user.values import path_text, paths
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+@known_options
 @without_exit
 def prune(
     model: nn.Module,

@@ -38,6 +38,7 @@ from aacp.search.saving import recorded
 from aacp.train.teaching import Loss
 from aacp.user.code import without_exit
 from aacp.user.notebook import html_table
+from aacp.user.options import known_options
 from aacp.user.values import counted, path_text, paths
 
 FRONT = "front.json"
@@ -84,6 +85,7 @@ class Sweep:
         )
 
 
+@known_options
 @without_exit
 def sweep(
     model: nn.Module,

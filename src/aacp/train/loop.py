@@ -32,6 +32,7 @@ from aacp.train.teaching import Loss
 from aacp.train.threads import THREADS, same_threads
 from aacp.train.trained_as import TrainedDirectly, accelerated_network
 from aacp.user.code import without_exit
+from aacp.user.options import known_options
 from aacp.user.values import function, instance, whole_number
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Trained:
         return self.epochs[-1]
 
 
+@known_options
 @without_exit
 def fit(
     model: nn.Module,
@@ -127,6 +129,7 @@ def fit(
         return Trained(tuple(_run_epochs(session, batches, score, checkpoint, request, log, last)))
 
 
+@known_options
 def finetune(
     model: nn.Module,
     data: Any,
@@ -162,6 +165,7 @@ def finetune(
     )
 
 
+@known_options
 def train_from_scratch(
     model: nn.Module,
     data: Any,

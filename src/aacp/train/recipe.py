@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.train.heads import Heads, checked_heads
 from aacp.user.code import users_function
+from aacp.user.options import known_options
 from aacp.user.sources import source_of
 from aacp.user.values import MAX_SEED, real_number, shown, truth_value, whole_number
 
@@ -20,6 +21,7 @@ Mixture = Literal["blends", "patches"]
 MAX_EPOCHS = 10**6
 
 
+@known_options
 @dataclass(frozen=True)
 class Recipe:
     """The settings of a training run: everything that decides its result, apart from network, data and teacher.
