@@ -96,9 +96,9 @@ def test_batches_of_several_shapes_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ([], "empty"),
-        (TensorDataset(INPUTS[:0], LABELS[:0]), "empty"),
-        ((INPUTS[:0], LABELS[:0]), "empty"),
+        ([], "no examples"),
+        (TensorDataset(INPUTS[:0], LABELS[:0]), "no examples"),
+        ((INPUTS[:0], LABELS[:0]), "no examples"),
         (None, "NoneType is not data"),
         (["a", "b"], "without a tensor of inputs"),
         ([INPUTS.numpy()], "torch.from_numpy"),
@@ -206,7 +206,7 @@ def test_images_that_are_not_few_are_kept_as_bytes(monkeypatch) -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_an_empty_source_is_rejected_whether_kept_or_not(keep: bool) -> None:
-    with pytest.raises(InvalidData, match="empty"):
+    with pytest.raises(InvalidData, match="no examples"):
         list(Batches.of([], keep=keep))
 
 

@@ -115,17 +115,24 @@ def test_the_part_that_is_wrong_is_named(part: str, name: str) -> None:
 NOTHING = TensorDataset(INPUTS[:0], LABELS[:0])
 
 
+@pytest.mark.parametrize("nothing", [DataLoader(NOTHING, 4), NOTHING, NOTHING.tensors], ids=["loader", "set", "pair"])
 @pytest.mark.parametrize(("part", "name"), [("train", "training"), ("holdout", "held-out"), ("test", "test")])
-def test_the_part_that_is_empty_is_named(part: str, name: str, tmp_path: Path) -> None:
-    known = subject(pair, **{part: DataLoader(NOTHING, 4)})
-    words = rf"^The {name} data are empty\. Give at least one batch\.$"
+def test_the_part_that_is_empty_is_named(part: str, name: str, nothing: Any, tmp_path: Path) -> None:
+    known = subject(pair, **{part: nothing})
+    words = rf"^The {name} data has no examples\. Give at least one batch\.$"
     with pytest.raises(aacp.InvalidData, match=words):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+
+
+def test_a_loader_that_drops_all_examples_is_told_from_one_that_has_none(tmp_path: Path) -> None:
+    known = subject(pair, train=DataLoader(TensorDataset(INPUTS[:3], LABELS[:3]), 4, drop_last=True))
+    with pytest.raises(aacp.InvalidData, match=r"^The loader of the training data has no batches, as with drop_last"):
         aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
 
 
 def test_training_data_that_are_empty_are_named_if_the_hold_out_is_split_off_them(tmp_path: Path) -> None:
     data = aacp.Data.of(DataLoader(NOTHING, 4), DataLoader(Examples(pair), 4))
-    with pytest.raises(aacp.InvalidData, match=r"^The training data are empty\."):
+    with pytest.raises(aacp.InvalidData, match=r"^The training data has no examples\."):
         aacp.prune(Noisy(), data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
 
 

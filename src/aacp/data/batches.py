@@ -32,7 +32,7 @@ class Batches:
         self, batches: list[Any] | Stream, device: torch.device | str = "cpu", prepare: Prepare | None = None
     ) -> None:
         if isinstance(batches, list) and not sum(map(batch_size_of, batches)):
-            raise InvalidData("The loader or data set is empty. Give at least one batch.")
+            raise InvalidData("The data has no examples. Give at least one batch.")
         self.device = torch.device(device)
         self._batches = batches
         self._prepare = prepare

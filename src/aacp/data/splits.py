@@ -93,6 +93,17 @@ def number_of_examples(part: Source) -> int | None:
     return length_of(examples)
 
 
+def require_examples(part: Source, name: str) -> None:
+    """Reject a part of the data that is known to be empty, by its name."""
+    if number_of_examples(part) == 0:
+        raise InvalidData(f"The {name} has no examples. Give at least one batch.")
+    if length_of(part) == 0:
+        raise InvalidData(
+            f"The loader of the {name} has no batches, as with drop_last and fewer examples than a batch. Give more "
+            "examples, or smaller batches."
+        )
+
+
 def split(labels: torch.Tensor, holdout: Holdout = None, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions of the remaining examples and of the hold-out, both sorted.
 

@@ -154,7 +154,7 @@ class Stream:
             is_empty = is_empty and not batch_size_of(batch)
             yield batch
         if is_empty:
-            raise InvalidData("The loader or data set is empty. Give at least one batch.")
+            raise InvalidData("The data has no examples. Give at least one batch.")
 
     @property
     def _is_dataset(self) -> bool:

@@ -14,11 +14,11 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph
 from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
-from aacp.data.splits import Source
+from aacp.data.splits import Source, require_examples
 from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.task import PruningTask, can_be_given, require_examples
+from aacp.pipeline.task import PruningTask, can_be_given
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model, evaluating
 from aacp.train.loader_batches import check_targets

@@ -13,11 +13,10 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.cost.kinds import computed_costs
 from aacp.data.batches import Batches
-from aacp.data.endless import length_of
 from aacp.data.examples import has_targets
 from aacp.data.likeness import Likeness
 from aacp.data.scores import Score, WatchedBatches, accuracy, scored
-from aacp.data.splits import Data, Holdout, Source, sampled
+from aacp.data.splits import Data, Holdout, Source, require_examples, sampled
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import difference_when_cut
@@ -33,18 +32,11 @@ def chosen_score(score: Score | None, model: nn.Module, data: Data) -> Score:
     """The given score; without one accuracy or, if the held-out data have no labels, the likeness to the model."""
     if score is not None:
         return score
-    if length_of(data.holdout) == 0:
-        require_examples(data.train, "training data")  # a hold-out that was split off them is empty too
-        require_examples(data.holdout, "held-out data")
+    require_examples(data.train, "training data")  # a hold-out that was split off them is empty too
+    require_examples(data.holdout, "held-out data")
     first = next(iter(Batches.of(data.holdout, images=1, keep=False)))
     # A dictionary that the network does not take may hold labels: the preflight rejects it.
     return Likeness(model) if not has_targets(first) and can_be_given(model, first) else accuracy
-
-
-def require_examples(part: Source, name: str) -> None:
-    """Reject a part of the data that is known to be empty, by its name."""
-    if length_of(part) == 0:
-        raise InvalidData(f"The {name} are empty. Give at least one batch.")
 
 
 def can_be_given(model: nn.Module, batch: Any) -> bool:

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from aacp.data.endless import length_of, require_countable
 from aacp.data.images import Images
-from aacp.data.splits import as_dataset
+from aacp.data.splits import as_dataset, require_examples
 from aacp.errors import InvalidData, InvalidOption
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.loader_batches import LoaderBatches
@@ -47,8 +47,7 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
             f"{type(train).__name__} has no length, but the learning rate depends on the number of steps in an epoch. "
             "Give a data set or a loader with a length."
         )
-    if not len(train):
-        raise InvalidData("The training data are empty. Give at least one batch.")
+    require_examples(train, "training data")
     if has_own_batches(train):
         return
     require_countable(len(train))
