@@ -281,10 +281,10 @@ def test_batch_norms_that_are_operators_are_reported_as_unchanged() -> None:
         before = {name: value.clone() for name, value in network.state_dict().items()}
         done = aacp.recalibrate(network, IMAGES)
         assert (done.norms, done.out_of_reach) == (0, 2)
-        assert str(done).startswith("Nothing was recalibrated: 2 batch norms are operators")
+        assert str(done).startswith("Nothing was recalibrated: 2 batch norms of an exported graph keep their")
         assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     both = aacp.recalibrate(nn.Sequential(nn.BatchNorm2d(3), cut), IMAGES[:2])
-    assert str(both).startswith("1 batch norms recalibrated on 2 images. 2 batch norms are operators")
+    assert str(both).startswith("1 batch norm recalibrated on 2 images. 2 batch norms of an exported graph keep")
 
 
 class Unplugged(Exception):
@@ -399,7 +399,7 @@ def test_an_error_of_the_network_is_let_go_of_once_it_is_handled() -> None:
         (lambda: chain(conv(3, 4), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4)), IMAGES[:1], "norm 2 saw 1 value"),
         (small, IMAGES.log(), "input of batch norm 1 is not finite"),
         (small, torch.randn(2, 5, 8, 8), "does not run on the calibration images: RuntimeError"),
-        (small, [], "empty"),
+        (small, [], "no examples"),
     ],
     ids=["vector", "pooled", "nan", "channels", "empty"],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aacp.runs.chosen import ChosenStructure
-from aacp.runs.finalists import Finalist, Finalists, rung_sizes
+from aacp.runs.finalists import Finalist, Finalists, rung_sizes, rungs_text
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,18 @@ def test_people_read_who_won_and_where_the_uniform_structure_stopped() -> None:
         "the uniform structure left with 0.2500 on the hold-out after 1 epoch"
     )
     assert found.name(0) == "the choice of the search"
+
+
+@pytest.mark.parametrize(
+    ("rungs", "words"),
+    [((1,), "one rung of 1 epoch"), ((5,), "one rung of 5 epochs"), ((1, 30), "rungs of 1, 30 epochs")],
+)
+def test_rungs_are_counted_in_words(rungs: tuple[int, ...], words: str) -> None:
+    assert rungs_text(rungs) == words
+    found = scored(finalists(2, rungs), {0: 0.5, 1: 0.25})
+    for _ in rungs[1:]:
+        found = scored(found, {0: 0.5, 1: 0.25})
+    assert str(found).startswith(f"2 in {words}; ")
 
 
 def test_the_record_is_read_as_it_was_written() -> None:

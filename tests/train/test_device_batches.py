@@ -59,7 +59,7 @@ def test_shares_of_processes_put_together_are_the_batch_of_one() -> None:
 
 
 def test_a_batch_larger_than_the_data_is_rejected_with_both_numbers() -> None:
-    with pytest.raises(InvalidData, match=r"batch size is 64, but there are only 50"):
+    with pytest.raises(InvalidData, match=r"batch size is 64, but the data has only 50 images"):
         DeviceBatches(small_images(50), 64, 0, CPU)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 import aacp
 from aacp.cost.kinds import COSTS
 from aacp.errors import InvalidOption, InvalidScore
+from aacp.estimate.recalibration import Recalibration
+from aacp.runs.repeats import SeedRun
 from aacp.search.loop import Bounds
 from aacp.user.values import counted, finite_score, names, real_number, shown, truth_value, whole_number
 
@@ -37,6 +40,20 @@ def test_every_kind_of_whole_number_becomes_a_plain_one(value: Any) -> None:
 def test_one_thing_is_singular() -> None:
     texts = ["0 epochs", "1 epoch", "2 epochs", "2,000 epochs"]
     assert [counted(count, "epoch") for count in (0, 1, 2, 2000)] == texts
+
+
+def test_texts_have_one_thing_in_the_singular() -> None:
+    one = aacp.Candidate(0, 0, aacp.Structure([4]), 0.5)
+    assert repr(aacp.History([one])).startswith("<History of 1 candidate,")
+    assert str(Recalibration(1, 1)) == "1 batch norm recalibrated on 1 image."
+    assert str(Recalibration(0, 4, 1)).endswith("1 batch norm of an exported graph keeps its statistics.")
+    seed = SeedRun(0, "runs/seed-0", {"": {"test": 0.5}})
+    assert str(aacp.Repetition("prune", (seed,), {})).startswith("1 of 1 seed finished")
+    with pytest.raises(InvalidOption, match=r"ends after 1 epoch\."):
+        replace(RECIPE, epochs=1, schedule="steps", milestones=(2,))
+    image = aacp.Images(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), (0.0,), (1.0,))
+    with pytest.raises(aacp.InvalidData, match="the data has only 1 example"):
+        aacp.fit(torch.nn.Flatten(), image, RECIPE, device="cpu")
 
 
 @pytest.mark.parametrize("value", ["0.5", None, True, math.nan, math.inf, -math.inf, 1.5, HUGE, -HUGE, [0.5], 1 + 2j])

@@ -8,6 +8,7 @@ from typing import Any
 
 from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, InvalidOption, failing_as
+from aacp.user.values import counted
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[onnx]'"
@@ -43,7 +44,7 @@ def session_inputs(session: Any, example: Any) -> dict[str, Any]:
     names = [entry.name for entry in session.get_inputs()]
     if len(names) != len(tensors):
         raise InvalidOption(
-            f"The exported network takes {len(names)} inputs ({', '.join(names)}), but the example holds "
-            f"{len(tensors)} tensors. Give an example like the one it was exported with."
+            f"The exported network takes {counted(len(names), 'input')} ({', '.join(names)}), but the example holds "
+            f"{counted(len(tensors), 'tensor')}. Give an example like the one it was exported with."
         )
     return dict(zip(names, tensors, strict=True))

@@ -27,7 +27,7 @@ from aacp.disk.translation import reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.user.notebook import html_table
-from aacp.user.values import MAX_SHOWN, shortened, shown
+from aacp.user.values import MAX_SHOWN, counted, shortened, shown
 
 KeptUnits = dict[str, NDArray[np.int64]]  # the indices of the units that each free group keeps, by its name
 # The same as users give it: for each free group a count (the first units stay), indices or a mask, in order or by name.
@@ -222,7 +222,7 @@ class ChannelGraph:
 
     def _wrong_length(self, length: int) -> InvalidStructure:
         return InvalidStructure(
-            f"A structure of this graph has {len(self.free)} counts, but got {length}. "
+            f"A structure of this graph has {counted(len(self.free), 'count')}, but got {length}. "
             "Give one count per free group, in the order of graph.free."
         )
 

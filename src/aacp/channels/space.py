@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, InvalidStructure
-from aacp.user.values import MAX_COUNT, instance, shown, whole_number
+from aacp.user.values import MAX_COUNT, counted, instance, shown, whole_number
 
 _STEP_ADVICE = "Give 1/8 for an eighth of the width, or 8 for multiples of eight channels."
 
@@ -212,7 +212,7 @@ class SearchSpace:
         vector = np.asarray(values, dtype=np.float64)
         if vector.shape != (len(self.names),):
             raise InvalidStructure(
-                f"A structure of this space has {len(self.names)} counts, but got shape {vector.shape}. "
+                f"A structure of this space has {counted(len(self.names), 'count')}, but got shape {vector.shape}. "
                 "Give one per group."
             )
         return vector
@@ -274,9 +274,8 @@ def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float
         return [step[name] for name in names]
     if isinstance(step, Sequence):
         if len(step) != len(names):
-            raise InvalidOption(
-                f"{len(step)} pruning steps were given for {len(names)} groups. Give one per free group."
-            )
+            given = f"{counted(len(step), 'pruning step')} for {counted(len(names), 'free group')}"
+            raise InvalidOption(f"There would be {given}. Give one per free group.")
         return step
     return [step] * len(names)
 

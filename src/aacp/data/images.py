@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from aacp.errors import InvalidData
+from aacp.user.values import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +33,13 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
             )
         if self.labels.dtype != torch.int64 or tuple(self.labels.shape) != shape[:1]:
             raise InvalidData(
-                f"There are {shape[0]} images, but the labels are {self.labels.dtype} of shape "
+                f"The data has {counted(shape[0], 'image')}, but the labels are {self.labels.dtype} of shape "
                 f"{tuple(self.labels.shape)}. Give one int64 label per image."
             )
         if len(self.mean) != shape[1] or len(self.std) != shape[1]:
             raise InvalidData(
-                f"The images have {shape[1]} channels, but mean and std have {len(self.mean)} and {len(self.std)} "
-                "numbers. Give one per channel."
+                f"The images have {counted(shape[1], 'channel')}, but mean and std have {len(self.mean)} and "
+                f"{len(self.std)} numbers. Give one per channel."
             )
         if not all(map(math.isfinite, self.mean)) or not all(0 < value < math.inf for value in self.std):
             raise InvalidData(

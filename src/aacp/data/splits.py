@@ -24,6 +24,7 @@ from torch.utils.data import (
 
 from aacp.data.endless import length_of, require_countable
 from aacp.errors import InvalidData, InvalidOption
+from aacp.user.values import counted
 
 UNNAMED = "data"
 DEFAULT_SHARE = 0.1  # of the training data is held out by default
@@ -139,8 +140,8 @@ def _due(examples: int, holdout: Holdout) -> NDArray[np.int64]:
         return due
     if not 0 <= holdout < max(1, examples):
         raise InvalidOption(
-            f"A hold-out of {holdout:,} examples is requested, but the training data has {examples:,}, of which some "
-            "must remain for training. Give a smaller number, or a share such as 0.1."
+            f"A hold-out of {counted(int(holdout), 'example')} is requested, but the training data has {examples:,}, "
+            "of which some must remain for training. Give a smaller number, or a share such as 0.1."
         )
     due = ranks * holdout // max(1, examples)
     return due

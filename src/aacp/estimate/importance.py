@@ -21,6 +21,7 @@ from aacp.pytorch.modules import evaluating, named_tensors
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import activation_scores, removal
 from aacp.user.code import users_function
+from aacp.user.values import counted
 
 Scores = NDArray[np.float64]  # one per unit of the graph
 GroupScores = Mapping[str, ArrayLike]  # one number per unit of each group, by the name of the group
@@ -191,8 +192,8 @@ def _from_user(given: GroupScores, graph: ChannelGraph) -> Scores:
         values = _numbers(given.get(group.name, ()))
         if values.shape != (group.width,) or not np.isfinite(values).all():
             raise InvalidOption(
-                f"The importance function returned for group {group.name!r} {values.size} numbers "
-                f"({int(np.isfinite(values).sum())} finite), but it has {group.width} channels. "
+                f"The importance function returned for group {group.name!r} {counted(values.size, 'number')} "
+                f"({int(np.isfinite(values).sum())} finite), but it has {counted(group.width, 'channel')}. "
                 "Return one finite number per channel for every group of graph.free."
             )
         scores[graph.slice_of(group)] = values

@@ -18,6 +18,7 @@ from aacp.train.loop import finetune
 from aacp.train.recipe import FINETUNE, Recipe
 from aacp.train.teaching import Loss
 from aacp.user.progress import report_progress, without_progress
+from aacp.user.values import counted
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ def ranking(
         loss: a function of (outputs, targets); None is cross-entropy.
     """
     if len(structures) < 3:
-        raise InvalidOption(f"A ranking of {len(structures)} structures says nothing. Give at least 3, better 12.")
+        raise InvalidOption(
+            f"A ranking of {counted(len(structures), 'structure')} says nothing. Give at least 3, better 12."
+        )
     chosen = tuple(Structure(structure) for structure in structures)
     device = estimate.inheritance.device
     scored_on = estimate.holdout if outcome is None else Batches.of(outcome, device=device)

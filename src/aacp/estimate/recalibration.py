@@ -26,6 +26,7 @@ from aacp.errors import AACPError, InvalidData, first_line
 from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.pytorch.internals import BatchNorm, pytree
 from aacp.pytorch.modules import evaluating, require_network
+from aacp.user.values import counted
 
 Norms = dict[str, BatchNorm]  # batch norms with running statistics, by name
 BATCH_SIZE = 128  # images per forward pass on a CPU; fewer if they are large
@@ -44,9 +45,10 @@ class Recalibration:
     out_of_reach: int = 0
 
     def __str__(self) -> str:
-        done = f"{self.norms} batch norms recalibrated on {self.images:,} images."
+        done = f"{counted(self.norms, 'batch norm')} recalibrated on {counted(self.images, 'image')}."
         if self.out_of_reach:
-            kept = f"{self.out_of_reach} batch norms are operators of an exported graph and keep their statistics."
+            verb = "keeps its" if self.out_of_reach == 1 else "keep their"
+            kept = f"{counted(self.out_of_reach, 'batch norm')} of an exported graph {verb} statistics."
             return f"{done} {kept}" if self.norms else f"Nothing was recalibrated: {kept}"
         if not self.norms:
             return "This network has no batch norm with running statistics: there was nothing to recalibrate."

@@ -15,7 +15,7 @@ from aacp.graph.program import to_program
 from aacp.graph.slicing import cut
 from aacp.graph.unverified import analyse
 from aacp.pytorch.modules import copy_module, positional, require_network
-from aacp.user.values import instance
+from aacp.user.values import counted, instance
 
 
 def shrink(model: nn.Module, graph: ChannelGraph, kept: Kept, *, example: Any = None) -> nn.Module:
@@ -40,8 +40,8 @@ def cut_units(model: nn.Module, graph: ChannelGraph, units: NDArray[np.bool_], *
     """What `shrink` returns, from a mask over all units of the graph (True: the unit stays)."""
     if units.shape != graph.unit_groups.shape or units.dtype != bool:
         raise InvalidStructure(
-            f"The graph has {len(graph.unit_groups)} units, but the mask is an array of {units.dtype} of shape "
-            f"{units.shape}. Give one truth value per unit."
+            f"The graph has {counted(len(graph.unit_groups), 'unit')}, but the mask is an array of {units.dtype} of "
+            f"shape {units.shape}. Give one truth value per unit."
         )
     if graph.form == "module":
         return cut(model, graph, units)

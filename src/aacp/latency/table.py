@@ -31,6 +31,7 @@ from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
 from aacp.latency.plain_tables import require_table
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import machine
+from aacp.user.values import counted
 
 FORMAT = 1  # version of the JSON format; raise it when a field changes its meaning
 MEASURE = "Measure one."  # what to do about a file that holds no table
@@ -71,8 +72,8 @@ class LatencyTable:
 
     def __str__(self) -> str:
         return (
-            f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.conditions}; {len(self.pieces)} pieces in "
-            f"{len(self.measured)} structures; {self.error}"
+            f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.conditions}; "
+            f"{counted(len(self.pieces), 'piece')} in {counted(len(self.measured), 'structure')}; {self.error}"
         ) + (f"; it cannot decide anything: {self.problem}" if self.problem else "")
 
     # -- prediction ---------------------------------------------------------------------------------------------------

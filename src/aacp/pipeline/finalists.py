@@ -18,6 +18,7 @@ from aacp.runs.chosen import ChosenStructure
 from aacp.runs.finalists import Finalist, Finalists
 from aacp.search.history import Candidate, History
 from aacp.search.methods import searcher
+from aacp.user.values import counted
 
 APART = 0.05  # the share of all channels in which finalists differ, if the search has enough such structures
 CUTS_STREAMS = "The uniform structure cuts residual streams too, since the limits cannot be met without that."
@@ -49,7 +50,9 @@ class FinalistChoice:
             found += [Finalist(choice, is_uniform=True) for choice in delivered]
             notes += [] if delivered else [NO_UNIFORM]
         if len(found) < wanted:
-            notes.append(f"The search has {len(found)} structures within the limits, fewer than {wanted} finalists.")
+            notes.append(
+                f"The search has {counted(len(found), 'structure')} within the limits, fewer than {wanted} finalists."
+            )
         return Finalists(self.search.plan.chosen_rungs, tuple(found), tuple(notes))
 
     def _uniform(self) -> tuple[Structure, list[str]]:

@@ -16,6 +16,7 @@ from aacp.estimate.importance import Importance, require_criterion
 from aacp.estimate.inheritance import Reconstruction, require_reconstruction
 from aacp.latency.deployment import HERE, Deployment
 from aacp.pipeline import defaults
+from aacp.runs.finalists import rungs_text
 from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
 from aacp.search.methods import Method, named_method, proposes_one, require_method
@@ -280,8 +281,8 @@ class Plan:
     @property
     def _steps_after_search(self) -> str:
         if self.recipe is not None:
-            rungs = ", ".join(map(str, self.chosen_rungs))
-            compared = "" if self.finalists is None else f"{self.finalists} finalists in rungs of {rungs} epochs, then "
+            rungs = rungs_text(self.chosen_rungs)
+            compared = "" if self.finalists is None else f"{self.finalists} finalists in {rungs}, then "
             return f"{compared}{counted(self.recipe.epochs, 'epoch')} of training"
         steps = ["a repair of the weights"] if self.chosen_reconstruction == "repair" else []
         steps += [f"{counted(self.mimic, 'step')} of mimicking the original"] if self.mimic else []

@@ -42,6 +42,7 @@ from aacp.search.screening import to_confirm
 from aacp.search.screening_error import ScreeningError
 from aacp.search.searcher import Searcher
 from aacp.user.progress import report_progress
+from aacp.user.values import counted
 
 MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each search with a limit on latency
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
@@ -250,7 +251,7 @@ class Search:
                 f"{smallest}. Loosen the limit."
             )
         return InconclusiveMeasurement(
-            f"{LATENCY}: {len(verdicts)} candidates missed the limit when measured, and the table that they corrected "
+            f"{LATENCY}: {counted(len(verdicts), 'candidate')} missed the limit when measured, and the corrected table "
             f"says that nothing meets it, but the smallest structure took {smallest}. Remove {CHECKS} from the folder "
             "and call again on a less busy machine, or loosen the limit."
         )
@@ -300,7 +301,7 @@ class Search:
 
 def _given_up(limit: Limit, verdicts: list[Verdict], last: LatencyCheck) -> InfeasibleBudget | InconclusiveMeasurement:
     """The error after the last candidate: nothing says that a limit cannot be met if measurements were too noisy."""
-    measured = f"{limit.cost.name}: {len(verdicts)} candidates met the limit by the latency table, but"
+    measured = f"{limit.cost.name}: {counted(len(verdicts), 'candidate')} met the limit by the latency table, but"
     undecided = verdicts.count(Verdict.UNDECIDED)
     if undecided:
         return InconclusiveMeasurement(

@@ -70,7 +70,7 @@ class Sweep:
         return {"runs": runs, "front": [candidate.to_json() for candidate in self.front]}
 
     def __repr__(self) -> str:
-        return f"<Sweep of {len(self.folders)} budgets, in {self.folders[0].path.parent}>"
+        return f"<Sweep of {counted(len(self.folders), 'budget')}, in {self.folders[0].path.parent}>"
 
     def _repr_html_(self) -> str:
         """A line for each budget, for notebooks."""

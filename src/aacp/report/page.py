@@ -19,7 +19,7 @@ from aacp.report.thinning import limit_per_figure
 from aacp.runs.files import RUN, TRAINING
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Repetition
-from aacp.user.values import paths
+from aacp.user.values import counted, paths
 from aacp.version import __version__
 
 FILE = "report.html"
@@ -101,7 +101,7 @@ def _thinned(runs: Sequence[Run]) -> list[Run]:
 
 def _title(shown: Sequence[Run], repetitions: Sequence[Repetition]) -> str:
     if not shown:
-        return ", ".join(f"{found.name}: {len(found.finished)} seeds" for found in repetitions)
+        return ", ".join(f"{found.name}: {counted(len(found.finished), 'seed')}" for found in repetitions)
     return headline(shown[0]) if len(shown) == 1 else headline_of(shown)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from aacp.report.html import Markup, joined, section, table, tag
 from aacp.runs.folder import RunFolder
 from aacp.runs.repeats import Repetition, file_name, table_rows
+from aacp.user.values import counted
 
 
 def repetitions_in(place: str | os.PathLike[str]) -> list[Repetition]:
@@ -39,6 +40,6 @@ def _tables(found: Repetition) -> Markup:
 def _caption(found: Repetition, group: str) -> str:
     name = f"{found.name}, {group}" if group else found.name
     return (
-        f"{name}: mean and standard deviation (n \N{MINUS SIGN} 1) over {len(found.finished)} seeds, and every value. "
-        "Scores are those after the last epoch of training."
+        f"{name}: mean and standard deviation (n \N{MINUS SIGN} 1) over {counted(len(found.finished), 'seed')}, and "
+        "every value. Scores are those after the last epoch of training."
     )

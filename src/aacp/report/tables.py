@@ -26,6 +26,7 @@ from aacp.report.numbers import (
 from aacp.report.run import RecordedTraining, Run
 from aacp.runs.chosen import LimitResult
 from aacp.runs.exports import Latency, QuantizedScores, Resources
+from aacp.runs.finalists import rungs_text
 from aacp.runs.requests import Request
 from aacp.user.values import counted
 
@@ -297,7 +298,7 @@ def _recipes(run: Run) -> Iterator[tuple[str, dict[str, Any] | None]]:
 
 def _finalists(request: Request) -> Iterator[tuple[str, object]]:
     if request.finalists is not None:
-        yield "Finalists", f"{request.finalists} in rungs of {', '.join(map(str, request.rungs))} epochs"
+        yield "Finalists", f"{request.finalists} in {rungs_text(request.rungs)}"
 
 
 def _goal(request: Request) -> str:

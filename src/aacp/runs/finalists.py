@@ -7,6 +7,7 @@ whose trainings are longer; the best of the last rung wins.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,6 +26,13 @@ def rung_sizes(count: int, rungs: int) -> tuple[int, ...]:
     give 16, 7 and 3. From two structures on, every rung compares two or more.
     """
     return tuple(math.ceil(count ** (1 - rung / rungs) - ROUNDING) for rung in range(rungs))
+
+
+def rungs_text(rungs: Sequence[int]) -> str:
+    """Rungs for people: "one rung of 1 epoch", "rungs of 1, 30 epochs"."""
+    if len(rungs) == 1:
+        return f"one rung of {counted(rungs[0], 'epoch')}"
+    return f"rungs of {', '.join(map(str, rungs))} epochs"
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Finalists(Record):
         if winner is None or not self.sizes:
             return f"{len(self.finalists)}, {'not finished' if winner is None else 'which needs no training'}"
         scored = [self._scored(each) for each in self.finalists if each is winner or each.is_uniform]
-        return f"{len(self.finalists)} in rungs of {', '.join(map(str, self.rungs))} epochs; {'; '.join(scored)}"
+        return f"{len(self.finalists)} in {rungs_text(self.rungs)}; {'; '.join(scored)}"
 
     def _scored(self, finalist: Finalist) -> str:
         verb = "won" if finalist is self.winner else "left"

@@ -16,6 +16,7 @@ from aacp.disk.records import Record
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import ExportRecord
 from aacp.runs.scores import Evaluation
+from aacp.user.values import counted
 
 Metrics = dict[str, float]
 Groups = dict[str, Metrics]
@@ -99,7 +100,7 @@ class Repetition(Record):
 
     def __str__(self) -> str:
         """A table for people: a row per metric, with its mean, its deviation and the value of every seed."""
-        lines = [f"{len(self.finished)} of {len(self.runs)} seeds finished"]
+        lines = [f"{len(self.finished)} of {counted(len(self.runs), 'seed')} finished"]
         for group, rows in table_rows(self).items():
             heads = (group, "mean", "deviation", *(f"seed {run.seed}" for run in self.finished))
             lines += _aligned([heads, *rows])

@@ -18,6 +18,7 @@ from aacp.cost.budget import Budget
 from aacp.errors import InvalidOption
 from aacp.search.rescaling import Genes, Rescaling
 from aacp.search.seeds import largest
+from aacp.user.values import counted
 
 Errors = NDArray[np.float64]
 
@@ -50,8 +51,8 @@ class ErrorCurves:
         curve = np.asarray(self.errors.get(name, ()), dtype=np.float64)
         if len(curve) <= counts.max() or not np.isfinite(curve[counts]).all():
             raise InvalidOption(
-                f"The error curve of group {name!r} has {len(curve)} values, but the group keeps up to {counts.max()} "
-                "units. Give a finite error for every number of units from 0 to the width."
+                f"The error curve of group {name!r} has {counted(len(curve), 'value')}, but the group keeps up to "
+                f"{counts.max()} units. Give a finite error for every number of units from 0 to the width."
             )
         return curve[counts]
 

@@ -17,6 +17,7 @@ from aacp.cost.budget import Budget
 from aacp.errors import InvalidStructure
 from aacp.search.history import Candidate
 from aacp.search.rescaling import Genes
+from aacp.user.values import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def checked_rows(genes: Genes, space: SearchSpace, budget: Budget, method: str) 
     if genes.ndim != 2 or genes.shape[1] != len(space) or genes.dtype.kind != "i":
         raise InvalidStructure(
             f"{method}.propose returned {genes.dtype} of shape {genes.shape}. Return a matrix of integers with "
-            f"{len(space)} columns, one per group."
+            f"{counted(len(space), 'column')}, one per group."
         )
     legal = ((genes >= 0) & (genes < space.levels)).all(axis=1)
     if not legal.all() or not budget.feasible(space.counts(genes)).all():

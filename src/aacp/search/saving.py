@@ -24,6 +24,7 @@ from aacp.runs.mending import announce
 from aacp.search.history import Candidate, History
 from aacp.search.searcher import Searcher
 from aacp.search.state import SearchState
+from aacp.user.values import counted
 
 Recorded = dict[tuple[int, ...], Candidate]  # candidates by their counts, in the order of their numbers
 
@@ -145,7 +146,7 @@ class SearchFiles:
         except RunMismatch as error:
             reason = f"is damaged ({error})"
         if scores:
-            self._say(f"{CHECKPOINT} {reason}: the search is repeated with the {scores} scores of {HISTORY}.")
+            self._say(f"{CHECKPOINT} {reason}: the search is repeated with {counted(scores, 'score')} of {HISTORY}.")
         return None
 
     def _with_lost(self, saved: SearchState, logged: Recorded) -> Recorded:
@@ -162,7 +163,7 @@ class SearchFiles:
         lost = len(found) - len(logged)
         if lost:
             found = _by_number(found.values())
-            self._say(f"{HISTORY} had lost {lost} candidates. They are restored from {CHECKPOINT}.")
+            self._say(f"{HISTORY} had lost {counted(lost, 'candidate')}, restored from {CHECKPOINT}.")
             self._write_history(found.values())
         return found
 

@@ -11,6 +11,7 @@ from aacp.disk.records import Record
 from aacp.errors import DamagedRun, RunMismatch, first_line
 from aacp.search.history import Candidate
 from aacp.search.outstanding import Proposal
+from aacp.user.values import counted
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class SearchState(Record):
         found = fingerprint_of(candidates)
         if self.evaluated is not None and self.fingerprint != f"{found:032x}":
             raise RunMismatch(
-                f"The saved search had evaluated {self.evaluated} structures, but other candidates than these are "
-                f"given ({len(candidates)}). Give the history that was saved with it."
+                f"The saved search had evaluated {counted(self.evaluated, 'structure')}, but other candidates than "
+                f"these are given ({len(candidates)}). Give the history that was saved with it."
             )
         return found
 

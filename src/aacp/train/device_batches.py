@@ -13,6 +13,7 @@ from aacp.data.images import Images
 from aacp.errors import InvalidData
 from aacp.train.loader_batches import check_labels
 from aacp.train.seeding import digest, generator
+from aacp.user.values import counted
 
 DIGESTED = 1000  # images that identify a data set: reading all of ImageNet would take minutes
 
@@ -37,7 +38,7 @@ class DeviceBatches:
     ) -> None:
         if batch_size > len(images):
             raise InvalidData(
-                f"The batch size is {batch_size}, but there are only {len(images)} images. "
+                f"The batch size is {batch_size}, but the data has only {counted(len(images), 'image')}. "
                 f"Use a recipe with a batch size of at most {len(images)}."
             )
         self.images = images

@@ -33,7 +33,7 @@ from aacp.train.threads import THREADS, same_threads
 from aacp.train.trained_as import TrainedDirectly, accelerated_network
 from aacp.user.code import without_exit
 from aacp.user.options import known_options
-from aacp.user.values import function, instance, whole_number
+from aacp.user.values import counted, function, instance, whole_number
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -228,8 +228,8 @@ def _run_epochs(
     done = 0 if checkpoint is None else _resume(checkpoint, request, session.fabric)
     if checkpoint is not None and done > last:
         raise InvalidOption(
-            f"{checkpoint.folder.path} was already trained for {done} epochs, so it cannot stop after {last}. Use its "
-            f"{weights_after(last, session.recipe)} if it is there, or train in another folder."
+            f"{checkpoint.folder.path} was already trained for {counted(done, 'epoch')}, so it cannot stop after "
+            f"{last}. Use its {weights_after(last, session.recipe)} if it is there, or train in another folder."
         )
     yield from log.finished_epochs(done)
     for number in range(done, last):

@@ -12,7 +12,7 @@ from aacp.train.heads import Heads, checked_heads
 from aacp.user.code import users_function
 from aacp.user.options import known_options
 from aacp.user.sources import source_of
-from aacp.user.values import MAX_SEED, real_number, shown, truth_value, whole_number
+from aacp.user.values import MAX_SEED, counted, real_number, shown, truth_value, whole_number
 
 Schedule = Literal["steps", "cosine"] | Callable[[int, int], float]
 Optimiser = Literal["sgd", "adamw"] | Callable[..., Any]
@@ -112,7 +112,7 @@ class Recipe:
             raise InvalidOption(f"{what} has no milestones. Leave the milestones out, or use schedule='steps'.")
         if self.milestones and self.milestones[-1] > self.epochs:
             raise InvalidOption(
-                f"milestones are {self.milestones}, but training ends after {self.epochs} epochs. "
+                f"milestones are {self.milestones}, but training ends after {counted(self.epochs, 'epoch')}. "
                 "Give earlier milestones, or use recipe.scaled(epochs), which moves them."
             )
         if self.decay != Recipe.decay and not self.milestones:

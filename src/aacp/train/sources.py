@@ -15,6 +15,7 @@ from aacp.errors import InvalidData, InvalidOption
 from aacp.train.device_batches import DeviceBatches
 from aacp.train.loader_batches import LoaderBatches
 from aacp.train.recipe import Recipe
+from aacp.user.values import counted
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -53,8 +54,8 @@ def check_batches(train: Any, recipe: Recipe, ranks: int) -> None:
     require_countable(len(train))
     if recipe.batch_size > len(train):
         raise InvalidData(
-            f"The batch size is {recipe.batch_size}, but there are only {len(train)} examples. Give more data or a "
-            "smaller batch size."
+            f"The batch size is {recipe.batch_size}, but the data has only {counted(len(train), 'example')}. Give more "
+            "data or a smaller batch size."
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, WorkerFailed, failing_as
 from aacp.search.queue import Estimate, OnFewImages, Work, structure_of
+from aacp.user.values import counted
 from aacp.version import __version__
 from aacp.workers.failures import described, rebuilt
 from aacp.workers.pool import WorkerLost
@@ -62,7 +63,7 @@ class WorkerRequest:
         if self.count is None or proposals is None or proposals >= 2 * self.count or self.count == 1:
             return ""
         return (
-            f"{self.count} workers share {proposals} proposals, so that some of them wait; "
+            f"{self.count} workers share {counted(proposals, 'proposal')}, so that some of them wait; "
             f"--proposals {2 * self.count} keeps them busy, with another result"
         )
 

@@ -17,6 +17,7 @@ from aacp.disk.reading import open_file
 from aacp.disk.tensors import tensors_in
 from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, InvalidData
+from aacp.user.values import counted
 
 LABELS = ("labels", "targets")  # possible names of the tensor of labels
 NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}  # by version of the format
@@ -101,8 +102,8 @@ def _check(file: Path, inputs: Tensor, labels: Tensor | None) -> None:
         )
     if labels is not None and (labels.shape != inputs.shape[:1] or not _are_whole(labels)):
         raise InvalidData(
-            f"The labels in {file} are {labels.dtype} of shape {tuple(labels.shape)} for {len(inputs)} inputs. Give "
-            "one whole number per input, or leave the labels out."
+            f"The labels in {file} are {labels.dtype} of shape {tuple(labels.shape)} for "
+            f"{counted(len(inputs), 'input')}. Give one whole number per input, or leave the labels out."
         )
 
 

@@ -25,6 +25,7 @@ from aacp.graph.examples import FlatNetwork
 from aacp.latency.runtimes.file_network import FileNetwork
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
 from aacp.pytorch.modules import positional
+from aacp.user.values import counted
 
 RunFile = Callable[[], Sequence[Any]]  # runs one batch, and returns its outputs as arrays or tensors
 
@@ -154,8 +155,8 @@ def require_inputs(shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]) -
     """
     if len(shapes) != len(tensors):
         raise InvalidOption(
-            f"The exported network takes {len(shapes)} inputs, but the example holds {len(tensors)} tensors. Give an "
-            "example like the one it was exported with."
+            f"The exported network takes {counted(len(shapes), 'input')}, but the example holds "
+            f"{counted(len(tensors), 'tensor')}. Give an example like the one it was exported with."
         )
     for shape, tensor in zip(shapes, tensors, strict=True):
         if tuple(shape) != tuple(tensor.shape):
