@@ -13,21 +13,24 @@ import aacp
 
 CASES: list[tuple[Callable[..., Any], str, str]] = [
     (aacp.Plan, "evals", "Plan has no option evals. Give evaluations."),
-    (aacp.Plan, "epochs", "Plan has no option epochs. Give it in recipe: recipe=aacp.Recipe(epochs=...)."),
+    (aacp.Plan, "epochs", "Plan has no option epochs. Give recipe=aacp.Recipe(epochs=...)."),
     (
         aacp.Plan,
         "runtime",
-        "Plan has no option runtime. Give it in deployment: deployment=aacp.Deployment(runtime=...).",
+        "Plan has no option runtime. Give deployment=aacp.Deployment(runtime=...).",
     ),
     (aacp.Recipe, "learning_rate", "Recipe has no option learning_rate. Choose from epochs, batch_size, lr, "),
     (aacp.Deployment, "thread", "Deployment has no option thread. Give threads."),
-    (aacp.prune, "evaluations", "prune has no option evaluations. Give it in plan: plan=aacp.Plan(evaluations=...)."),
+    (aacp.prune, "evaluations", "prune has no option evaluations. Give plan=aacp.Plan(evaluations=...)."),
+    (aacp.prune, "epochs", "prune has no option epochs. Give plan=aacp.Plan(recipe=aacp.Recipe(epochs=...))."),
     (aacp.prune, "process", "prune has no option process. Give processes."),
-    (aacp.find, "max_drop", "find has no option max_drop. Give it in plan: plan=aacp.Plan(max_drop=...)."),
+    (aacp.find, "max_drop", "find has no option max_drop. Give plan=aacp.Plan(max_drop=...)."),
     (aacp.sweep, "known", "sweep has no option known. "),
-    (aacp.fit, "epochs", "fit has no option epochs. Give it in recipe: recipe=aacp.Recipe(epochs=...)."),
+    (aacp.fit, "epochs", "fit has no option epochs. Give recipe=aacp.Recipe(epochs=...)."),
     (aacp.finetune, "teachers", "finetune has no option teachers. Give teacher."),
     (aacp.train_from_scratch, "hold_out", "train_from_scratch has no option hold_out. Give holdout."),
+    (aacp.Data.of, "hold_out", "Data.of has no option hold_out. Give holdout."),
+    (aacp.Data.of, "batch", "Data.of has no option batch. Choose from train, test, holdout, seed, name."),
     (aacp.trace, "freeze", "trace has no option freeze. Give frozen."),
 ]
 

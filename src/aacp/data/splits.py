@@ -24,6 +24,7 @@ from torch.utils.data import (
 
 from aacp.data.endless import length_of, require_countable
 from aacp.errors import InvalidData, InvalidOption
+from aacp.user.options import known_options
 from aacp.user.values import counted
 
 UNNAMED = "data"
@@ -46,6 +47,7 @@ class Data:
     holdout_seed: int | None = None  # chose the hold-out, if `of` did
 
     @classmethod
+    @known_options
     def of(
         cls,
         train: Source,
