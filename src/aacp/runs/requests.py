@@ -7,6 +7,8 @@ from typing import Any
 
 from aacp.cost.budget import Limit
 from aacp.disk.records import Record
+from aacp.errors import RunMismatch
+from aacp.runs.files import RUN
 from aacp.user.values import counted
 
 # Fields of run.json that estimated scores depend on; the seed draws the calibration images.
@@ -70,6 +72,15 @@ class Request(Record):
     # How finalists are trained: "recipe", of which a rung takes its number of epochs, "init" and "teacher" as in
     # training.json; None if there are no finalists.
     finalist_training: dict[str, Any] | None = None
+
+    @classmethod
+    def from_json(cls, data: Any) -> Request:
+        if isinstance(data, dict) and "recipe" in data and "limits" not in data:
+            raise RunMismatch(
+                f"The {RUN} of this folder describes a training (aacp train, aacp.fit), not a run that prunes. Name "
+                "the folder of such a run, or a new one."
+            )
+        return super().from_json(data)
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,8 @@ def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
     recorded = folder.read_json(RUN)
     if recorded is None:
         return
+    if isinstance(recorded, dict) and "limits" in recorded:
+        raise RunMismatch(f"{folder.path} holds a run that prunes, not a training. Choose another folder.")
     if not isinstance(recorded, dict) or not isinstance(recorded.get("recipe"), dict):
         raise DamagedRun(
             f"{folder.path / RUN} does not describe a training run. Restore it from a copy, or choose another folder."
