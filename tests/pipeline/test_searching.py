@@ -41,6 +41,15 @@ def test_a_search_that_finds_no_other_structure_says_so_and_suggests_a_finer_ste
 
 
 @pytest.mark.slow
+def test_no_finer_step_is_suggested_if_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress():
+        pruned(tmp_path, plan=replace(UNTRAINED, pruning_step=1, evaluations=2000))
+    said = capsys.readouterr().err
+    assert "of 2000 evaluations" in said
+    assert "A finer step" not in said
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, method="uniform")], ids=["complete", "one structure"])
 def test_a_search_that_ends_as_planned_does_not(plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress():

@@ -191,12 +191,15 @@ class Search:
 
     def _report_exhausted(self, evaluated: int) -> None:
         """Say why a search evaluated fewer structures than requested."""
-        if evaluated < self.plan.expected_evaluations:
-            report_progress(
-                f"The search ended after {evaluated} of {self.plan.search_length} evaluations, because it found no "
-                "other structure within the limits. A finer step (--step, Plan.pruning_step) gives it more to choose "
-                "from."
-            )
+        if evaluated >= self.plan.expected_evaluations:
+            return
+        widths = [group.width for group in self.graph.free]
+        is_finest = [len(choices) for choices in self.whole_space.choices] == widths
+        advice = "" if is_finest else " A finer step (--step, Plan.pruning_step) gives it more to choose from."
+        report_progress(
+            f"The search ended after {evaluated} of {self.plan.search_length} evaluations, because it found no other "
+            f"structure that meets the limits and uses them up.{advice}"
+        )
 
     def _curves(self, estimate: PSAE) -> ErrorCurves | None:
         """The error curves that the search starts from: if the method needs them, or obs has prepared them anyway."""
