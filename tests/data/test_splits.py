@@ -1,5 +1,6 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset, WeightedRandomSampler
@@ -98,6 +99,11 @@ def test_a_sample_of_images_is_not_augmented_and_one_of_tensors_has_their_rows()
     assert (len(part), part.padding, int(part.labels.sum())) == (6, 0, 3)
     assert torch.equal(part.pixels.flatten() % 2, part.labels)
     assert len(numbers(sampled((torch.arange(9.0)[:, None], torch.zeros(9)), 4))) == 4
+
+
+def test_arrays_of_numpy_are_answered_with_the_types_that_are_accepted() -> None:
+    with pytest.raises(InvalidData, match=r"a tuple\. Give tensors \(inputs, labels\), a data set with a length"):
+        Data.of((np.zeros((9, 1, 2, 2)), np.zeros(9)))  # type: ignore[arg-type]
 
 
 def test_a_stream_cannot_be_sampled_and_an_empty_sample_is_rejected() -> None:

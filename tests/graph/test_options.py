@@ -39,6 +39,13 @@ def test_a_pattern_freezes_layers_and_everything_below_a_module() -> None:
     assert free(frozen=["head", "block.0"]) == ["stem"]
 
 
+def test_a_pattern_that_matches_nothing_says_where_the_names_are() -> None:
+    with pytest.raises(
+        aacp.InvalidOption, match=r"^frozen='tail' matches no .*\. aacp trace and print\(graph\) list them"
+    ):
+        free(frozen=("tail",))
+
+
 @pytest.mark.slow
 def test_freezing_any_layer_of_a_coupled_group_freezes_the_group() -> None:
     assert free(frozen=("gate",)) == ["block.0", "head.conv"]

@@ -74,7 +74,8 @@ def own_score(network: nn.Module, batches: aacp.Batches) -> float:
 )
 def test_batches_without_targets_are_named_and_rejected(form: Any, words: str, tmp_path: Path) -> None:
     known = subject(form)
-    message = rf"A batch of the held-out data is {words}, but it must be \(inputs, targets\)\. Let the loader"
+    advice = r"it must be \(inputs, targets\)\. Let the loader \(by its collate_fn\)"
+    message = rf"A batch of the held-out data is {words}, but {advice}"
     with pytest.raises(aacp.InvalidData, match=message):
         aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
     assert not list(tmp_path.glob("run/*"))

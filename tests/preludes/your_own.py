@@ -31,3 +31,4 @@ class MyImages(Dataset[tuple[Tensor, int]]):
 root = "images"
 evaluation_transform = torch.nn.Identity()
 training_transform = partial(torch.roll, shifts=1, dims=-1)
+my_dictionaries = [{"image": image, "label": label} for image, label in digits(240)]

@@ -13,6 +13,8 @@ def test_a_failure_is_raised_as_the_error_of_the_caller() -> None:
         module_of("no_such.module", UnknownModel)
     with pytest.raises(UnknownData, match=r"math has no function 'pi'. Name a function or class that returns the data"):
         function_of("math", "pi", "the data", UnknownData)
+    with pytest.raises(UnknownData, match=r"no function 'sqrtt'\. Name a function .* the data, such as sqrt\.$"):
+        function_of("math", "sqrtt", "the data", UnknownData)
     with pytest.raises(UnknownData, match="math:sqrt failed with TypeError"):
         function_of("math", "sqrt", "the data", UnknownData)()
 

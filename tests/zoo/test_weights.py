@@ -80,8 +80,17 @@ def test_mismatches_are_named_key_by_key_and_nothing_is_loaded(tmp_path: Path) -
 
 def test_a_long_list_of_mismatches_ends_with_a_count(tmp_path: Path) -> None:
     torch.save(network(1).state_dict(), tmp_path / "weights.pt")
-    with pytest.raises(InvalidWeights, match=r"missing conv1.weight, .* and \d+ more; unexpected 0.weight"):
+    with pytest.raises(InvalidWeights, match=r"missing conv1.weight, .* and \d+ more; unexpected 0.bias, 0.weight"):
         load_weights(build_model("resnet56"), tmp_path / "weights.pt")
+
+
+def test_unexpected_tensors_are_listed_in_order_and_pruned_networks_are_mentioned(tmp_path: Path) -> None:
+    names = [f"extra.{letter}" for letter in "hgfedcba"]
+    torch.save({**network(1).state_dict(), **{name: torch.zeros(1) for name in names}}, tmp_path / "weights.pt")
+    with pytest.raises(
+        InvalidWeights, match=r"unexpected extra\.a, extra\.b, .*extra\.h\. .*; aacp\.load loads a pruned"
+    ):
+        load_weights(network(1), tmp_path / "weights.pt")
 
 
 class Malicious:

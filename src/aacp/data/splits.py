@@ -211,9 +211,9 @@ def _without_holdout(name: str, train: Any, share: Holdout, seed: int) -> tuple[
         rest, held = split(_labels(train), share, seed)
         return Subset(train, rest.tolist()), Subset(train, held.tolist())
     raise InvalidData(
-        f"No hold-out can be taken from the training data of {name}, a {type(train).__name__}. Give a data set with a "
-        "length, a loader with torch's default sampler and __iter__, or aacp.Data(train, holdout, test) with your own "
-        "hold-out."
+        f"No hold-out can be taken from the training data of {name}, a {type(train).__name__}. Give tensors (inputs, "
+        "labels), a data set with a length, a loader with torch's default sampler and __iter__, or aacp.Data(train, "
+        "holdout, test) with your own hold-out."
     )
 
 

@@ -198,7 +198,9 @@ def freeze_by_name(graph: ChannelGraph, patterns: tuple[str, ...]) -> ChannelGra
     for pattern in patterns:
         found = [group.name for group in graph.groups if _matches(pattern, _paths(graph, group))]
         if not found:
-            raise InvalidOption(f"frozen={pattern!r} matches no group and no layer. print(graph) lists them.")
+            raise InvalidOption(
+                f"frozen={pattern!r} matches no group and no layer. aacp trace and print(graph) list them."
+            )
         reasons |= dict.fromkeys(found, f"frozen by hand ({pattern})")
     return graph.freeze(reasons)
 

@@ -221,7 +221,8 @@ def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
     if not _is_pair(batch) and needs_targets:
         raise InvalidData(
             f"A batch of the {task.name_of(part)} is {_described(batch)}, but it must be (inputs, targets). Let "
-            "the loader or data set give pairs, whose inputs may be a tuple, or a dictionary by argument name."
+            "the loader (by its collate_fn) or the data set give pairs, whose inputs may be a tuple, or a dictionary "
+            "by argument name."
         )
     return batch
 

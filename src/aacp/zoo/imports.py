@@ -7,6 +7,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ def function_of(source: str, entry: str, returned: str, error: type[AACPError]) 
     """
     function = _found(source, entry, error)
     if not callable(function):
-        raise error(f"{source} has no function {entry!r}. Name a function or class that returns {returned}.")
+        content = getattr(sys.modules.get(source), "__dict__", {})
+        near = get_close_matches(entry, [name for name, value in content.items() if callable(value)], n=1)
+        example = f", such as {near[0]}" if near else ""
+        raise error(f"{source} has no function {entry!r}. Name a function or class that returns {returned}{example}.")
     return lambda: result_of(f"{source}:{entry}", function, error)
 
 

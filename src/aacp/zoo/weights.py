@@ -39,7 +39,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
     if mismatches:
         raise InvalidWeights(
             f"{path} does not fit {type(model).__name__}: {'; '.join(mismatches)}. "
-            "Build the network these weights were trained with, or name another file."
+            "Build the network these weights were trained with, or name another file; aacp.load loads a pruned network."
         )
     model.load_state_dict(weights, strict=False)  # not strict: old files lack num_batches_tracked of batch norms
 
@@ -114,7 +114,7 @@ def _without_prefixes(weights: dict[str, Tensor], own: Mapping[str, Tensor]) -> 
 
 def _mismatches(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
     missing = [name for name in own if name not in weights and not name.endswith("num_batches_tracked")]
-    unexpected = [name for name in weights if name not in own]
+    unexpected = sorted(name for name in weights if name not in own)  # safetensors has no order
     shapes = [
         f"{name} ({_sizes(weights[name])} in the file, {_sizes(own[name])} in the network)"
         for name in own
