@@ -22,6 +22,9 @@ def timed(before: float, after: float, *speedups: float) -> BeforeAfter:
         (timed(0.002, 0.002, 0.96, 1.2, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
         (timed(0.002, 0.002, 0.8, 1.04, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
         (timed(0.002, 0.003, 0.6, 0.7, 0.65), "2 -> 3 ms (x0.65, SLOWER)", True),
+        # The ratios of turns and the medians of both contradict each other.
+        (timed(0.002, 0.003, 1.01, 1.3, 1.2), "2 -> 3 ms (x1.20, too noisy to tell)", False),
+        (timed(0.003, 0.002, 0.8, 0.99, 0.9), "3 -> 2 ms (x0.90, too noisy to tell)", False),
     ],
 )
 def test_a_wide_interval_is_too_noisy_to_tell_and_a_narrow_one_decides(

@@ -42,17 +42,17 @@ class BeforeAfter(Record):
 
     @property
     def is_faster(self) -> bool:
-        """True if the pruned network is faster beyond noise; without speedups, if no quartiles overlap."""
+        """True if the pruned network is faster beyond noise and by medians; without speedups, by quartiles."""
         if self.low_speedup is None:
             return self.after.high_seconds < self.before.low_seconds
-        return self.low_speedup > 1
+        return self.low_speedup > 1 and self.after.seconds < self.before.seconds
 
     @property
     def is_slower(self) -> bool:
-        """True if the pruned network is slower beyond noise; without speedups, if no quartiles overlap."""
+        """True if the pruned network is slower beyond noise and by medians; without speedups, by quartiles."""
         if self.high_speedup is None:
             return self.after.low_seconds > self.before.high_seconds
-        return self.high_speedup < 1
+        return self.high_speedup < 1 and self.after.seconds > self.before.seconds
 
     @property
     def is_as_fast(self) -> bool:
