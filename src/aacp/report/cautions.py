@@ -109,4 +109,5 @@ def _about_holdout(unpruned: NetworkMetrics) -> list[Remark]:
     if test is None or holdout is None or holdout - test < LEAKAGE_GAP or 4 * (1 - holdout) > 1 - test:
         return []
     both = f"{score(holdout, 'accuracy', 1)} accuracy on held-out data and {score(test, 'accuracy', 1)} on test data"
-    return [Remark(f"The unpruned network has {both}: it was probably trained on the hold-out.", False)]
+    why = "it was probably trained on the hold-out, unless the test data are harder"
+    return [Remark(f"The unpruned network has {both}: {why}.", False)]
