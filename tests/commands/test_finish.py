@@ -149,7 +149,7 @@ BOTH = "--prune-macs and --max-macs exclude each other. Give one of them."
         (("evaluate", "runs/nothing"), 1, "There is no file or folder runs/nothing, and no network of this name"),
         (("export", "runs/nothing"), 1, "There is no file or folder runs/nothing. Name a run folder"),
         (("evaluate", "digits_resnet", "--data", "digits", "--model", "resnet20"), 1, "resnet20 would be ignored"),
-        (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "is not a function"),
+        (("evaluate", "digits_resnet", "--data", "digits", "--metric", "os:nope"), 1, "InvalidOption: os:nope is not"),
     ],
 )
 def test_mistakes_end_in_one_line_and_a_code(arguments, code: int, words: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def test_a_failure_is_raised_as_the_error_of_the_caller() -> None:
         module_of("no_such.module", UnknownModel)
     with pytest.raises(UnknownData, match=r"math has no function 'pi'. Name a function or class that returns the data"):
         function_of("math", "pi", "the data", UnknownData)
-    with pytest.raises(UnknownData, match=r"no function 'sqrtt'\. Name a function .* the data, such as sqrt\.$"):
+    with pytest.raises(UnknownData, match=r"no function 'sqrtt'\. Name a function .* the data, such as math:sqrt\.$"):
         function_of("math", "sqrtt", "the data", UnknownData)
     with pytest.raises(UnknownData, match="math:sqrt failed with TypeError"):
         function_of("math", "sqrt", "the data", UnknownData)()
@@ -60,6 +60,13 @@ def test_a_function_of_the_users_is_found_beside_them(tmp_path: Path, monkeypatc
 def test_what_is_not_a_function_is_rejected_with_the_arguments_it_should_take(name: str) -> None:
     with pytest.raises(UnknownData, match=rf"{name} is not a function. Name a function of \(outputs, targets\)"):
         named_function(name, "(outputs, targets)", UnknownData)
+
+
+def test_a_misspelt_function_gets_the_nearest_name() -> None:
+    with pytest.raises(
+        UnknownData, match=r"^math:sqr is not a function\. Name a function of \(x\), such as math:sqrt\.$"
+    ):
+        named_function("math:sqr", "(x)", UnknownData)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,9 @@ def _requires_three_arguments(function: Callable[..., Any]) -> bool:
 def require_criterion(importance: Importance) -> None:
     """Reject what is neither the name of a criterion nor a function."""
     if not callable(importance) and importance not in CRITERIA:
-        raise InvalidOption(f"importance is {importance!r}, but must be one of {CRITERIA} or a function. Choose one.")
+        raise InvalidOption(
+            f"There is no importance {importance!r}. Choose from {', '.join(CRITERIA)}, or give a function."
+        )
 
 
 def _filters(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:

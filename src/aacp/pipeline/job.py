@@ -11,7 +11,7 @@ from aacp.cost.budget import Budget
 from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Holdout
-from aacp.errors import InvalidOption, UnknownData
+from aacp.errors import InvalidOption
 from aacp.pipeline.functions import restored
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
@@ -213,9 +213,9 @@ class FinishingJob:
 
 def score_of(name: str | None) -> Score | None:
     """A score function by name, or None."""
-    return None if name is None else named_function(name, "(network, batches)", UnknownData)
+    return None if name is None else named_function(name, "(network, batches)", InvalidOption)
 
 
 def loss_of(name: str | None) -> Loss | None:
     """A loss function by name, or None for cross-entropy."""
-    return None if name is None else named_function(name, "(outputs, targets)", UnknownData)
+    return None if name is None else named_function(name, "(outputs, targets)", InvalidOption)

@@ -45,9 +45,8 @@ def function_of(source: str, entry: str, returned: str, error: type[AACPError]) 
     """
     function = _found(source, entry, error)
     if not callable(function):
-        content = getattr(sys.modules.get(source), "__dict__", {})
-        near = get_close_matches(entry, [name for name, value in content.items() if callable(value)], n=1)
-        example = f", such as {near[0]}" if near else ""
+        near = _nearest(source, entry)
+        example = f", such as {near}" if near else ""
         raise error(f"{source} has no function {entry!r}. Name a function or class that returns {returned}{example}.")
     return lambda: result_of(f"{source}:{entry}", function, error)
 
@@ -74,9 +73,17 @@ def named_function(name: str, arguments: str, error: type[AACPError]) -> Callabl
     source, _, entry = name.partition(":")
     function = _found(source, entry, error) if source and entry else None
     if not callable(function):
-        raise error(f"{name} is not a function. Name a function of {arguments}, as package.module:function.")
+        example = _nearest(source, entry) or "package.module:function"
+        raise error(f"{name} is not a function. Name a function of {arguments}, such as {example}.")
     found: Callable[..., Any] = function
     return found
+
+
+def _nearest(source: str, entry: str) -> str:
+    """The function of a module whose name is most like another, as `package.module:function`; empty if none is."""
+    content = getattr(sys.modules.get(source), "__dict__", {})
+    near = get_close_matches(entry, [name for name, value in content.items() if callable(value)], n=1)
+    return f"{source}:{near[0]}" if near else ""
 
 
 def _found(source: str, entry: str, error: type[AACPError]) -> Any:

@@ -59,7 +59,7 @@ CASES = (
     *(Case(GROUP, f"aacp prune {BUILT.format(name)} {REST}", f"{MODEL_ERRORS}|InvalidData", adds=("new",)) for name in NETWORKS[1:]),
     *(Case(GROUP, f"aacp trace faults.subjects:{name} --input 1x1x8x8", MODEL_ERRORS) for name in (*MODELS, *NETWORKS)),
     *(
-        Case(GROUP, f"aacp prune {SEARCH} {REST} --metric faults.subjects:{name}", f"InvalidScore|UnknownData|{OURS}", (f"{name}|score",),
+        Case(GROUP, f"aacp prune {SEARCH} {REST} --metric faults.subjects:{name}", f"InvalidScore|InvalidOption|{OURS}", (f"{name}|score",),
              adds=("new",))
         for name in SCORES
     ),
@@ -88,7 +88,7 @@ CASES = (
         for name in ("deletes_folder", "begins_anew")
     ),
     *(
-        Case(GROUP, f"aacp evaluate done{NAMED} --metric faults.subjects:{name}", f"InvalidScore|UnknownData|{OURS}", (f"{name}|score",))
+        Case(GROUP, f"aacp evaluate done{NAMED} --metric faults.subjects:{name}", f"InvalidScore|InvalidOption|{OURS}", (f"{name}|score",))
         for name in SCORES[:-2]
     ),
 )  # fmt: skip
