@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -92,6 +93,16 @@ def test_the_error_is_named_and_advises(case: str) -> None:
 def test_the_wrong_shape_is_shown() -> None:
     with pytest.raises(aacp.InvalidExample, match=r"\(1, 4, 8, 8\).*expected input.* to have 3 channels"):
         aacp.trace(net(), torch.randn(1, 4, 8, 8))
+
+
+@pytest.mark.parametrize("options", [{}, {"parts": ("0",)}], ids=["whole", "part"])
+def test_a_second_input_is_asked_for_in_python_and_on_the_command_line(options: dict[str, Any]) -> None:
+    class Two(nn.Sequential):
+        def forward(self, first: Tensor, second: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(first + second)
+
+    with pytest.raises(aacp.InvalidExample, match=r"go in a tuple \(on the command line, one --input for each\)\.$"):
+        aacp.trace(Two(*net()), IMAGE, **options)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

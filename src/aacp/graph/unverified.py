@@ -168,7 +168,7 @@ def run_example(model: nn.Module, arguments: tuple[Any, ...]) -> TrackedRun:
         raise InvalidExample(
             f"{type(model).__name__} does not run on the example of shape {shapes}: {first_line(error)}. "
             "Give an example that the network accepts, with the batch as its first dimension; several inputs go in a "
-            "tuple."
+            "tuple (on the command line, one --input for each)."
         ) from error
     outputs = tensors_in(run.output)
     if not outputs:
