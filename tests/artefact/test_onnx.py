@@ -269,7 +269,7 @@ def test_an_artefact_is_exported_and_timed_beside_the_original(tmp_path: Path) -
     assert torch.get_num_threads() == threads
     with pytest.raises(aacp.InvalidOption, match="4x1x8x8 is a batch of 4, but the batch size is 2"):
         export_artefact(tmp_path, batch=2, shape=(4, 1, 8, 8))
-    with pytest.raises(aacp.InvalidOption, match="takes 1 inputs"):
+    with pytest.raises(aacp.InvalidOption, match="takes 1 input"):
         time_networks({"onnx": after.path}, (x, x), of_two)
 
 

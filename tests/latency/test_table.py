@@ -94,7 +94,7 @@ def test_a_corrected_table_believes_later_measurements_most_where_they_were_made
     rise_near, rise_far = float(after(near)) / before["near"], float(after(far)) / before["far"]
     assert 1 < rise_far < rise_near < 1.3
     assert float(table.cost(GRAPH)(here)) == before["here"]  # the first table is unchanged
-    with pytest.raises(aacp.InvalidOption, match="1 structures were given with the seconds"):
+    with pytest.raises(aacp.InvalidOption, match="The seconds of 1 structure are"):
         table.corrected(GRAPH, [here], [float("nan")])
 
 

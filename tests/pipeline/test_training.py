@@ -273,7 +273,7 @@ def wider() -> nn.Module:
 @pytest.mark.parametrize(
     ("recipe", "others", "words"),
     [
-        ({"batch_size": 65}, {}, "batch size is 65, but there are only 64 examples"),
+        ({"batch_size": 65}, {}, "batch size is 65, but the data has only 64 examples"),
         ({"batch_size": 1}, {}, "one example for each process"),
         ({"distillation": 0.5}, {"teacher": wider()}, r"teacher's outputs are a tensor of shape \(16, 5\)"),
         ({"distillation": 0.5}, {"teacher": nn.Conv2d(3, 3, 1)}, "the teacher does not run on the training data"),

@@ -168,7 +168,7 @@ class LatencyTable:
         """
         if len(structures) != len(seconds) or not all(0 < value < math.inf for value in seconds):
             raise InvalidOption(
-                f"{len(structures)} structures were given with the seconds {list(seconds)}. Give one positive number "
+                f"The seconds of {counted(len(structures), 'structure')} are {list(seconds)}. Give one positive number "
                 "for each."
             )
         columns = self._columns(graph)
