@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
@@ -43,6 +45,15 @@ def data() -> aacp.Data:
     examples = torch.arange(96 * 36.0).reshape(96, 1, 6, 6) % 7, torch.arange(96) % 2
     train = DataLoader(Augmented(*examples), 16, shuffle=True, generator=torch.Generator())
     return aacp.Data.of(train, TensorDataset(*examples), holdout=0.25)
+
+
+@pytest.mark.parametrize("wrapper", [nn.DataParallel, AveragedModel, torch.compile])
+def test_the_network_inside_of_a_wrapper_is_pruned(wrapper: Any, data: aacp.Data, tmp_path: Path) -> None:
+    plan = replace(PLAN, recipe=None, reconstruction=None, export=False)
+    given = network()
+    found = aacp.prune(wrapper(given), data, {"macs": 0.5}, tmp_path, plan=plan, device="cpu")
+    assert type(found.network) is nn.Sequential
+    assert isinstance(aacp.load(tmp_path, into=given), nn.Sequential)
 
 
 def test_what_a_shuffling_augmenting_loader_draws_is_the_same_in_every_call(data: aacp.Data) -> None:

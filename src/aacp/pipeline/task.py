@@ -21,7 +21,7 @@ from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import difference_when_cut
 from aacp.pipeline.plan import Plan
-from aacp.pytorch.modules import evaluating, require_network
+from aacp.pytorch.modules import evaluating, require_network, unwrapped
 from aacp.runs.scores import NetworkMetrics
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
@@ -57,7 +57,7 @@ class PruningTask:
     """The network that is pruned and what it is judged by; the model is never changed.
 
     Args:
-        model: the trained network.
+        model: the trained network; of DataParallel, torch.compile and the like, the network inside.
         data: what to train, search and test on.
         name: the name that `build_model` builds the network by, or None: files then hold the name of its class.
         device: where to compute.
@@ -84,6 +84,7 @@ class PruningTask:
 
     def __post_init__(self) -> None:
         require_network(self.model)
+        self.model = unwrapped(self.model)
         if not isinstance(self.data, Data):
             raise InvalidData(
                 f"data is a {type(self.data).__name__}, which does not say what to train, search and test on. "
@@ -107,7 +108,7 @@ class PruningTask:
     ) -> PruningTask:
         """A task whose score follows from the data if none is given; the arguments are those of the class."""
         task = cls(model, data, name, device, score or accuracy, loss=loss)  # which rejects what is not data
-        task.score = chosen_score(score, model, data)
+        task.score = chosen_score(score, task.model, data)
         return task
 
     @property
