@@ -247,9 +247,7 @@ def test_a_file_with_other_inputs_than_the_example_is_rejected(real: aacp.Deploy
     if real.resolved_runtime.suffix is None:
         pytest.skip("it has no files")
     file = delivered(real, network().eval(), EXAMPLE, tmp_path)
-    with pytest.raises(
-        aacp.InvalidOption, match=r"takes 1 input.*, but the example holds 2 tensors\. Give an example"
-    ):
+    with pytest.raises(aacp.InvalidOption, match=r"takes 1 input.*, but the example holds 2 tensors\. Give an example"):
         real.resolved_runtime.prepare(file, (EXAMPLE, EXAMPLE), device=real.device, threads=1)
 
 
