@@ -117,10 +117,17 @@ NOTHING = TensorDataset(INPUTS[:0], LABELS[:0])
 
 
 @pytest.mark.parametrize("nothing", [DataLoader(NOTHING, 4), NOTHING, NOTHING.tensors], ids=["loader", "set", "pair"])
-@pytest.mark.parametrize(("part", "name"), [("train", "training"), ("holdout", "held-out"), ("test", "test")])
-def test_the_part_that_is_empty_is_named(part: str, name: str, nothing: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "name", "advice"),
+    [
+        ("train", "training", "Give at least one batch"),
+        ("holdout", "held-out", r"Hold out more of the training data \(holdout, --holdout\)"),
+        ("test", "test", "Give at least one batch"),
+    ],
+)
+def test_the_part_that_is_empty_is_named(part: str, name: str, advice: str, nothing: Any, tmp_path: Path) -> None:
     known = subject(pair, **{part: nothing})
-    words = rf"^The {name} data has no examples\. Give at least one batch\.$"
+    words = rf"^The {name} data has no examples\. {advice}\.$"
     with pytest.raises(aacp.InvalidData, match=words):
         aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
 

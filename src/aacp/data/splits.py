@@ -99,7 +99,11 @@ def number_of_examples(part: Source) -> int | None:
 def require_examples(part: Source, name: str) -> None:
     """Reject a part of the data that is known to be empty, by its name."""
     if number_of_examples(part) == 0:
-        raise InvalidData(f"The {name} has no examples. Give at least one batch.")
+        is_split_off = name == "held-out data"  # which is rarely given: a share of few examples may be none
+        advice = (
+            "Hold out more of the training data (holdout, --holdout)." if is_split_off else "Give at least one batch."
+        )
+        raise InvalidData(f"The {name} has no examples. {advice}")
     if length_of(part) == 0:
         raise InvalidData(
             f"The loader of the {name} has no batches, as with drop_last and fewer examples than a batch. Give more "
