@@ -423,3 +423,12 @@ def test_a_hold_out_that_the_network_knows_by_heart_is_doubted_before_a_search_f
     if is_doubted:
         assert said.startswith("The unpruned network is right on 100.0% of the held-out data")
         assert "Hold out data that it was not trained on" in said
+
+
+def test_a_network_without_gradients_is_not_trained() -> None:
+    known = subject(pair)
+    graph = aacp.trace(Plain(), INPUTS[:1])
+    known.model.requires_grad_(False)
+    with pytest.raises(aacp.InvalidOption, match=r"^No parameter of the network requires gradients, .*\. Call model"):
+        check_training_step(known, TRAINED, graph)
+    check_training_step(known, SEARCHED, graph)

@@ -124,6 +124,11 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teac
     """Train one step with the full network and with half of every width, since errors would show after the search."""
     if plan.recipe is None:
         return
+    if not any(parameter.requires_grad for parameter in task.model.parameters()):
+        raise InvalidOption(
+            "No parameter of the network requires gradients, so that nothing would be trained. Call "
+            "model.requires_grad_(True), or prune without training (recipe=None, --no-training)."
+        )
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
     batch = next(iter(task.read(task.data.train, size)))
     trouble = None if teacher is None else _trouble_with_teacher(task, teacher, batch)
