@@ -232,7 +232,7 @@ def test_what_is_no_structure_of_the_graph_is_rejected(psae, structure: Any) -> 
     ("options", "words"),
     [
         ({"execution": "fast"}, "execution is 'fast'"),
-        ({"importance": "l7"}, "importance is 'l7'"),
+        ({"importance": "l7"}, "There is no importance 'l7'"),
         ({"score": "accuracy"}, "score is 'accuracy', not a function"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"calibration": []}, "no examples"),

@@ -113,7 +113,7 @@ def test_by_name_on_the_command_line_and_finished_by_another_command(tmp_path: P
         (("--method", "pipeline.own_parts:energy"), "is not a Searcher"),
         (("--method", "nowhere.at_all:Search"), "no Python module 'nowhere'"),
         (("--importance", "pipeline.own_parts:nothing"), "pipeline.own_parts:nothing"),
-        (("--importance", "l7"), "importance is 'l7'"),
+        (("--importance", "l7"), "There is no importance 'l7'"),
     ],
 )
 def test_names_that_lead_nowhere_are_rejected(option, words: str, tmp_path: Path) -> None:

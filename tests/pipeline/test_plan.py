@@ -21,7 +21,7 @@ from aacp.train.recipe import BASE, FINETUNE
         ({"evaluations": 0}, "evaluations is 0, below 1"),
         ({"calibration_images": 0}, "calibration_images is 0, below 1"),
         ({"method": "magic"}, "no search method 'magic'. Choose from"),
-        ({"importance": "l7"}, "importance is 'l7'"),
+        ({"importance": "l7"}, "There is no importance 'l7'"),
         ({"shrink": "params"}, r"^Without max_drop, shrink='params' would be ignored\. Give"),
         ({"probe_epochs": 2}, r"^Without max_drop, probe_epochs=2 would be ignored\. Give"),
         ({"shrink": "params", "probe_epochs": 2}, "max_drop, shrink='params' and probe_epochs=2 would be ignored"),
