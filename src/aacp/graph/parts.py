@@ -66,7 +66,10 @@ def record_calls(model: nn.Module, example: Any) -> dict[str, Calls]:
             module.register_forward_pre_hook(before(name), with_kwargs=True)
             module.register_forward_hook(after)
     what = f"{type(model).__name__} does not run on the example"
-    remedy = "Give an example that it accepts; several inputs go in a tuple (on the command line, one --input for each)."
+    remedy = (
+        "Give an example that the network accepts; several inputs go in a tuple (on the command line, one --input for "
+        "each)."
+    )
     with torch.no_grad(), failing_as(InvalidExample, what, remedy):
         twin(*positional(twin, example))
     return found
