@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import aacp
+from aacp.data.scores import scored
 from aacp.errors import failing_as, first_line
 
 
@@ -35,6 +36,30 @@ def test_errors_of_others_become_errors_of_aacp_and_those_of_aacp_stay() -> None
     with pytest.raises(aacp.InvalidData) as passed, failing_as(aacp.ExportFailed, "No file", "Try again."):
         raise own
     assert passed.value is own
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), True),
+        (RuntimeError("CUDA error: device-side assert triggered"), False),  # such as a label that is no class
+        (RuntimeError("shapes differ"), False),
+    ],
+)
+def test_failures_of_a_device_are_not_taken_for_failures_of_what_runs_on_it(error: Exception, passes: bool) -> None:
+    network = nn.Identity()
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    network.forward = fails  # type: ignore[method-assign]
+    batches = aacp.Batches.of((torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.int64)))
+    with pytest.raises(Exception, match=str(error)) as quoted, failing_as(aacp.ExportFailed, "No file", "Try again."):
+        raise error
+    with pytest.raises(Exception, match=str(error)) as failed:
+        scored(aacp.accuracy, network, batches, "held-out data")
+    assert (quoted.value is error, failed.value is error) == (passes, passes)
 
 
 def viewed(x: Tensor) -> Tensor:

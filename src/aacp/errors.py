@@ -195,9 +195,18 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {': '.join([lines[0].rstrip(':'), *introduced])}"
 
 
+def is_device_failure(error: BaseException) -> bool:
+    """Whether torch raised this because a device has no memory left or failed; torch is not imported for the answer.
+
+    A failed assertion is none: it is about the values that a kernel was given, such as a label that is no class.
+    """
+    text = str(error)
+    return type(error).__name__ == "OutOfMemoryError" or ("CUDA error" in text and "device-side assert" not in text)
+
+
 @contextmanager
 def failing_as(kind: type[AACPError], what: str, remedy: str) -> Iterator[None]:
-    """Raise whatever code of others raises as an error of aacp; errors of aacp stay as they are.
+    """Raise whatever code of others raises as an error of aacp; errors of aacp and of devices stay as they are.
 
     Args:
         kind: the class of the error.
@@ -209,4 +218,6 @@ def failing_as(kind: type[AACPError], what: str, remedy: str) -> Iterator[None]:
     except AACPError:
         raise
     except Exception as error:
+        if is_device_failure(error):
+            raise
         raise kind(f"{what}: {first_line(error)}. {remedy}") from error

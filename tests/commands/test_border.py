@@ -126,6 +126,14 @@ def test_a_busy_gpu_is_not_a_mistake_of_aacp() -> None:
     assert "Search for" not in sentence
 
 
+def test_a_gpu_that_fails_is_not_a_mistake_of_aacp() -> None:
+    """Under MPS, a process that is killed takes all others on the GPU down with it."""
+    sentence, code = explained(RuntimeError("CUDA error: an illegal memory access was encountered\nSearch for `cuda'"))
+    assert (sentence.startswith("DeviceFailed: The GPU failed"), code) == (True, 1)
+    assert "give the same command again" in sentence
+    assert "Search for" not in sentence
+
+
 def test_tracebacks_are_printed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AACP_TRACEBACK", "1")
     result = result_if_tracing(monkeypatch, raising(UnknownModel("There is none. Choose another.")))

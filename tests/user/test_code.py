@@ -44,7 +44,7 @@ def test_an_error_that_only_aacp_and_python_passed_through_is_not_the_users() ->
         (torch.OutOfMemoryError("no"), torch.OutOfMemoryError),
     ],
 )
-def test_what_a_function_raises_is_reported_except_errors_of_aacp_and_a_lack_of_memory(raised, expected) -> None:
+def test_what_a_function_raises_is_reported_except_errors_of_aacp_and_of_a_device(raised, expected) -> None:
     with pytest.raises(expected, match="no") as caught, reported("loss", "(outputs, targets)", aacp.InvalidLoss):
         raise raised
     assert (caught.value is raised) == (expected is type(raised))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -109,6 +110,33 @@ def test_without_ray_the_message_names_the_command_that_installs_it(monkeypatch:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackage, match=r"aacp\[ray\]"):
         RayEngine(WorkerRequest(count=1), lambda: lambda structure: 0.0, uses_gpu=False)
+
+
+def test_an_address_that_does_not_answer_is_rejected_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"Ray does not answer on ray://127.0.0.1:1: .* `ray start --head`"):
+        aacp.find(plain_network(), images(), {"macs": 0.5}, plan=plan("ray://127.0.0.1:1"), folder=tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+@pytest.mark.parametrize("given", ["ray://127.0.0.1:port", "ray://:10001"])
+def test_an_address_that_is_none_is_rejected(given: str) -> None:
+    with pytest.raises(InvalidOption, match="Ray does not answer on"):
+        WorkerRequest.of(given).require_answer()
+
+
+def test_an_address_on_which_something_listens_is_accepted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        WorkerRequest.of(f"ray://127.0.0.1:{server.getsockname()[1]}").require_answer()
+
+
+def test_a_device_that_is_too_small_for_a_worker_is_named_with_what_helps() -> None:
+    def make_estimate() -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    name, message = RayWorker(make_estimate).prepare(aacp.__version__)
+    assert name == "WorkerFailed"
+    assert "CUDA out of memory" in message
+    assert "Use fewer workers" in message
 
 
 def test_a_worker_of_another_version_says_so() -> None:

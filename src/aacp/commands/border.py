@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from aacp.errors import AACPError, UserCodeFailed, first_line
+from aacp.errors import AACPError, UserCodeFailed, first_line, is_device_failure
 from aacp.user.code import described_failure, is_from_user_code
 from aacp.user.progress import show_progress
 
@@ -108,6 +108,12 @@ def explained(error: BaseException) -> tuple[str, int]:
         return (
             f"DeviceBusy: The GPU does not accept this process ({first_line(error)}). Wait until others have left it "
             "(nvidia-smi lists them), and give the same command again.",
+            FAILED,
+        )
+    if is_device_failure(error):
+        return (
+            f"DeviceFailed: The GPU failed ({first_line(error)}). If other processes share it, one of them may be the "
+            "cause; give the same command again, which resumes.",
             FAILED,
         )
     if is_users:

@@ -11,7 +11,7 @@ from torch import nn
 from aacp.data.batches import Batches
 from aacp.data.examples import call, inputs_of, targets_of, tensors_in
 from aacp.data.likeness import Likeness
-from aacp.errors import AACPError, InvalidData, InvalidScore
+from aacp.errors import AACPError, InvalidData, InvalidScore, is_device_failure
 from aacp.pytorch.modules import copy_module
 from aacp.user.code import described_failure
 from aacp.user.values import finite_score
@@ -76,9 +76,11 @@ def scored(score: Score, network: nn.Module, batches: Batches, where: str) -> fl
             batches.require_finite()
     except InvalidData as error:
         raise type(error)(f"{where.capitalize()}: {error}") from error
-    except (AACPError, torch.OutOfMemoryError):
+    except AACPError:
         raise
     except Exception as error:  # a user's function or network may raise anything
+        if is_device_failure(error):
+            raise
         if score is accuracy or isinstance(score, Likeness):
             raise InvalidData(
                 f"{where.capitalize()}: the network does not run on them: {described_failure(error)}. Give inputs that "

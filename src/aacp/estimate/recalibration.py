@@ -22,7 +22,7 @@ from aacp.data.batches import Batches
 from aacp.data.examples import batch_size_of, call
 from aacp.data.memory import free_memory
 from aacp.data.moments import Moments
-from aacp.errors import AACPError, InvalidData, first_line
+from aacp.errors import InvalidData, failing_as
 from aacp.estimate.synchronised_forward import SynchronisedForward
 from aacp.pytorch.internals import BatchNorm, pytree
 from aacp.pytorch.modules import evaluating, require_network
@@ -187,15 +187,9 @@ def _write(moments: Moments, name: str, norm: BatchNorm) -> None:
 
 def _run(model: nn.Module, inputs: Any) -> None:
     """Run the network on a copy of its inputs, because its code may write into them."""
-    try:
+    what = f"{type(model).__name__} does not run on the calibration images"
+    with failing_as(InvalidData, what, "Give images of the shape that it was made for."):
         call(model, pytree.tree_map_only(torch.Tensor, torch.clone, inputs))
-    except (AACPError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # the model's own code may raise anything
-        raise InvalidData(
-            f"{type(model).__name__} does not run on the calibration images: {first_line(error)}. "
-            "Give images of the shape that it was made for."
-        ) from error
 
 
 # -- where memory is short --------------------------------------------------------------------------------------------

@@ -345,6 +345,11 @@ class Plan:
                 "its own data. Give an aacp.Data and a score of (network, batches), or leave screening out."
             )
 
+    def require_workers(self) -> None:
+        """Reject the address of a Ray cluster that does not answer."""
+        if self.workers is not None:
+            WorkerRequest.of(self.workers).require_answer()
+
     def require_table(self) -> None:
         """Reject a latency table whose file does not exist."""
         if self.latency_table is not None and not Path(self.latency_table).exists():

@@ -177,6 +177,7 @@ class PruningRun:
         if self._request is None:
             if not (self.folder.path / RUN).exists():
                 self.plan.require_table()
+                self.plan.require_workers()
             self._request = register_request(
                 self.folder, self.task, self.budget, self.plan, self.known_from, self.means.teacher, self.is_searched
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, walk_tb
 from typing import ParamSpec, TypeVar
 
-from aacp.errors import AACPError, InvalidOption, UserCodeFailed, first_line
+from aacp.errors import AACPError, InvalidOption, UserCodeFailed, first_line, is_device_failure
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ def users_function(name: str, arguments: str, failure: type[AACPError] = Invalid
     except AACPError:
         raise
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":  # of torch, which is not imported here
+        if is_device_failure(error):
             raise
         raise failure(f"The {name} failed: {described_failure(error)}. It is called with {arguments}.") from error
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, WorkerFailed, failing_as
@@ -21,6 +24,8 @@ from aacp.zoo.imports import require_package
 INSTALL = "pip install 'aacp[ray]'"
 SCHEME = "ray://"
 AUTO = "auto"
+RAY_PORT = 10001  # where `ray start --head` answers by default
+ANSWER_SECONDS = 5.0  # how long the address of a cluster is tried before the run begins
 RESOURCES_SECONDS = 1.0  # how long the known resources of a cluster are used before they are asked for again
 
 MakeEstimate = Callable[[], Estimate]
@@ -53,6 +58,14 @@ class WorkerRequest:
             f'workers is {given!r}. Give the number of workers, "{AUTO}", or the address of a Ray cluster, such as '
             f"{SCHEME}head:10001."
         )
+
+    def require_answer(self) -> None:
+        """Reject the address of a cluster on which nothing answers; Ray itself would try for most of a minute."""
+        if self.address is None:
+            return
+        with answering(self.address):
+            place = urlsplit(self.address)
+            socket.create_connection((place.hostname, place.port or RAY_PORT), timeout=ANSWER_SECONDS).close()
 
     def idle_note(self, proposals: int | None) -> str:
         """A sentence about workers that will wait, because too few structures are proposed for them; "" if none will.
@@ -189,8 +202,7 @@ class RayEngine:
         if address is None and self._request.count is not None:
             address = "local"  # a new cluster, also if another one runs on this machine
             settings = {"num_cpus": self._request.count, "include_dashboard": False}
-        what = f"Ray does not answer on {self._request.address or 'this machine'}"
-        with failing_as(InvalidOption, what, "Start it with `ray start --head`, or correct the address."):
+        with answering(self._request.address or "this machine"):
             self._ray.init(address, log_to_driver=False, configure_logging=False, **settings)
 
     def _share_of_a_device(self) -> float:
@@ -203,6 +215,12 @@ class RayEngine:
         if self._request.count is None or self._resource == "CPU":
             return 1.0
         return min(1.0, int(1000 * there / self._request.count) / 1000)
+
+
+def answering(place: str) -> AbstractContextManager[None]:
+    """Explain what fails inside as a Ray cluster that does not answer."""
+    what = f"Ray does not answer on {place}"
+    return failing_as(InvalidOption, what, "Start it with `ray start --head`, or correct the address.")
 
 
 def _last_line(error: BaseException) -> str:
