@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +52,41 @@ def test_a_platform_without_counters_has_none(tmp_path: Path) -> None:
 
 def test_a_counter_that_never_starts_again_may_not_fall() -> None:
     assert EnergyCounter("NVML", lambda: 3.0).since(1.0) == 2.0
+
+
+class FakeNvml:
+    """A library like NVML with one GPU; its functions return 0 if they succeed."""
+
+    def __init__(self, millijoules: int | None) -> None:
+        self.millijoules = millijoules
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
+        handle._obj.value = 7 + index
+        return 0 if index == 0 else 2
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any, total: Any) -> int:
+        if self.millijoules is None:
+            return 3  # not supported
+        assert handle.value == 7
+        total._obj.value = self.millijoules
+        return 0
+
+
+def test_a_gpu_counts_in_joules(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeNvml(2500)
+    monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+    (counter,) = find_counters("cuda")
+    assert (counter.source, counter.read()) == ("NVML", 2.5)
+    library.millijoules = 4000
+    assert counter.since(2.5) == 1.5
+
+
+@pytest.mark.parametrize(("device", "millijoules"), [("cuda:1", 2500), ("cuda:0", None)])
+def test_a_gpu_that_is_not_there_or_does_not_count_has_no_counter(
+    device: str, millijoules: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: FakeNvml(millijoules))
+    assert find_counters(device) == []
