@@ -601,6 +601,34 @@ def checkpoints() -> list[Row]:
     return rows
 
 
+def speed_before_and_after() -> list[Row]:
+    def row(step: str, before: float | None, after: float, goal: str, *files: str) -> Row:
+        seconds = ("-" if before is None else f"{before:.2f}", f"{after:.2f}")
+        return (f"{step}, seconds", *seconds, goal, ", ".join(f"`{file}.json`" for file in files))
+
+    traced = ("trace_speed_before", "trace_speed_after")
+    old, new = (raw(f"{file}.json")["medians"] for file in traced)
+    rows = []
+    for name, key in {"MobileNetV3": "mobilenetv3_large_100", "ResNet50": "resnet50", "HRNet-W18": "hrnet_w18"}.items():
+        times = (medians[f"timm:{key}"]["cpu"] for medians in (old, new))
+        rows.append(row(f"trace of {name}, on a processor", *times, "-", *traced))
+    for name, exported in zip(("ResNet20", "MobileNetV2"), raw("export_speed.json")["rows"], strict=True):
+        seconds = exported["seconds"]
+        rows.append(row(f"ONNX file of {name}", seconds["newer"], seconds["older"], "-", "export_speed"))
+    recalibration = median(raw("recalibration_speed.json")["recalibration"])
+    what = "recalibration of MobileNetV2, 1,000 images of 224 px, H200"
+    rows.append(row(what, None, recalibration, "1", "recalibration_speed"))
+    estimated = ("psae_speed_resnet56", "psae_speed_resnet56_twice")
+    old, new = (raw(f"{file}.json")["rows"] for file in estimated)
+    what = "1,000 estimates of ResNet56 by the second estimator of a process, H200"
+    rows.append(row(what, old["masked, two passes"]["seconds"], new["masked, again"]["seconds"], "24", *estimated))
+    start = raw("worker_throughput.json")["rows"][0]["start_seconds"]
+    rows.append(row("first estimate of a search of ResNet56, H200", None, start, "10", "worker_throughput"))
+    trained = ("train_speed_before_redesign", "train_speed_redesign")
+    epochs = [median(raw(f"{file}.json")["rows"][0]["seconds"]) for file in trained]
+    return [*rows, row("epoch of ResNet56 at -50 %, batch 128, H200", *epochs, "1.2", *trained)]
+
+
 TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("MACs", "widths"): resnet56,
     ("ResNet56, epochs", "widths"): searched_and_uniform_resnet56,
@@ -627,6 +655,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("MACs", "found by"): mobilenet_beside_baselines,
     ("network and task", "unpruned"): untrained_tasks,
     ("estimate, order of channels", "10 epochs"): repaired_ranking,
+    ("step", "before"): speed_before_and_after,
     ("work", "aacp"): folders,
     ("network", "file"): checkpoints,
 }
