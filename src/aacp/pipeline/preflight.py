@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
+from aacp.cost.budget import Budget
 from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source, require_examples
@@ -35,6 +36,8 @@ from aacp.user.values import instance, whole_number
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
 SAMPLE = 2000  # the number of training examples that the hold-out is compared with
+LONG_TRAINING = 100  # epochs after which the advantage of a search over uniform widths was measured
+UNIFORM_RATE = 0.5  # the largest share of the MACs at which it was nothing
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
 
 
@@ -108,6 +111,20 @@ def doubt_about_holdout(task: PruningTask, plan: Plan) -> str:
         "was trained on both, every cut costs accuracy there, and max_drop may find nothing to remove. Hold out data "
         "that it was not trained on (aacp.Data(train, holdout, test)), allow a larger drop, score after a short "
         "training (--probe-epochs), or give limits instead"
+    )
+
+
+def advice_on_search(budget: Budget, plan: Plan) -> str:
+    """Say so if uniform widths would do as well as a search, as far as that was measured (docs/search.md)."""
+    trains_long = plan.recipe is not None and plan.recipe.epochs >= LONG_TRAINING
+    if plan.method == "uniform" or not trains_long or [limit.cost.name for limit in budget.limits] != ["macs"]:
+        return ""
+    rate = budget.limits[0].pruning_rate
+    if rate is None or rate > UNIFORM_RATE:
+        return ""
+    return (
+        f"with one limit, at most {UNIFORM_RATE:.0%} fewer MACs, and {LONG_TRAINING} epochs or more, uniform widths "
+        "were as good as a search on ResNet56; --method uniform needs none"
     )
 
 

@@ -21,7 +21,14 @@ from aacp.pipeline.halving import Halving, require_finalists
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.preflight import check_data, check_scoring, check_training, check_training_step, doubt_about_holdout
+from aacp.pipeline.preflight import (
+    advice_on_search,
+    check_data,
+    check_scoring,
+    check_training,
+    check_training_step,
+    doubt_about_holdout,
+)
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import check_quantization
 from aacp.pipeline.ranks import Ranks
@@ -242,6 +249,9 @@ class PruningRun:
         check_training_step(self.task, self.plan, graph, self.means.teacher)
         if is_reported():
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
+        advice = advice_on_search(self.budget, self.plan)
+        if advice:
+            self._report_progress(advice)
         if self.plan.workers is not None and self.plan.method in BATCHED:  # the other methods propose generations
             note = WorkerRequest.of(self.plan.workers).idle_note(self.plan.proposed_at_once)
             if note:
