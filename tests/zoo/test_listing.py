@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aacp import InvalidData
-from aacp.zoo.listing import Listing, list_flat, list_images
+from aacp.zoo.listing import ImagePaths, list_flat, list_images
 
 
 def tree(root: Path, files: list[str]) -> Path:
@@ -55,24 +55,24 @@ def test_an_empty_class_is_named(files: list[str], words: str, tmp_path: Path) -
 
 def test_subsets_and_joins_are_those_of_lists() -> None:
     names = [f"c{number % 3}/{number}.jpg" for number in range(30)]
-    listing = Listing.of("/data", names)
+    listing = ImagePaths.of("/data", names)
     assert [str(file) for file in listing] == [f"/data/{name}" for name in names]
     part, rest = listing.subset(np.array([5, 2, 29])), listing[:4]
     assert [file.name for file in part] == ["5.jpg", "2.jpg", "29.jpg"]
     assert [file.name for file in part.joined(rest)] == [file.name for file in [*part, *rest]]
-    elsewhere = Listing.of("/other", ["z.jpg"])
+    elsewhere = ImagePaths.of("/other", ["z.jpg"])
     assert [str(file) for file in part.joined(elsewhere)] == [*map(str, part), "/other/z.jpg"]
 
 
 def test_the_digest_knows_names_and_order_but_not_the_root() -> None:
-    one = Listing.of("/data", ["a/1.jpg", "a/2.jpg"])
-    assert one.digest() == Listing.of("/moved", ["a/1.jpg", "a/2.jpg"]).digest()
+    one = ImagePaths.of("/data", ["a/1.jpg", "a/2.jpg"])
+    assert one.digest() == ImagePaths.of("/moved", ["a/1.jpg", "a/2.jpg"]).digest()
     others = [["a/2.jpg", "a/1.jpg"], ["a/1.jpg"], ["a/1.jpga", "/2.jpg"]]
-    assert one.digest() not in {Listing.of("/data", names).digest() for names in others}
+    assert one.digest() not in {ImagePaths.of("/data", names).digest() for names in others}
 
 
-def named_like_imagenet(count: int) -> Listing:
-    return Listing.of("/data", (f"n{number // 1300:08d}/n{number:08d}_{number}.JPEG" for number in range(count)))
+def named_like_imagenet(count: int) -> ImagePaths:
+    return ImagePaths.of("/data", (f"n{number // 1300:08d}/n{number:08d}_{number}.JPEG" for number in range(count)))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from aacp.data.seeding import derived
 from aacp.data.splits import Data, Holdout, split
 from aacp.errors import CorruptImage, InvalidData, InvalidOption
 from aacp.user.values import path_text
-from aacp.zoo.listing import Listing, is_flat, list_flat, list_images
+from aacp.zoo.listing import ImagePaths, is_flat, list_flat, list_images
 from aacp.zoo.pictures import centred_crop, random_crop
 from aacp.zoo.pixel_cache import PixelCache
 
@@ -46,7 +46,7 @@ class ImageFolder(Dataset[Any]):
         cache: the folder of decoded images, if they are kept on disk; random crops are not.
     """
 
-    files: Listing
+    files: ImagePaths
     labels: Tensor
     classes: tuple[str, ...]
     size: int = IMAGE_SIZE

@@ -1,4 +1,4 @@
-"""Listing: the files of a folder of images, named in one block of bytes.
+"""ImagePaths: the files of a folder of images, named in one block of bytes.
 
 ImageNet has 1,281,167 training images. As Path objects their names take about 500 MB, which every worker process would
 copy bit by bit; in one block they take 50 MB, which all processes share.
@@ -23,7 +23,7 @@ ENDINGS = (".jpg", ".jpeg", ".png")
 
 
 @dataclass(frozen=True, eq=False)
-class Listing(Sequence[Path]):
+class ImagePaths(Sequence[Path]):
     """Paths of files below a root, as a sequence.
 
     Args:
@@ -39,7 +39,7 @@ class Listing(Sequence[Path]):
     ends: NDArray[np.int64]
 
     @classmethod
-    def of(cls, root: str, names: Iterable[str]) -> Listing:
+    def of(cls, root: str, names: Iterable[str]) -> ImagePaths:
         """A listing of names relative to a root."""
         encoded = [os.fsencode(name) for name in names]
         ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
@@ -51,20 +51,20 @@ class Listing(Sequence[Path]):
     @overload
     def __getitem__(self, index: int) -> Path: ...
     @overload
-    def __getitem__(self, index: slice) -> Listing: ...
-    def __getitem__(self, index: int | slice) -> Path | Listing:
+    def __getitem__(self, index: slice) -> ImagePaths: ...
+    def __getitem__(self, index: int | slice) -> Path | ImagePaths:
         if isinstance(index, slice):
             return replace(self, starts=self.starts[index], ends=self.ends[index])
         return Path(self.root, os.fsdecode(self.block[self.starts[index] : self.ends[index]]))
 
-    def subset(self, positions: NDArray[np.int64]) -> Listing:
+    def subset(self, positions: NDArray[np.int64]) -> ImagePaths:
         """The files at some positions, in that order."""
         return replace(self, starts=self.starts[positions], ends=self.ends[positions])
 
-    def joined(self, others: Listing) -> Listing:
+    def joined(self, others: ImagePaths) -> ImagePaths:
         """These files followed by others."""
         if self.block is not others.block or self.root != others.root:
-            return Listing.of("", [*map(str, self), *map(str, others)])
+            return ImagePaths.of("", [*map(str, self), *map(str, others)])
         starts = np.concatenate([self.starts, others.starts])
         return replace(self, starts=starts, ends=np.concatenate([self.ends, others.ends]))
 
@@ -76,7 +76,7 @@ class Listing(Sequence[Path]):
         return state.hexdigest()
 
 
-def list_images(folder: Path) -> tuple[Listing, NDArray[np.int64], tuple[str, ...]]:
+def list_images(folder: Path) -> tuple[ImagePaths, NDArray[np.int64], tuple[str, ...]]:
     """All image files below a folder of class folders: the files, sorted by class and name, their labels, the classes.
 
     No file is opened, and none is asked for its type or size: that takes minutes for a million files.
@@ -89,14 +89,14 @@ def list_images(folder: Path) -> tuple[Listing, NDArray[np.int64], tuple[str, ..
         reason = f"the class folder {empty[0]} contains no JPEG or PNG file" if empty else "there are no class folders"
         raise InvalidData(f"{folder} is not a folder of images: {reason}. Put each class into its own folder.")
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(found) for found in names])
-    return Listing.of(str(folder), (name for found in names for name in found)), labels, tuple(classes)
+    return ImagePaths.of(str(folder), (name for found in names for name in found)), labels, tuple(classes)
 
 
-def list_flat(folder: Path) -> Listing:
+def list_flat(folder: Path) -> ImagePaths:
     """All image files that lie directly in a folder, sorted by name."""
     with _listed(folder) as entries:
         names = sorted(entry.name for entry in entries if _is_image(entry.name))
-    return Listing.of(str(folder), names)
+    return ImagePaths.of(str(folder), names)
 
 
 def is_flat(folder: Path) -> bool:
