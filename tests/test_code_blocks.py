@@ -1,14 +1,14 @@
 """Every Python block of README.md and docs/ runs as it stands, in the order of its page.
 
 A page may assume names that a reader has: a trained model, loaders, her own functions. `tests/preludes/PAGE.py` defines
-them. Whole runs get a small plan, training takes few epochs, latencies are measured briefly, and functions for
-several processes run in this one. No page writes ONNX files unless it calls `export_onnx` itself.
+them. It also has stand-ins for packages that are not dependencies: loggers, and ultralytics for docs/yolo.md. Whole
+runs get a small plan, training takes few epochs, latencies are measured briefly, and functions for several processes
+run in this one. No page writes ONNX files unless it calls `export_onnx` itself.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -24,13 +24,14 @@ from aacp.graph.masking import MASKED_OPERATORS
 from aacp.graph.rules import RULES
 from aacp.latency.runtimes.registry import _found as registered_runtimes
 from aacp.report.registry import SECTIONS
+from fenced_blocks import fenced_blocks
 from graph.oracles import counted_macs
 
 ROOT = Path(__file__).parent.parent
 PRELUDES = Path(__file__).parent / "preludes"
 README = ROOT / "README.md"
-WITH_CODE = [page for page in sorted((ROOT / "docs").glob("*.md")) if "```python" in page.read_text()]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+LANGUAGES = ("python", "py")
+WITH_CODE = [page for page in sorted((ROOT / "docs").glob("*.md")) if any(fenced_blocks(page, *LANGUAGES))]
 original_check = aacp.check_latency
 SMALL = aacp.Plan(
     evaluations=3,
@@ -42,10 +43,8 @@ SMALL = aacp.Plan(
 
 def blocks(page: Path) -> Iterator[types.CodeType]:
     """The code blocks of a page, compiled so that a traceback names the page and the line."""
-    text = page.read_text()
-    for found in BLOCK.finditer(text):
-        lines_before = text[: found.start(1)].count("\n")
-        yield compile("\n" * lines_before + found[1], str(page), "exec")
+    for lines_before, code in fenced_blocks(page, *LANGUAGES):
+        yield compile("\n" * lines_before + code, str(page), "exec")
 
 
 def small(plan: aacp.Plan) -> aacp.Plan:
@@ -129,12 +128,14 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def run(page: Path) -> dict[str, Any]:
+def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The names that are defined after the prelude and the blocks of a page were run."""
     scope: dict[str, Any] = {"__name__": "page"}
     prelude = PRELUDES / f"{page.stem}.py"
     if prelude.exists():
         exec(compile(prelude.read_text(), str(prelude), "exec"), scope)
+    for name, module in scope.get("stand_ins", {}).items():
+        monkeypatch.setitem(sys.modules, name, module)
     for block in blocks(page):
         exec(block, scope)
     return scope
@@ -145,10 +146,8 @@ def run(page: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scope = run(page)
+    scope = run(page, monkeypatch)
     assert scope
-    for name in scope.get("stand_ins", ()):
-        del sys.modules[name]
     for logger, found in scope.get("logged", {}).items():
         assert {"search/best", "train/loss", "done/after/test"} <= {name for name, _, _ in found}, logger
         assert [step for name, _, step in found if name == "search/score"] == [1, 2, 3], logger
@@ -158,7 +157,7 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.usefixtures("_small_runs")
 def test_the_five_lines_of_the_readme_halve_the_macs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scope = run(README)
+    scope = run(README, monkeypatch)
     example = (torch.randn(1, 1, 8, 8),)
     model, smaller = scope["model"], scope["smaller"]
     assert 2 * counted_macs(smaller, example) <= counted_macs(model, example)
@@ -166,9 +165,27 @@ def test_the_five_lines_of_the_readme_halve_the_macs(tmp_path: Path, monkeypatch
     assert sizes[0] <= 0.7 * sizes[1]
 
 
-def test_the_line_of_a_block_is_that_of_its_page(tmp_path: Path) -> None:
+PAGE = """# A page
+
+```py
+first = 1
+```
+
+- item
+
+  ```python title="second.py"
+  second = first / 0
+  ```
+
+```
+no Python
+```
+"""
+
+
+def test_every_python_block_is_taken_and_its_line_is_that_of_its_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# A page\n\n```python\nfirst = 1\n```\n\ntext\n\n```python\nsecond = first / 0\n```\n")
+    page.write_text(PAGE)
     scope: dict[str, Any] = {}
     first, second = blocks(page)
     exec(first, scope)

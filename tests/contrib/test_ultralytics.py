@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,50 +11,19 @@ from torch import Tensor, nn
 
 import aacp
 from aacp.contrib.ultralytics import Validation, trainer_for
+from contrib.stand_in import YOLO, Trainer, Validator
 from sampling import sampled
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "yolo.py"
 
 
-class Validator:
-    """What the adapter uses of a validator of ultralytics: it reads batches of 4 images and fuses its network."""
-
-    made: ClassVar[list[Any]] = []
-
-    def __init__(self, args: dict[str, Any]) -> None:
-        self.args = args
-        self.read = 0
-        self.metrics = SimpleNamespace(fitness=0.0)
-        self.made.append(self)
-
-    def preprocess(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        self.read += 1
-        return {"img": batch["img"] / 255}
-
-    def __call__(self, model: nn.Module) -> None:
-        model.fused = True
-        for number in range(5):
-            self.preprocess({"img": torch.full((4, 3, 8, 8), 51.0 * number)})
-        self.metrics.fitness = sum(float(parameter.detach().sum()) for parameter in model.parameters())
-
-
-class Trainer:
-    def get_model(self, cfg: Any = None, weights: Any = None, verbose: bool = True) -> nn.Module:
-        raise AssertionError("the network was built from its YAML file")
-
-    def setup(self) -> nn.Module:
-        return self.get_model(cfg="some.yaml", weights=None, verbose=False)
-
-
 @pytest.fixture
-def yolo() -> SimpleNamespace:
+def yolo() -> YOLO:
     Validator.made.clear()
-    roles = {"validator": Validator, "trainer": Trainer}
-    overrides = {"task": "detect", "imgsz": 640}
-    return SimpleNamespace(task="detect", task_map={"detect": roles}, overrides=overrides, model=nn.Conv2d(3, 2, 1))
+    return YOLO("best.pt")
 
 
-def test_the_score_is_the_fitness_that_the_validator_of_the_task_finds(yolo: SimpleNamespace) -> None:
+def test_the_score_is_the_fitness_that_the_validator_of_the_task_finds(yolo: YOLO) -> None:
     network = nn.Linear(2, 1)
     score = Validation(yolo, {"data": "shapes.yaml", "imgsz": 160})(network)
     assert score == pytest.approx(float(network.weight.detach().sum() + network.bias.detach().sum()))
@@ -67,7 +34,7 @@ def test_the_score_is_the_fitness_that_the_validator_of_the_task_finds(yolo: Sim
     assert validator.args["plots"] is False
 
 
-def test_calibration_images_are_what_the_validator_prepares_and_no_more_than_needed(yolo: SimpleNamespace) -> None:
+def test_calibration_images_are_what_the_validator_prepares_and_no_more_than_needed(yolo: YOLO) -> None:
     images = Validation(yolo, {"data": "shapes.yaml"}).images(6)
     assert [tuple(batch.shape) for batch in images] == [(4, 3, 8, 8)] * 2
     assert [float(batch.max()) for batch in images] == pytest.approx([0.0, 0.2])
@@ -77,7 +44,7 @@ def test_calibration_images_are_what_the_validator_prepares_and_no_more_than_nee
     assert len(Validation(yolo, {}).images(1000, split="val")) == 5  # the whole split, if it has fewer
 
 
-def test_the_trainer_trains_the_network_that_it_is_given(yolo: SimpleNamespace) -> None:
+def test_the_trainer_trains_the_network_that_it_is_given(yolo: YOLO) -> None:
     smaller = nn.Conv2d(3, 1, 1)
     trainer = trainer_for(yolo, smaller)
     assert issubclass(trainer, Trainer)
@@ -109,7 +76,7 @@ class Split(nn.Module):
         return first + second
 
 
-def test_the_trainer_gets_a_network_that_trains_and_that_exporters_can_run(yolo: SimpleNamespace) -> None:
+def test_the_trainer_gets_a_network_that_trains_and_that_exporters_can_run(yolo: YOLO) -> None:
     smaller = nn.Sequential(Split(4), Split(4)).requires_grad_(False)
     for split in smaller:
         split.cv1.conv = nn.Conv2d(3, 6, 1).requires_grad_(False)  # cut from 8 channels, and `c` is still 4

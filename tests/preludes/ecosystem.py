@@ -1,6 +1,5 @@
 """What docs/ecosystem.md assumes: a trained network, its data, a small plan, and stand-ins for the loggers."""
 
-import sys
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -60,4 +59,3 @@ wandb.init = lambda project: Run()
 tensorboard = ModuleType("torch.utils.tensorboard")
 tensorboard.SummaryWriter = SummaryWriter
 stand_ins = {"mlflow": mlflow, "wandb": wandb, "torch.utils.tensorboard": tensorboard}
-sys.modules |= stand_ins
