@@ -13,6 +13,7 @@ import torch
 import aacp
 from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
 from pipeline import tiny_run
+from test_shell_blocks import commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -38,12 +39,12 @@ def test_its_speed_of_estimates_is_that_of_the_page_of_results() -> None:
 
 def test_its_commands_trust_a_run_of_functions_of_the_user() -> None:
     """README prunes my_file:build, which later commands on the run import."""
-    commands = re.findall(r"^aacp (\w+) (.*?)(?: +#.*)?$", README, flags=re.MULTILINE)
-    (run,) = {found[1] for _, rest in commands if (found := re.search(r"my_file:build.* --run (\S+)", rest))}
-    later = {
-        name: rest for name, rest in commands if rest.startswith(run) and name in ("finetune", "scratch", "evaluate")
+    given = commands(ROOT / "README.md")
+    (run,) = {
+        arguments[arguments.index("--run") + 1] for arguments in given if {"my_file:build", "--run"} <= {*arguments}
     }
-    assert later == {"finetune": f"{run} --trust"}
+    later = [arguments for arguments in given if arguments[0] in ("finetune", "scratch", "evaluate")]
+    assert later == [["finetune", run, "--trust"]]
 
 
 def printed_by_the_demo() -> list[str]:
