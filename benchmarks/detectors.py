@@ -9,8 +9,8 @@ aacp's verifier). Raw output: results/detectors.txt.
 
 from __future__ import annotations
 
+import argparse
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -38,13 +38,16 @@ NAMES = (
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES, help="of torchvision; all by default")
+    options = parser.parse_args()
     print(f"python {platform.python_version()}, aacp {aacp.__version__}; seed 0")
     torchvision = import_torchvision()  # also where its compiled operators do not match torch
     print(f"torch {torch.__version__}, torchvision {torchvision.__version__}")
     print(f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)")
     with plain_operators() as are_plain:
         print(f"operators of torchvision: {'plain ones in their place' if are_plain else 'its own'}", flush=True)
-        for name in sys.argv[1:] or NAMES:
+        for name in options.names:
             print(examined(name), flush=True)
 
 

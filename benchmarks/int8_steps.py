@@ -55,7 +55,7 @@ def _pair(graph: aacp.ChannelGraph, steps: dict[str, int], seed: int) -> tuple[a
 
 
 def _parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="mobilenet_v2")
     parser.add_argument("--input", default="1x3x32x32")
     parser.add_argument("--precision", default="int8", choices=["float32", "int8"])

@@ -178,7 +178,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--structures", type=int, default=30)
     parser.add_argument("--parts", nargs="+", default=["repair", "estimate"], choices=["repair", "estimate"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # a repair in this process, as JSON
+    parser.add_argument("--here", action="store_true", help="one repair in this process, as JSON")
     parser.add_argument("--smoke", action="store_true", help="small networks and few images")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -224,7 +224,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--job", nargs=2, type=int, help=argparse.SUPPRESS)  # one training, in this process
+    parser.add_argument("--job", nargs=2, type=int, metavar=("INDEX", "SEED"), help="one training, in this process")
     options = parser.parse_args()
     options.given = sys.argv[1:]
     if not options.smoke and not (options.weights and options.data):

@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/train_recipes"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "train_recipes.json")
     parser.add_argument("--smoke", action="store_true", help="a short test on a CPU with the digits")
-    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--job", nargs=2, metavar=("RECIPE", "SEED"), help="one run, in this process")
     options = parser.parse_args()
     if options.job:
         return job(options, options.job[0], int(options.job[1]))

@@ -11,9 +11,9 @@ ultralytics must be installed; it is not a dependency of aacp. Nothing is downlo
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -37,6 +37,10 @@ KEPT = 0.75  # share of the channels of every free group
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES, help="of ultralytics; all by default")
+    options = parser.parse_args()
+
     import onnxruntime
     import ultralytics
 
@@ -45,7 +49,7 @@ def main() -> None:
     )
     print(f"python {platform.python_version()}, aacp {aacp.__version__}, {versions}; seed 0")
     print(f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)")
-    for name in sys.argv[1:] or NAMES:
+    for name in options.names:
         print(examined(name), flush=True)
 
 
