@@ -17,10 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,6 +30,7 @@ import repair_treatments as shared
 from aacp.data.splits import sampled
 from aacp.search.correlation import spearman
 from aacp.train.recipe import FINETUNE_MIXED
+from search_pays import is_late, run_until_deadline, set_deadline
 
 # The estimates that are compared: the order of channels, and whether networks are repaired before they are scored.
 ESTIMATES = {
@@ -114,19 +112,11 @@ def train(options: argparse.Namespace, index: int, seed: int) -> None:
 
 def train_in_process(options: argparse.Namespace, index: int, seed: int) -> None:
     """One training in a process of its own, unless its outcome is known or the time is over."""
-    left = options.deadline - time.monotonic()
-    if (place_of(options, index, seed) / "outcome.json").exists() or left < 5:
+    if (place_of(options, index, seed) / "outcome.json").exists() or is_late(options):
         return
-    threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
-    line = [sys.executable, __file__, *options.given, "--job", str(index), str(seed)]
-    try:
-        done = subprocess.run(
-            line, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, stderr=subprocess.PIPE, text=True, timeout=left
-        )
-    except subprocess.TimeoutExpired:  # the next call resumes it after its last finished epoch
-        return
-    if done.returncode:
-        print(f"Training {index} with seed {seed} failed:\n{done.stderr[-1500:]}", flush=True)
+    words = [sys.executable, __file__, *options.given, "--job", str(index), str(seed)]
+    if failure := run_until_deadline(options, words):
+        print(f"Training {index} with seed {seed} failed:\n{failure}", flush=True)
 
 
 def outcomes_of(options: argparse.Namespace) -> list[shared.Row]:
@@ -191,7 +181,7 @@ def main() -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Choose the structures, train as many as the time allows, and print the correlations so far."""
-    options.deadline = time.monotonic() + options.limit
+    set_deadline(options)
     found = chosen(options)
     print(f"{len(found['structures'])} structures of {found['pool']} are chosen", flush=True)
     indices = range(len(found["structures"])) if options.only is None else options.only
