@@ -16,7 +16,6 @@ same command resumes an interrupted benchmark.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +24,7 @@ from statistics import mean
 import torch
 
 import repair_treatments as shared
-from search_pays import is_late, run_until_deadline, set_deadline, spread
+from search_pays import delivered, is_late, run_until_deadline, set_deadline, spread
 
 FIXED = 0.5
 HALVES = {"a": ("macs", "params"), "b": ("params", "macs")}  # the cost with the fixed rate, and the one that varies
@@ -57,19 +56,7 @@ def outcome(options: argparse.Namespace, half: str, rate: float, seed: int) -> s
     file = place / "trainings/finetuned/evaluation.json"
     if not file.exists():
         return None
-    evaluation = json.loads(file.read_text())
-    structure = json.loads((place / "structure.json").read_text())
-    return {
-        "half": half,
-        "rate": rate,
-        "seed": seed,
-        "test": evaluation["after"]["test"],
-        "unpruned": evaluation["before"]["test"],
-        "macs": evaluation["after"]["macs"] / evaluation["before"]["macs"],
-        "params": evaluation["after"]["params"] / evaluation["before"]["params"],
-        "counts": structure["counts"],
-        "estimate": structure["score"],
-    }
+    return {"half": half, "rate": rate, "seed": seed, **delivered(place / "structure.json", file)}
 
 
 def summary(options: argparse.Namespace, rows: list[shared.Row]) -> None:

@@ -24,10 +24,10 @@ import onnx
 import torch
 from torch.nn.functional import interpolate
 from torch.utils.data import TensorDataset
-from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
 from halving import circumstances
+from peers import macs
 from psae_speed import likeness
 
 LIMITS = {"latency": 0.4, "macs": 0.3, "params": 0.2}
@@ -45,27 +45,18 @@ def pictures(model: torch.nn.Module, path: str, count: int) -> list[TensorDatase
     return [TensorDataset(*part) for part in zip(whole.split(count), outputs.split(count), strict=True)]
 
 
-def macs_of(network: torch.nn.Module) -> int:
-    counter = FlopCounterMode(display=False)
-    with counter, torch.no_grad():
-        network(torch.zeros(1, 3, 224, 224))
-    return int(counter.get_total_flops() // 2)
-
-
 def shares(folder: Path, model: torch.nn.Module, threads: int) -> dict[str, Any]:
     """The costs of the exported file as shares of the original's, counted and timed without the pipeline's records."""
     (training,) = (folder / "trainings").iterdir()
     pruned, original = training / "pruned.onnx", training / "original.onnx"
+    example = torch.zeros(1, 3, 224, 224)
     timed = aacp.time_networks(
-        {"original": original, "pruned": pruned},
-        torch.zeros(1, 3, 224, 224),
-        aacp.Deployment(threads=threads),
-        turns=40,
+        {"original": original, "pruned": pruned}, example, aacp.Deployment(threads=threads), turns=40
     )
     latency = aacp.speedup(timed["pruned"], timed["original"])  # the pruned network's time as a share of the original's
     network = aacp.load(folder)
     counts = {
-        "macs": macs_of(network) / macs_of(model),
+        "macs": macs(network, example) / macs(model, example),
         "params": sum(p.numel() for p in network.parameters()) / sum(p.numel() for p in model.parameters()),
     }
     onnx.checker.check_model(str(pruned))

@@ -25,12 +25,7 @@ from torch import nn
 
 import aacp
 from aacp.runs.provenance import Provenance
-
-
-def wait_for(device: torch.device) -> None:
-    """Wait until the device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+from repair_treatments import wait_for
 
 
 def seconds_of(work: Any, device: torch.device) -> float:

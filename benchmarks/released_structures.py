@@ -30,6 +30,7 @@ from PIL import Image
 
 import aacp
 from aacp.runs.provenance import Provenance
+from repair_treatments import uniform
 
 NETWORK = "torchvision:mobilenet_v2"
 AUTHORS = (
@@ -72,13 +73,6 @@ def bounded(graph: aacp.ChannelGraph) -> aacp.Budget:
     return aacp.Budget(aacp.Limit(cost, at_most=float(cost(aacp.paper_structure(graph, AUTHORS)))))
 
 
-def uniform(graph: aacp.ChannelGraph, inner: aacp.ChannelGraph) -> aacp.Structure:
-    """Uniform widths at the same MACs; `inner` is the graph in which the residual streams are frozen."""
-    (found,) = aacp.searcher("uniform", aacp.SearchSpace(inner), bounded(inner)).ask()
-    kept = {group.name: count for group, count in zip(inner.free, found, strict=True)}
-    return aacp.Structure(kept.get(group.name, group.width) for group in graph.free)
-
-
 def searched(graph: aacp.ChannelGraph, estimate: aacp.PSAE, evaluations: int, seed: int) -> dict[str, Any]:
     """The structure that the default search recommends at the same MACs, with everything that it evaluated."""
     begun = time.perf_counter()
@@ -105,7 +99,7 @@ def main() -> None:
     compared = {
         "unpruned": graph.full,
         "the authors'": aacp.paper_structure(graph, AUTHORS),
-        "uniform, without streams": uniform(graph, inner),
+        "uniform, without streams": uniform(graph, inner, bounded(inner)),
         **{f"found, seed {run['seed']}": run["structure"] for run in runs},
     }
     cost = aacp.macs(graph)

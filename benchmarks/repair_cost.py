@@ -56,7 +56,8 @@ def repair_once(options: argparse.Namespace) -> shared.Row:
     images = pictures(options.images, options.pixels)
     aacp.recalibrate(model, images[: min(32, options.images)])  # otherwise the activations of random weights explode
     graph = aacp.trace(model, images[:1].to(options.device))
-    kept = aacp.Inheritance(model, graph, images[:1], device=options.device).kept(shared.uniform(graph, graph, 0.5))
+    halved = shared.uniform(graph, graph, shared.budget_of(graph, 0.5))
+    kept = aacp.Inheritance(model, graph, images[:1], device=options.device).kept(halved)
     batches = aacp.Batches.of(images, batch_size=options.batch, device=options.device)
     row: shared.Row = {"seconds": [], "mib_before": resident()}
     on_gpu = torch.device(options.device).type == "cuda"

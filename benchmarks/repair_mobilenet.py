@@ -74,7 +74,7 @@ class Comparison:
         graph = self.subject.graph
         scores = unit_importance(self.subject.model, graph, "l1")
         structures = {
-            "uniform": shared.uniform(graph, self.inner, rate),
+            "uniform": shared.uniform(graph, self.inner, shared.budget_of(self.inner, rate)),
             "global l1 ranking": shared.ranked_globally(graph, scores, rate, relative=False),
             "global l1 ranking, relative to the group": shared.ranked_globally(graph, scores, rate, relative=True),
         }

@@ -132,7 +132,7 @@ def structures_of(
     """The structures of one rate by the way in which they were found."""
     graph = subject.graph
     inner = aacp.trace(subject.model, data.test[0][0][None].to(options.device), scope="inner")
-    found = {"uniform": {"structure": list(shared.uniform(graph, inner, rate))}}
+    found = {"uniform": {"structure": list(shared.uniform(graph, inner, shared.budget_of(inner, rate)))}}
     found["curves"] = shared.by_curves(subject, rate)
     plain = subject.estimate(data.holdout, "l1", repaired=False)
     found["searched by the plain estimate"] = shared.searched(graph, rate, plain, options.evaluations, options.seed)

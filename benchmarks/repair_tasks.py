@@ -225,7 +225,7 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, object]:
         graphs["uniform, residual streams too"] = graph
     for rate in options.rates:
         for widths, free in graphs.items():
-            structure = shared.uniform(graph, free, rate)
+            structure = shared.uniform(graph, free, shared.budget_of(free, rate))
             few = [
                 {"rate": rate, "widths": widths, **subject.row(structure, order, treatment)}
                 for order in options.orders

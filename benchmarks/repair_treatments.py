@@ -118,10 +118,10 @@ def standard_error(share: float, count: int) -> float:
     return math.sqrt(max(0.0, share * (1 - share)) / count)
 
 
-def wait_for(device: str) -> None:
+def wait_for(device: str | torch.device) -> None:
     """Wait until the device has finished its work."""
     if torch.device(device).type == "cuda":
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
 
 
 # -- structures -------------------------------------------------------------------------------------------------------
@@ -132,9 +132,15 @@ def budget_of(graph: aacp.ChannelGraph, rate: float) -> aacp.Budget:
     return aacp.Budget(aacp.Limit(aacp.macs(graph), pruning_rate=rate))
 
 
-def uniform(graph: aacp.ChannelGraph, inner: aacp.ChannelGraph, rate: float) -> aacp.Structure:
-    """Uniform widths of the free groups of `inner`, in which residual streams are frozen, as a structure of `graph`."""
-    (found,) = aacp.searcher("uniform", aacp.SearchSpace(inner), budget_of(inner, rate)).ask()
+def uniform(graph: aacp.ChannelGraph, inner: aacp.ChannelGraph, budget: aacp.Budget) -> aacp.Structure:
+    """Uniform widths of the free groups of `inner`, in which residual streams are frozen, as a structure of `graph`.
+
+    Args:
+        graph: the channel graph.
+        inner: the graph of the same network in which the residual streams are frozen.
+        budget: what the structure has to meet, by the costs of `inner`.
+    """
+    (found,) = aacp.searcher("uniform", aacp.SearchSpace(inner), budget).ask()
     kept = {group.name: count for group, count in zip(inner.free, found, strict=True)}
     return aacp.Structure(kept.get(group.name, group.width) for group in graph.free)
 

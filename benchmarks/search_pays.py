@@ -160,24 +160,31 @@ def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | No
     file = training_of(options, arm, seed) / "evaluation.json"
     if not file.exists():
         return None
-    evaluation = json.loads(file.read_text())
-    structure = json.loads((place / "structure.json").read_text())
     clock = place.parent / f"{place.name}.seconds"  # not written if this benchmark was killed
     row: shared.Row = {
         "arm": arm,
         "seed": seed,
-        "test": evaluation["after"]["test"],
-        "unpruned": evaluation["before"]["test"],
-        "macs": evaluation["after"]["macs"] / evaluation["before"]["macs"],
-        "params": evaluation["after"]["params"] / evaluation["before"]["params"],
-        "counts": structure["counts"],
-        "estimate": structure["score"],
+        **delivered(place / "structure.json", file),
         "seconds": round(float(clock.read_text()), 1) if clock.exists() else None,
     }
     if arm == "finalists":
         found = Finalists.from_json(json.loads((place / "finalists.json").read_text()))
         row |= {"summary": str(found), "finalists": found.to_json()}
     return row
+
+
+def delivered(structure_file: Path, evaluation_file: Path) -> shared.Row:
+    """The scores and the costs of a trained network, and its structure with its estimate."""
+    evaluation = json.loads(evaluation_file.read_text())
+    structure = json.loads(structure_file.read_text())
+    return {
+        "test": evaluation["after"]["test"],
+        "unpruned": evaluation["before"]["test"],
+        "macs": evaluation["after"]["macs"] / evaluation["before"]["macs"],
+        "params": evaluation["after"]["params"] / evaluation["before"]["params"],
+        "counts": structure["counts"],
+        "estimate": structure["score"],
+    }
 
 
 def rung_epochs(options: argparse.Namespace) -> int:

@@ -24,23 +24,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
 from aacp.graph.tracing import prepare
 from aacp.zoo.models import build_model, example_input
+from peers import macs as counted_macs
 
 NAMES = Path(__file__).with_name("zoo.txt")
 
 
 def half_of(graph: aacp.ChannelGraph, generator: np.random.Generator) -> dict[str, Any]:
     return {g.name: np.sort(generator.permutation(g.width)[: max(1, g.width // 2)]) for g in graph.free}
-
-
-def counted_macs(model: torch.nn.Module, example: torch.Tensor) -> int:
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.eval()(example)
-    return int(counter.get_total_flops()) // 2
 
 
 def examine(name: str) -> dict[str, Any]:
