@@ -108,6 +108,12 @@ def verify(model: nn.Module, graph: ChannelGraph, example: Any, *, seed: int = 0
 
     Every free group loses random channels, and the outputs are compared with those of the masked original. If they
     differ, the responsible group is found by bisection and frozen, with the difference as the reason.
+
+    Args:
+        model: the network, which is not changed.
+        graph: its channel graph.
+        example: one input, a tuple of several, or a dictionary of them by name.
+        seed: the seed of the random cuts.
     """
     _require_traceable(model)
     with torch.random.fork_rng(devices=cuda_devices(model)):

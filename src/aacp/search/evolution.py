@@ -43,7 +43,7 @@ class EvolutionSettings:
     one_by_one: bool = False  # whether individuals are updated one after another, or a generation at once
     force_one_gene: bool = False  # whether every trial takes at least one gene of its mutant
     protect_best: bool = False  # whether the best individual (of equals, the first) is never reinitialised
-    rescaling: SafeForm = "shrink"
+    rescaling: SafeForm = "shrink"  # how a proposal is brought within the budget; "two-sided" also widens it again
     seeded: bool = False  # whether the first population holds analytic shapes beside random vectors
     avoid_known: bool = False  # whether a trial that was evaluated before is changed by a step or two
 

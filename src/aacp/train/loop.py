@@ -145,8 +145,12 @@ def finetune(
 ) -> Trained:
     """Recover the accuracy of a pruned network (F in the paper): `fit`, starting from the inherited weights.
 
-    The arguments are those of `fit`. The teacher is usually the unpruned network. Without a teacher, the recipe's
-    `distillation` is ignored.
+    Args:
+        model: the pruned network, which is trained in place.
+        data: what to train on, as in `fit`.
+        recipe: the settings. Without a teacher, their `distillation` is ignored.
+        teacher: a network to imitate, usually the unpruned one.
+        holdout, loss, score, folder, fabric, device: as in `fit`.
     """
     instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
     if teacher is None:
@@ -181,7 +185,11 @@ def train_from_scratch(
 ) -> Trained:
     """Train a structure from new He-normal weights (S in the paper), drawn from the recipe's seed.
 
-    The arguments are those of `fit`.
+    Args:
+        model: the network, which gets new weights and is trained in place.
+        data: what to train on, as in `fit`.
+        recipe: the settings.
+        teacher, holdout, loss, score, folder, fabric, device: as in `fit`.
     """
     require_network(model)
     instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
