@@ -45,6 +45,16 @@ def test_uniform_widths_are_estimated_as_the_page_says() -> None:
     assert f"at -70 % at {pct(tighter, 1)} %" in PAGE
 
 
+def test_estimates_are_above_test_accuracies_as_the_page_says() -> None:
+    rows = raw("estimate_level.json")["rows"]
+    half, more = ([pct(row["test"], 1) for row in rows if row["macs"] == limit] for limit in ("-50 %", "-70 %"))
+    words = "on {} and {} % of the test images at -50 %, on {} and {} % at -70 %".format(*half, *more)
+    assert words in " ".join(PAGE.split())
+    for row in rows:
+        folder = f"prune_cifar10_finetune_mixed{'' if row['macs'] == '-50 %' else '_70'}/default-{row['seed']}"
+        assert row["estimate"] == raw(f"{folder}/structure.json")["score"]
+
+
 # -- one function per table -------------------------------------------------------------------------------------------
 
 
