@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := src tests benchmarks examples docs
 
-.PHONY: demo test extensive quick timing faults test-plain check format docs wheel-demo clean
+.PHONY: demo test extensive quick runtimes timing faults test-plain check format docs wheel-demo clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,11 @@ QUICK := -n 2 --dist worksteal -m "not slow and not timing and not gpu and not e
 
 quick: .venv/complete
 	$(BIN)/pytest $(QUICK)
+
+# The runtimes whose packages `make test` does not install: OpenVINO with NNCF, ExecuTorch, ncnn.
+runtimes: .venv/runtimes
+	$(BIN)/pytest -n 2 --dist worksteal -m "not timing" tests/latency/runtimes tests/latency/devices \
+		tests/pipeline/test_quantization.py tests/pipeline/test_device_check.py
 
 # One process: a second one would disturb the clock.
 timing: .venv/complete
@@ -83,6 +88,10 @@ PIP := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt --ed
 
 .venv/complete: .venv/ready
 	$(PIP) '.[all,ray,dev]'
+	touch $@
+
+.venv/runtimes: .venv/complete
+	$(PIP) '.[openvino-int8,executorch,ncnn]'
 	touch $@
 
 .venv/docs: .venv/ready
