@@ -750,8 +750,10 @@ def test_the_table_of_runtimes_is_what_its_benchmark_measured() -> None:
         ("ExecuTorch", "ResNet20", "resnet20_executorch"),
         ("ONNX Runtime", "MobileNetV2", "mobilenet_v2_onnxruntime"),
         ("OpenVINO", "MobileNetV2", "mobilenet_v2_openvino"),
+        ("ExecuTorch", "MobileNetV2", "mobilenet_v2_executorch"),
         ("ncnn", "MobileNetV2", "mobilenet_v2_ncnn"),
         ("torch", "ResNet20", "resnet20_torch"),
+        ("torch", "MobileNetV2", "mobilenet_v2_torch"),
     ]
     intervals = []
     for title, network, file in measured:
@@ -772,9 +774,10 @@ def test_the_table_of_runtimes_is_what_its_benchmark_measured() -> None:
     page = (ROOT / "docs" / "runtimes.md").read_text()
     assert tables(page)["runtime", "network"] == expected
     missed = [interval for interval in intervals if interval["median"] > 0.7]
-    assert "by its medians, four of the 21 results missed 0.70" in page
-    assert (len(missed), len(intervals)) == (4, 21)
-    assert all(interval["lower"] < 0.7 < interval["upper"] for interval in missed)
+    assert "by its medians, five of the 27 results missed 0.70" in page
+    assert (len(missed), len(intervals)) == (5, 27)
+    (beyond,) = [interval for interval in missed if interval["lower"] > 0.7]
+    assert f"that of MobileNetV2 in torch ({beyond['median']:.2f}) begins at {beyond['lower']:.4f}" in page
 
 
 def int8_pairs(network: str) -> list[list[float]]:
