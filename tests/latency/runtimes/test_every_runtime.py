@@ -310,11 +310,11 @@ def test_the_expensive_layer_takes_most_of_the_time(real: aacp.Deployment, expen
             pieces.run()
             seconds.append(time.perf_counter() - start)
             pieces.run_timed()
-    found = np.median(pieces.take_recorded(), axis=0)
+    found = np.min(pieces.take_recorded(), axis=0)  # other programs only add to the time of a layer
     assert int(found.argmax()) == expensive
     assert found[expensive] > 0.4 * found.sum()
     if real.device == "cpu":  # the launches of a GPU are most of its time
-        assert 0.2 * np.median(seconds) < found.sum() < 3 * np.median(seconds)
+        assert 0.2 * min(seconds) < found.sum() < 3 * min(seconds)
 
 
 def test_no_more_threads_run_than_were_requested(real: aacp.Deployment) -> None:
