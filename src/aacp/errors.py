@@ -37,7 +37,7 @@ A message has two sentences: what is wrong, with the values, and what to do.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -198,20 +198,23 @@ def first_line(error: BaseException) -> str:
 def is_device_failure(error: BaseException) -> bool:
     """Whether torch raised this because a device has no memory left or failed; torch is not imported for the answer.
 
-    A failed assertion is none: it is about the values that a kernel was given, such as a label that is no class.
+    A failed assertion does not count: it is about values that a kernel was given, such as a label above the classes.
     """
     text = str(error)
     return type(error).__name__ == "OutOfMemoryError" or ("CUDA error" in text and "device-side assert" not in text)
 
 
 @contextmanager
-def failing_as(kind: type[AACPError], what: str, remedy: str) -> Iterator[None]:
+def failing_as(
+    kind: type[AACPError], what: str, remedy: str, described: Callable[[BaseException], str] = first_line
+) -> Iterator[None]:
     """Raise whatever code of others raises as an error of aacp; errors of aacp and of devices stay as they are.
 
     Args:
         kind: the class of the error.
         what: its first sentence, to which the cause is added.
         remedy: its second sentence.
+        described: what makes the cause of an exception.
     """
     try:
         yield
@@ -220,4 +223,4 @@ def failing_as(kind: type[AACPError], what: str, remedy: str) -> Iterator[None]:
     except Exception as error:
         if is_device_failure(error):
             raise
-        raise kind(f"{what}: {first_line(error)}. {remedy}") from error
+        raise kind(f"{what}: {described(error)}. {remedy}") from error

@@ -182,11 +182,11 @@ def test_a_function_of_the_users_gives_scores_by_group(residual, convert: Callab
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"stem": [1.0] * 6}, r"'inner' 0 numbers \(0 finite\), but it has 4"),
-        ({"stem": [1.0] * 5, "inner": [1.0] * 4}, "'stem' 5 numbers"),
-        ({"stem": [1.0] * 6, "inner": [1.0, 2.0, float("nan"), 4.0]}, r"'inner' 4 numbers \(3 finite\)"),
+        ({"stem": [1.0] * 6}, r"0 numbers \(0 finite\) for group 'inner', which has 4"),
+        ({"stem": [1.0] * 5, "inner": [1.0] * 4}, "for group 'stem', which has 6"),
+        ({"stem": [1.0] * 6, "inner": [1.0, 2.0, float("nan"), 4.0]}, r"4 numbers \(3 finite\) for group 'inner'"),
         ({"stem": [1.0] * 6, "inner": [[1.0] * 4]}, "'inner'"),
-        ({"stem": "abcdef", "inner": [1.0] * 4}, "'stem' 0 numbers"),
+        ({"stem": "abcdef", "inner": [1.0] * 4}, r"0 numbers \(0 finite\) for group 'stem'"),
         ([1.0] * 10, "returned a list"),
         (None, "returned a NoneType"),
     ],

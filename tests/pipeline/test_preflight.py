@@ -59,7 +59,7 @@ def test_a_run_gives_this_advice_before_it_searches(
     with show_progress():
         tiny_run.pruned(tmp_path)
     lines = capsys.readouterr().err.splitlines()
-    (place,) = [number for number, text in enumerate(lines) if text.endswith("--method uniform needs none")]
+    (place,) = [number for number, text in enumerate(lines) if text.endswith("--method uniform needs no search")]
     assert place < next(number for number, text in enumerate(lines) if "evaluations, generation" in text)
 
 
@@ -469,6 +469,8 @@ def test_a_network_without_gradients_is_not_trained() -> None:
     known = subject(pair)
     graph = aacp.trace(Plain(), INPUTS[:1])
     known.model.requires_grad_(False)
-    with pytest.raises(aacp.InvalidOption, match=r"^No parameter of the network requires gradients, .*\. Call model"):
+    with pytest.raises(
+        aacp.InvalidOption, match=r"^No parameter of the network requires a gradient, .*\. Call requires_grad_"
+    ):
         check_training_step(known, TRAINED, graph)
     check_training_step(known, SEARCHED, graph)

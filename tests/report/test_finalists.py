@@ -43,12 +43,12 @@ def test_the_search_says_which_finalist_is_delivered_and_why(made: Made, tmp_pat
     (folder / "finalists.json").write_text(json.dumps(RECORD))
     shown = Page(write_report(folder, tmp_path / "page.html")).text
     number = read_run(made.path).history.find(made.choice.counts).number  # type: ignore[union-attr]
-    assert f"Delivered is finalist 2 (number {number}): it won the comparison of finalists" in shown
+    assert f"The delivered structure is finalist 2 (number {number}): it won the comparison of finalists" in shown
     assert "its predicted score is better" not in shown
     choice = replace(made.choice, counts=tuple(1 for _ in made.choice.counts))  # which the search did not evaluate
     unknown = copy_of(made, tmp_path / "unknown", choice=choice).path
     (unknown / "finalists.json").write_text(json.dumps(RECORD))
-    assert "Delivered is finalist 2: it won" in Page(write_report(unknown, tmp_path / "page.html")).text
+    assert "The delivered structure is finalist 2: it won" in Page(write_report(unknown, tmp_path / "page.html")).text
 
 
 def test_the_search_says_nothing_more_if_its_own_choice_won(made: Made, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_search_says_nothing_more_if_its_own_choice_won(made: Made, tmp_path
     first, second, third = RECORD["finalists"]  # type: ignore[misc]
     record = {**RECORD, "finalists": [{**first, "holdout": [0.6, 0.9]}, second, third]}
     (folder / "finalists.json").write_text(json.dumps(record))
-    assert "Delivered is" not in Page(write_report(folder, tmp_path / "page.html")).text
+    assert "The delivered structure is" not in Page(write_report(folder, tmp_path / "page.html")).text
 
 
 def test_a_run_without_finalists_has_no_such_section(made: Made, tmp_path: Path) -> None:

@@ -274,8 +274,10 @@ def _step_per_group(names: tuple[str, ...], step: PruningStep) -> Sequence[float
         return [step[name] for name in names]
     if isinstance(step, Sequence):
         if len(step) != len(names):
-            given = f"{counted(len(step), 'pruning step')} for {counted(len(names), 'free group')}"
-            raise InvalidOption(f"There would be {given}. Give one per free group.")
+            groups = counted(len(names), "free group")
+            raise InvalidOption(
+                f"pruning_step has {counted(len(step), 'value')} for {groups}. Give one per free group."
+            )
         return step
     return [step] * len(names)
 

@@ -15,6 +15,8 @@ from torch import nn
 from aacp.errors import InvalidData
 from aacp.pytorch.internals import pytree
 
+Shapes = tuple[tuple[tuple[int, ...], torch.dtype], ...]  # shape and type of each tensor of inputs
+
 
 def inputs_of(batch: Any) -> Any:
     """The inputs of a batch: the first of a pair, or the whole batch; several inputs are a tuple."""
@@ -58,6 +60,11 @@ def bytes_of(value: Any) -> int:
 def tensors_in(value: Any) -> tuple[torch.Tensor, ...]:
     """The tensors of a nested value, such as a batch or the inputs of a network, in order."""
     return tuple(leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+def shapes_of(inputs: Any) -> Shapes:
+    """The shape and the type of each tensor of inputs."""
+    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(inputs))
 
 
 def moved(batch: Any, device: torch.device, in_background: bool = False) -> Any:

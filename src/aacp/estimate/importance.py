@@ -194,8 +194,9 @@ def _from_user(given: GroupScores, graph: ChannelGraph) -> Scores:
         values = _numbers(given.get(group.name, ()))
         if values.shape != (group.width,) or not np.isfinite(values).all():
             raise InvalidOption(
-                f"The importance function returned for group {group.name!r} {counted(values.size, 'number')} "
-                f"({int(np.isfinite(values).sum())} finite), but it has {counted(group.width, 'channel')}. "
+                f"The importance function returned {counted(values.size, 'number')} "
+                f"({int(np.isfinite(values).sum())} finite) for group {group.name!r}, which has "
+                f"{counted(group.width, 'channel')}. "
                 "Return one finite number per channel for every group of graph.free."
             )
         scores[graph.slice_of(group)] = values

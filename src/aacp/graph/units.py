@@ -51,7 +51,7 @@ class UnitProgram:
 
     @property
     def all_ids(self) -> NDArray[np.bool_]:
-        """The same if all units are kept."""
+        """The channel ids that are present if all units are kept: every one of them."""
         return np.ones(len(self.unit_of_id) - 1, dtype=bool)
 
     def units_along(self, node: fx.Node, dim: int) -> NDArray[np.int64]:

@@ -50,7 +50,8 @@ class LatencyCheck:
     @classmethod
     def of(cls, structure: Structure, original: Timing, timing: Timing) -> LatencyCheck:
         """Compare the seconds of a structure with those of the original in the same turns."""
-        return cls(structure, timing.interval, speedup(timing, original), original.interval)
+        share = speedup(timing, original)  # the time of the structure over that of the original
+        return cls(structure, timing.interval, share, original.interval)
 
     @property
     def is_faster(self) -> bool:

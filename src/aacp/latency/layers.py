@@ -123,9 +123,10 @@ def timed_layers(graph: ChannelGraph, layers: Sequence[Layer], structure: Struct
 
 
 def matched(some: Sequence[One], others: Sequence[Other], fits: Callable[[One, Other], bool]) -> list[int]:
-    """Return for each of some things the first of the others that fits it and is not taken, or else the first left.
+    """Match each item to one of the others, and return the positions of these.
 
-    Layers and operators are matched by their outputs: a runtime may run parallel branches in another order than torch.
+    It is the first other that fits and is not taken yet or, if none fits, the first that is not taken. Layers and
+    operators are matched by their outputs, because a runtime may run parallel branches in another order than torch.
     """
     left = dict(enumerate(others))
     found = []

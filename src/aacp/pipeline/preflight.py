@@ -25,6 +25,7 @@ from aacp.pytorch.modules import copy_module, device_of_model, evaluating
 from aacp.train.loader_batches import check_targets
 from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing
+from aacp.train.optimisers import trained_parameters
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import global_seed
 from aacp.train.session import has_batch_norm
@@ -36,8 +37,8 @@ from aacp.user.values import instance, whole_number
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
 SAMPLE = 2000  # the number of training examples that the hold-out is compared with
-LONG_TRAINING = 100  # epochs after which the advantage of a search over uniform widths was measured
-UNIFORM_RATE = 0.5  # the largest share of the MACs at which it was nothing
+LONG_TRAINING = 100  # epochs; after these, uniform widths were as good as a search with the limit below
+UNIFORM_RATE = 0.5  # the share of the MACs that the limit removes at most
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
 
 
@@ -123,8 +124,8 @@ def advice_on_search(budget: Budget, plan: Plan) -> str:
     if rate is None or rate > UNIFORM_RATE:
         return ""
     return (
-        f"with one limit, at most {UNIFORM_RATE:.0%} fewer MACs, and {LONG_TRAINING} epochs or more, uniform widths "
-        "were as good as a search on ResNet56; --method uniform needs none"
+        f"with one limit of at most {UNIFORM_RATE:.0%} fewer MACs and {LONG_TRAINING} epochs or more, uniform widths "
+        "were as good as a search on ResNet56; --method uniform needs no search"
     )
 
 
@@ -141,11 +142,7 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teac
     """Train one step with the full network and with half of every width, since errors would show after the search."""
     if plan.recipe is None:
         return
-    if not any(parameter.requires_grad for parameter in task.model.parameters()):
-        raise InvalidOption(
-            "No parameter of the network requires gradients, so that nothing would be trained. Call "
-            "model.requires_grad_(True), or prune without training (recipe=None, --no-training)."
-        )
+    trained_parameters(task.model)  # rejects a network without any
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
     batch = next(iter(task.read(task.data.train, size)))
     trouble = None if teacher is None else _trouble_with_teacher(task, teacher, batch)

@@ -60,7 +60,7 @@ def prune(
     the search, the unpruned network; no decision depends on them.
 
     Args:
-        model: the trained network; it is not changed. Of DataParallel or torch.compile, the network inside is pruned.
+        model: the trained network; it is not changed. If DataParallel or torch.compile wraps it, the network inside.
         data: what to train, search and test on.
         budget: limits that must all hold: a Budget, or for each cost a share to remove or a quantity to keep at most,
             such as {"macs": 0.5, "weight_bytes": "2MB"}.

@@ -57,7 +57,7 @@ class PruningTask:
     """The network that is pruned and what it is judged by; the model is never changed.
 
     Args:
-        model: the trained network; of DataParallel, torch.compile and the like, the network inside.
+        model: the trained network; if DataParallel, torch.compile or the like wraps it, the network inside.
         data: what to train, search and test on.
         name: the name that `build_model` builds the network by, or None: files then hold the name of its class.
         device: where to compute.

@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 
 from aacp.channels.graph import ChannelGraph
-from aacp.data.examples import tensors_in
+from aacp.data.examples import Shapes, shapes_of, tensors_in
 from aacp.errors import InvalidData, UntraceableModel
 from aacp.graph.program import Call, Program, shape_of
 from aacp.graph.units import UnitProgram
@@ -141,11 +141,11 @@ class Programs:
 
     model: nn.Module
     graph: ChannelGraph
-    _known: dict[Any, tuple[UnitProgram, list[Product], list[str]]] = field(default_factory=dict)
+    _known: dict[Shapes, tuple[UnitProgram, list[Product], list[str]]] = field(default_factory=dict)
 
     def of(self, inputs: Any) -> tuple[UnitProgram, list[Product], list[str]]:
         """The program for inputs of these shapes."""
-        shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(inputs))
+        shapes = shapes_of(inputs)
         if shapes not in self._known:
             labelled = labelled_program(self.model, self.graph, inputs)
             self._known[shapes] = labelled, *products_of(labelled, self.model)

@@ -50,7 +50,7 @@ def _why_another(run: Run, best: Candidate, chosen: Candidate | None) -> str:
     if found is not None and found.winner is not None and found.winner is not found.finalists[0]:
         name = found.name(found.finalists.index(found.winner))
         number = "" if chosen is None else f" (number {chosen.number})"
-        return f" Delivered is {name}{number}: it won the comparison of finalists by short trainings."
+        return f" The delivered structure is {name}{number}: it won the comparison of finalists by short trainings."
     if chosen is None or chosen.number == best.number:
         return ""
     return f" Number {chosen.number} was chosen: its predicted score is better, and single scores are noisy."

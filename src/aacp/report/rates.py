@@ -63,7 +63,7 @@ def rate_figures(runs: Sequence[Run]) -> list[Figure]:
 
 
 def _comparable(runs: Sequence[Run]) -> tuple[list[Judged], str]:
-    """The runs with scores of one kind, that of the most runs, and the kind: part of a sweep may not be trained yet."""
+    """The runs that have the most common kind of score, and this kind: a part of a sweep may not be trained yet."""
     found = [(run, *score_and_kind) for run in runs if (score_and_kind := outcome(run)) is not None]
     kinds = Counter(kind for *_, kind in found)
     kind = max(KINDS, key=lambda kind: kinds[kind])

@@ -32,7 +32,10 @@ def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The parameters that require gradients; a network without any is rejected."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
-        raise InvalidOption("No parameter of the network requires a gradient. Unfreeze the layers to be trained.")
+        raise InvalidOption(
+            "No parameter of the network requires a gradient, so that nothing would be trained. Call "
+            "requires_grad_(True) on the network or on the layers to be trained."
+        )
     return trained
 
 

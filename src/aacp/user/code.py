@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import sysconfig
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, walk_tb
 from typing import ParamSpec, TypeVar
 
-from aacp.errors import AACPError, InvalidOption, UserCodeFailed, first_line, is_device_failure
+from aacp.errors import AACPError, InvalidOption, UserCodeFailed, failing_as, first_line
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -36,23 +36,15 @@ def without_exit(function: Callable[Arguments, Result]) -> Callable[Arguments, R
     return called
 
 
-@contextmanager
-def users_function(name: str, arguments: str, failure: type[AACPError] = InvalidOption) -> Iterator[None]:
-    """Report whatever a function of the user raises, except errors of aacp and a lack of memory.
+def users_function(name: str, arguments: str, failure: type[AACPError] = InvalidOption) -> AbstractContextManager[None]:
+    """Report whatever a function of the user raises, except errors of aacp and failures of a device.
 
     Args:
         name: what the function is, for the message.
         arguments: what it is called with.
         failure: the error to raise.
     """
-    try:
-        yield
-    except AACPError:
-        raise
-    except Exception as error:
-        if is_device_failure(error):
-            raise
-        raise failure(f"The {name} failed: {described_failure(error)}. It is called with {arguments}.") from error
+    return failing_as(failure, f"The {name} failed", f"It is called with {arguments}.", described_failure)
 
 
 def user_frame(error: BaseException) -> FrameSummary | None:

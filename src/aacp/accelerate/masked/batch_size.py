@@ -1,4 +1,4 @@
-"""The size of the batch in a program: the exporter writes that of its example wherever the network asks for it."""
+"""Programs for batches of any size: the exporter writes the size of its example wherever the network asks for it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from aacp.pytorch.internals import pytree
 VIEWS = ("view", "reshape")
 
 
-def leave_open(p: Propagation, batch_size: int) -> bool:
+def allow_any_batch_size(p: Propagation, batch_size: int) -> bool:
     """Let the views of a program infer the size of the batch.
 
+    Args:
+        p: the labelled program, which is changed.
+        batch_size: the size of the example.
+
     Returns:
-        Whether the program now runs on batches of any size: none of its other numbers is a multiple of `batch_size`.
+        Whether the program now runs on batches of any size. It does not if one of its other numbers is a multiple of
+        `batch_size`, because that number may have been computed from it.
     """
     for call in p.program.calls():
         if call.operator in VIEWS and call.shape[:1] == (batch_size,) and all(call.shape):

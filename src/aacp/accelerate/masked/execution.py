@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from aacp.accelerate.masked.repair import CapturedRepair, Repair
-from aacp.accelerate.masked.static import Shapes, StaticProgram, StaticRun, Statistics, shapes_of
+from aacp.accelerate.masked.static import StaticProgram, StaticRun, Statistics
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.data.batches import Batches
-from aacp.data.examples import tensors_in
+from aacp.data.examples import Shapes, shapes_of, tensors_in
 from aacp.errors import InvalidData
 from aacp.estimate.inheritance import REPAIR, Inheritance
 from aacp.estimate.recalibration import running_norms
@@ -64,7 +64,7 @@ class Masked(nn.Module):
     def _run(self, inputs: Any, recalibrates: bool) -> Any:
         arguments = positional(self._model, inputs)
         tensors = list(tensors_in(arguments))
-        shapes = shapes_of(tensors)
+        shapes = shapes_of(arguments)
         with torch.no_grad(), self._precision():
             if (recalibrates, shapes) not in self._passes:
                 kind = CapturedPass if self._device.type == "cuda" else Pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -18,10 +18,10 @@ import torch
 from torch import fx, nn
 
 from aacp.accelerate.kernels.dispatch import Convolution, Pending, moments
-from aacp.accelerate.masked.batch_size import leave_open
+from aacp.accelerate.masked.batch_size import allow_any_batch_size
 from aacp.accelerate.masked.weights import MaskedWeights
 from aacp.channels.graph import ChannelGraph
-from aacp.data.examples import tensors_in
+from aacp.data.examples import Shapes, shapes_of
 from aacp.data.moments import Moments
 from aacp.estimate.recalibration import running_norms
 from aacp.graph.masking import MaskedRun
@@ -31,7 +31,6 @@ from aacp.pytorch.internals import is_mutable, pytree
 
 TINY = torch.finfo(torch.float32).tiny
 Affine = tuple[torch.Tensor, torch.Tensor]  # scale and shift of each channel
-Shapes = tuple[tuple[tuple[int, ...], torch.dtype], ...]  # shape and type of each input
 
 
 class Statistics:
@@ -91,16 +90,15 @@ class StaticProgram:
         self.uses = Counter(call["running_mean"] for call in calls if call.operator == "batch_norm")
         self._masks: dict[fx.Node, list[torch.Tensor]] = {}
         self._device = device
-        self._shapes = shapes_of(tensors_in(arguments))
+        self._shapes = shapes_of(arguments)
         batch_size = _common_batch_size(self._shapes)
-        self._takes_any_batch = batch_size is not None and leave_open(self.propagation, batch_size)
+        self._takes_any_batch = batch_size is not None and allow_any_batch_size(self.propagation, batch_size)
 
     def takes(self, shapes: Shapes) -> bool:
         """Whether the program runs on inputs of these shapes."""
-        if shapes == self._shapes:
-            return True
-        is_batch = self._takes_any_batch and _common_batch_size(shapes) is not None
-        return is_batch and _of_examples(shapes) == _of_examples(self._shapes)
+        if shapes == self._shapes or not self._takes_any_batch:
+            return shapes == self._shapes
+        return _common_batch_size(shapes) is not None and _of_examples(shapes) == _of_examples(self._shapes)
 
     def packed(self, values: list[torch.Tensor]) -> Any:
         """The results in the nested tuples, lists or dictionaries that the network returns."""
@@ -261,11 +259,6 @@ FUSED_OPERATORS: dict[str, Callable[[StaticRun, Call], Any]] = {
     "add": StaticRun.add,
     "view": StaticRun.view,
 }
-
-
-def shapes_of(tensors: Iterable[torch.Tensor]) -> Shapes:
-    """The shape and the type of each tensor."""
-    return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
 
 
 def _common_batch_size(shapes: Shapes) -> int | None:
