@@ -6,7 +6,7 @@ interruption: the same command continues. A row that fails is recorded with its 
 noisy machine can run them one at a time. Weights are untrained, since training does not change the latency.
 
     python benchmarks/runtimes.py --out FOLDER [--networks resnet20] [--runtimes openvino] [--precisions float32]
-        [--step auto]
+        [--step auto] [--device cuda]
 
 With --step auto the widths are in the steps that are found by timing, and the names of the files end with _steps.
 """
@@ -129,7 +129,7 @@ def written_row(name: str, runtime: str, precision: str, options: argparse.Names
         return known
     row = {**circumstances(), "network": name, "runtime": runtime, "precision": precision}
     try:
-        where = aacp.Deployment(runtime, threads=options.threads, precision=precision)
+        where = aacp.Deployment(runtime, options.device, threads=options.threads, precision=precision)
         where.resolved_runtime.require_installed()
         measured = Row(name, where, options)
         row["steps"] = measured.steps
@@ -165,6 +165,7 @@ def main() -> None:
     parser.add_argument("--runtimes", nargs="+", choices=BUILT_IN, default=list(BUILT_IN))
     parser.add_argument("--precisions", nargs="+", default=["float32", "int8"])
     parser.add_argument("--step", choices=["default", "auto"], default="default")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--learn", type=int, default=48, help="structures that the table is fitted to")
     parser.add_argument("--unseen", type=int, default=20, help="structures that the table is tested with")
