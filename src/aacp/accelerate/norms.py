@@ -5,8 +5,7 @@ Torch's take more than a quarter of a step of ResNet56 at half width (benchmarks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from aacp.accelerate.kernels.loading import load_kernels
-from aacp.pytorch.internals import is_compiled
-from aacp.train.fabric import half_type
+from aacp.accelerate.layers import is_supported_activation, is_supported_run, swapped
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -35,7 +33,7 @@ class FastBatchNorm2d(nn.BatchNorm2d):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copy and pickle as torch's class, because this one is used during training only."""
-        return nn.BatchNorm2d, (self.num_features,), self.__dict__
+        return object.__new__, (nn.BatchNorm2d,), self.__dict__
 
 
 class _Normalisation(torch.autograd.Function):
@@ -64,24 +62,11 @@ class _Normalisation(torch.autograd.Function):
         return tuple(value if is_needed else None for value, is_needed in zip(of_arguments, needed, strict=True))
 
 
-@contextmanager
-def fast_norms(model: nn.Module, fabric: Fabric) -> Iterator[None]:
+def fast_norms(model: nn.Module, fabric: Fabric) -> AbstractContextManager[None]:
     """Give the network's batch norms our kernels while the context lasts, if they apply to the run."""
     norms = [module for module in model.modules() if type(module) is nn.BatchNorm2d]
-    chosen = norms if norms and is_supported_run(model, fabric) and norm_kernels() is not None else []
-    for norm in chosen:
-        norm.__class__ = FastBatchNorm2d
-    try:
-        yield
-    finally:
-        for norm in chosen:
-            norm.__class__ = nn.BatchNorm2d
-
-
-def is_supported_run(model: nn.Module, fabric: Fabric) -> bool:
-    """Whether the kernels are made for a run: one GPU, bf16, and no compiler, which has kernels of its own."""
-    is_one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
-    return is_one_gpu and half_type(fabric) is torch.bfloat16 and not any(map(is_compiled, model.modules()))
+    is_used = norms and is_supported_run(model, fabric) and norm_kernels() is not None
+    return swapped(norms if is_used else [], FastBatchNorm2d)
 
 
 def is_supported_norm(norm: nn.BatchNorm2d) -> bool:
@@ -96,14 +81,8 @@ def is_supported_norm(norm: nn.BatchNorm2d) -> bool:
 
 
 def is_supported_input(x: Tensor, channels: int) -> bool:
-    """Whether the kernels accept activations: bf16, on the current GPU, channels last, several values per channel."""
-    is_right = x.dtype == torch.bfloat16 and x.dim() == 4 and x.shape[1] == channels and x.numel() > channels
-    is_in_order = is_right and x.is_contiguous(memory_format=torch.channels_last)
-    return is_in_order and _is_on_current_gpu(x) and not torch.compiler.is_compiling()
-
-
-def _is_on_current_gpu(x: Tensor) -> bool:
-    return x.is_cuda and x.device.index == torch.cuda.current_device()
+    """Whether the kernels accept activations, which need several values per channel."""
+    return is_supported_activation(x, channels) and x.numel() > channels
 
 
 def norm_kernels() -> ModuleType | None:

@@ -1,0 +1,46 @@
+"""What our layers have in common, which take the place of torch's while a network is trained in bf16 on one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from aacp.pytorch.internals import is_compiled
+from aacp.train.fabric import half_type
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+@contextmanager
+def swapped(layers: Sequence[nn.Module], ours: type[nn.Module]) -> Iterator[None]:
+    """Give layers of torch a class of ours while the context lasts."""
+    torchs = [type(layer) for layer in layers]
+    for layer in layers:
+        layer.__class__ = ours
+    try:
+        yield
+    finally:
+        for layer, kind in zip(layers, torchs, strict=True):
+            layer.__class__ = kind
+
+
+def is_supported_run(model: nn.Module, fabric: Fabric) -> bool:
+    """Whether the kernels are made for a run: one GPU, bf16, and no compiler, which has kernels of its own."""
+    is_one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
+    return is_one_gpu and half_type(fabric) is torch.bfloat16 and not any(map(is_compiled, model.modules()))
+
+
+def is_supported_activation(x: Tensor, channels: int) -> bool:
+    """Whether the kernels accept activations of a layer: bf16, on the current GPU, channels last."""
+    is_right = x.dtype == torch.bfloat16 and x.dim() == 4 and x.shape[1] == channels
+    is_in_order = is_right and x.is_contiguous(memory_format=torch.channels_last)
+    return is_in_order and _is_on_current_gpu(x) and not torch.compiler.is_compiling()
+
+
+def _is_on_current_gpu(x: Tensor) -> bool:
+    return x.is_cuda and x.device.index == torch.cuda.current_device()
