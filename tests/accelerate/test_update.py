@@ -82,6 +82,21 @@ def test_one_gpu_gets_a_graph_but_several_processes_or_loss_scaling_do_not(monke
     assert type(found()) is ConcurrentUpdate
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_teacher_gets_the_convolutions_of_the_student(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[Any] = []
+    monkeypatch.setattr(update, "share_convolutions", lambda *given: shared.append(given))
+    monkeypatch.setattr(update, "half_type", lambda fabric: None)
+    monkeypatch.setattr(update, "CapturedUpdate", lambda inner: inner)
+    monkeypatch.setattr(update, "new_stream", lambda device: "a stream")
+    model = network()
+    plain = plain_update(model)
+    assert plain.teacher is not None
+    faster_update(on_gpu(plain, processes), model)
+    faster_update(replace(on_gpu(plain), teacher=None), model)
+    assert shared == [(model, plain.teacher.networks)]
+
+
 def test_weights_are_copied_to_half_precision_unless_something_else_refers_to_them() -> None:
     def are_copied(model: nn.Module, precision: Precision = "bf16-mixed") -> bool:
         return half_weights_for(plain_update(model, precision), model) is not None

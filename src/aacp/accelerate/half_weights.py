@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from aacp.accelerate.convolutions import FastConv2d
 from aacp.pytorch.internals import copy_each
 from aacp.train.teaching import CONVERTIBLE
 
@@ -50,7 +51,7 @@ class HalfWeights:
 
 
 def _converted_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The trained parameters that only torch's own convolutions and linear layers read.
+    """The trained parameters that only torch's own convolutions and linear layers read, or our convolutions.
 
     A subclass may compute something from its weight first, which must happen in single precision.
     """
@@ -58,7 +59,7 @@ def _converted_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     others: set[int] = set()
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            is_multiplied = type(module) in CONVERTIBLE and name in ("weight", "bias")
+            is_multiplied = type(module) in (*CONVERTIBLE, FastConv2d) and name in ("weight", "bias")
             (converted if is_multiplied else others).add(id(parameter))
     chosen = converted - others
     return {name: p for name, p in model.named_parameters() if id(p) in chosen and p.requires_grad}

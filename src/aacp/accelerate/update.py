@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from aacp.accelerate.capture import CapturedUpdate, new_stream
+from aacp.accelerate.convolutions import share_convolutions
 from aacp.accelerate.half_weights import HalfWeights
 from aacp.pytorch.modules import has_external_references
 from aacp.train.fabric import half_type
@@ -59,6 +60,8 @@ def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
     """
     if plain.fabric.device.type != "cuda":
         return None
+    if plain.teacher is not None:
+        share_convolutions(model, plain.teacher.networks)
     if not is_capturable(plain):
         return concurrent(plain, None)
     return CapturedUpdate(concurrent(plain, half_weights_for(plain, model)))

@@ -7,13 +7,14 @@ and learns the same, which `aacp.accelerate.equivalence` checks first; only the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from aacp.accelerate.convolutions import fast_convolutions
 from aacp.accelerate.equivalence import difference
 from aacp.accelerate.growing import Growth, rounded_widths
 from aacp.accelerate.norms import fast_norms
@@ -59,7 +60,7 @@ def faster_network(
     steps: int,
     is_replaceable: bool,
 ) -> Iterator[TrainedAs]:
-    """The network to optimise for a model: a wider one if that is faster, with our batch norms if they apply.
+    """The network to optimise for a model: a wider one if that is faster, with our layers where they apply.
 
     Args:
         model: the user's network, which has the trained weights after the context.
@@ -69,14 +70,17 @@ def faster_network(
         is_replaceable: whether another network may be optimised in place of the model.
     """
     chosen: AbstractContextManager[TrainedAs] = nullcontext(TrainedDirectly(model))
-    if is_replaceable and is_worthwhile(steps, fabric):
+    is_long = is_worthwhile(steps, fabric)
+    if is_replaceable and is_long:
         chosen = widened(model, example_inputs(source, fabric), fabric, MULTIPLE)
-    with chosen as trained_as, fast_norms(trained_as.network, fabric):
+    with chosen as trained_as, fast_norms(trained_as.network, fabric), ExitStack() as stack:
+        if is_long and source.has_one_shape:  # it takes seconds to compile the kernels for a shape
+            stack.enter_context(fast_convolutions(trained_as.network, fabric))
         yield trained_as
 
 
 def is_worthwhile(steps: int, fabric: Fabric) -> bool:
-    """Whether wider networks are faster on this device, and the run is long enough to repay the preparations."""
+    """Whether a run has a GPU and half precision, and is long enough to repay the preparations."""
     is_faster = fabric.device.type == "cuda" and half_type(fabric) is not None
     return is_faster and steps >= REPAID_AFTER
 

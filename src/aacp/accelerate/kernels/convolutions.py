@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-UNIT = 8  # numbers of channels are multiples of this: bfloat16 numbers that one instruction loads
-WIDEST = 64  # most channels
+from aacp.accelerate.convolutions import UNIT
+
 CHANNELS_LAST = torch.channels_last
 SUMMED = 4096  # partial sums that a program adds up at once
 
@@ -188,7 +188,7 @@ def weight_gradient(x: torch.Tensor, dy: torch.Tensor, blocks: Blocks | None = N
     """The gradient of the kernel of the convolution."""
     n, in_channels, height, width = x.shape
     out_channels = dy.shape[1]
-    blocks = blocks or weight_blocks(in_channels)
+    blocks = blocks or weight_blocks(in_channels, out_channels)
     padded = _padded(in_channels, blocks.span), _padded(out_channels, blocks.pixels)
     tiles = triton.cdiv(n * height * triton.cdiv(width, blocks.pixels), blocks.rows)
     grid = (min(blocks.programs, tiles), triton.cdiv(blocks.pixels + 2, blocks.span))
@@ -238,23 +238,26 @@ def _padded(channels: int, pixels: int) -> int:
 
 
 def convolution_blocks(in_channels: int, out_channels: int) -> Blocks:
-    """How a convolution is divided, or the gradient of its inputs."""
+    """How a convolution is divided, or the gradient of its inputs: the fastest way on an H200."""
     if max(in_channels, out_channels) <= 16:
-        return Blocks(2, 4, 128, 4, 1)
+        return Blocks(2, 4, 256, 8, 1)
     if max(in_channels, out_channels) <= 32:
-        return Blocks(2, 2, 64, 4, 1)
-    return Blocks(1, 1, 64, 4, 2)
+        return Blocks(2, 4, 64, 4, 1)
+    return Blocks(1, 1, 64, 4, 3)
 
 
-def weight_blocks(in_channels: int) -> Blocks:
-    """How the gradient of the kernel is divided: so that the input pixels of a span have 64 channels together."""
-    if in_channels <= 8:
-        return Blocks(4, 8, 64, 4, 2, 264)
+def weight_blocks(in_channels: int, out_channels: int) -> Blocks:
+    """How the gradient of the kernel is divided: the fastest way on an H200.
+
+    Where all channels are few, several output pixels share a row. The input pixels of a span have 64 channels together.
+    """
+    if max(in_channels, out_channels) <= 16:
+        return Blocks(4, 8, 128, 8, 1, 132) if in_channels <= 8 else Blocks(2, 4, 64, 4, 3, 264)
     if in_channels <= 16:
-        return Blocks(2, 4, 64, 4, 2, 264)
+        return Blocks(1, 4, 64, 4, 3, 132)
     if in_channels <= 32:
-        return Blocks(1, 2, 64, 4, 2, 66)
-    return Blocks(1, 1, 64, 4, 2, 44)
+        return Blocks(1, 2, 64, 4, 3, 66)
+    return Blocks(1, 1, 64, 4, 3, 22)
 
 
 def self_test() -> None:
