@@ -1,8 +1,8 @@
 """Claim: on an H200, our 3x3 convolutions of few channels take less time than cuDNN's, where training uses them.
 
-The shapes are those of ResNet56 in bf16 with channels last. Each operation runs 20 times in a CUDA graph, which is
-replayed 20 times; a time is the median of the replays, divided by 20. Ours is timed for several ways to divide the
-work. Kernels are compiled first, by several processes.
+The shapes are those of ResNet56 in bf16 with channels last, and some larger ones of as many channels. Each
+operation runs 20 times in a CUDA graph, which is replayed 20 times; a time is the median of the replays, divided by 20.
+Ours is timed for several ways to divide the work. Kernels are compiled first, by several processes.
 
 PYTHONPATH=src:benchmarks python benchmarks/convolution_speed.py [--out FILE] [--operation forward ...]
 """
@@ -44,6 +44,7 @@ class Shape(NamedTuple):
 SHAPES = [Shape(128, *channels, 32) for channels in ((16, 16), (16, 8), (8, 16))]
 SHAPES += [Shape(128, *channels, 16) for channels in ((32, 32), (32, 24), (24, 32), (32, 16), (16, 32))]
 SHAPES += [Shape(128, *channels, 8) for channels in ((64, 64), (64, 48), (48, 64), (64, 32), (32, 64))]
+SHAPES += [Shape(512, 32, 32, 16), Shape(512, 64, 64, 8), Shape(128, 32, 32, 32), Shape(128, 48, 48, 32)]
 LARGE = [Shape(4096, 16, 16, 32), Shape(4096, 32, 32, 16), Shape(4096, 64, 64, 8)]  # forward only, as estimates do
 
 # Pixels, span, rows, warps, stages, programs; up to a number of channels, for convolutions on the wider side.

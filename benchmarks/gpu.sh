@@ -16,8 +16,8 @@ tests)
     python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore tests/accelerate tests/graph tests/data tests/latency ;;
 speed)
     python benchmarks/train_speed.py --data "$data" --weights $weights --epochs 3 --out "$out/train_speed.json" \
-        --way captured plain "captured, compiled" "captured, torch's norms" "captured, autocast weights" \
-        "captured, not widened" ;;
+        --way captured plain "captured, compiled" "captured, torch's norms" \
+        "captured, torch's convolutions" "captured, autocast weights" "captured, not widened" ;;
 estimate)
     python benchmarks/psae_speed.py resnet56 --weights $weights --data "cifar10:$data" --out "$out" ;;
 mobilenet)

@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from aacp.accelerate.capture import CapturedUpdate
+from aacp.accelerate.convolutions import fast_convolutions
 from aacp.accelerate.norms import fast_norms
 from aacp.accelerate.update import ConcurrentUpdate
 from aacp.accelerate.widening import MULTIPLE, example_inputs, widened
@@ -43,6 +44,7 @@ WAYS = (
     "captured, not widened",
     "captured, autocast weights",
     "captured, torch's norms",
+    "captured, torch's convolutions",
     "captured, teacher on the same stream",
     "captured, channels first",
     "captured, single precision",
@@ -68,9 +70,11 @@ def seconds_of(
     with show_progress(), widened(student, shown, fabric, multiple) as trained_as:
         if way == "captured, compiled":
             trained_as.network.compile()
-        norms = nullcontext() if way == "captured, torch's norms" else fast_norms(trained_as.network, fabric)
-        with norms:
-            return epochs_of(way, trained_as.network, teacher, source, recipe, fabric, epochs)
+        network, torchs = trained_as.network, nullcontext()
+        norms = torchs if way == "captured, torch's norms" else fast_norms(network, fabric)
+        convolutions = torchs if way == "captured, torch's convolutions" else fast_convolutions(network, fabric)
+        with norms, convolutions:
+            return epochs_of(way, network, teacher, source, recipe, fabric, epochs)
 
 
 def epochs_of(
