@@ -84,8 +84,7 @@ def request_of(task: job.TaskNames, budget: Budget, plan: Plan) -> dict[str, Any
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     found = Jobs()
     monkeypatch.chdir(tmp_path)
-    for kind in (job.TaskNames, job.TrainingNames):
-        monkeypatch.setattr(kind, "load", lambda names, _: names)
+    monkeypatch.setattr(job.TaskNames, "load", lambda names, _: names)
     monkeypatch.setattr(job, "PruningRun", found.pruning_run)
     last_steps = (
         (job, "SweepRun"),

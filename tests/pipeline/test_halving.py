@@ -26,7 +26,6 @@ from aacp.pipeline.finalists import CUTS_STREAMS
 from aacp.pipeline.halving import RungTraining
 from aacp.pipeline.pruning_run import PruningRun
 from aacp.pipeline.task import PruningTask
-from aacp.pipeline.training import TrainingMeans
 from aacp.user.progress import show_progress
 from forks import CONTEXT
 from glue import subjects
@@ -256,7 +255,7 @@ def test_another_teacher_is_rejected(tmp_path: Path) -> None:
     task = PruningTask.of(tiny_run.network(), tiny_run.data(), None, **ON_CPU)
     PruningRun(task, Budget.of({"macs": 0.4}), plan, folder).register()
     folder.write_json("search.json", {})  # so that the folder holds a search
-    taught = PruningRun(task, Budget.of({"macs": 0.4}), plan, folder, means=TrainingMeans(tiny_run.network(7)))
+    taught = PruningRun(replace(task, teacher=tiny_run.network(7)), Budget.of({"macs": 0.4}), plan, folder)
     with pytest.raises(aacp.RunMismatch, match=r"finalist training teacher: +then, [0-9a-f]+ now"):
         taught.register()
 
@@ -300,7 +299,7 @@ def test_on_workers_the_same_structure_wins(whole: Path, tmp_path: Path, monkeyp
 def test_a_worker_elsewhere_trains_without_a_folder(tmp_path: Path) -> None:
     task = PruningTask.of(tiny_run.network(), tiny_run.data(), None, torch.device("cpu"))
     graph = aacp.trace(task.model, task.example())
-    work = halving.RemoteTraining(task, PLAN, graph, None, 1, {(4, 4): tmp_path / "place"}, tmp_path, {"seed": 0})
+    work = halving.RemoteTraining(task, PLAN, graph, 1, {(4, 4): tmp_path / "place"}, tmp_path, {"seed": 0})
     assert 0 <= work()(Structure([4, 4])) <= 1
     assert list(tmp_path.iterdir()) == []
 

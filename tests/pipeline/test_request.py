@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import aacp
-from aacp.pipeline.job import TaskNames, TrainingNames, pruning_run
+from aacp.pipeline.job import TaskNames, pruning_run
 from aacp.pipeline.request import _command, _written, plan_of, read_request, register_request, require_room
 from aacp.pipeline.task import PruningTask
 from pipeline import tiny_run
@@ -146,7 +146,7 @@ def test_a_folder_with_other_files_is_rejected_before_anything_is_loaded_or_writ
     words = r"holds other files \(notes.txt\) and no run\. Give a new or an empty folder\."
     names, budget = TaskNames("no_network", "no_data"), aacp.Budget.of({"macs": 0.5})
     with pytest.raises(aacp.RunMismatch, match=words):
-        pruning_run(names, budget, aacp.Plan(), str(tmp_path), (), TrainingNames())
+        pruning_run(names, budget, aacp.Plan(), str(tmp_path), ())
     with pytest.raises(aacp.RunMismatch, match=words):
         tiny_run.pruned(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

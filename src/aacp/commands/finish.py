@@ -17,8 +17,9 @@ from aacp.commands.recipes import (
     finetuning_options,
     recipe_of,
     scratch_options,
+    teacher_names,
     training_fields,
-    training_names,
+    training_means,
 )
 from aacp.commands.running import resumable, show
 from aacp.runs.trainings import default_name
@@ -72,10 +73,10 @@ def _training_command(name: str, what: str, options: Callable[[Command], Command
         from aacp.pipeline.job import FinishingJob
 
         given = {**training, **fixed}
-        job = FinishingJob(folder, **overrides)
+        job = FinishingJob(folder, **overrides, **teacher_names(given))
         with resumable(folder):
             plan = job.plan(recipe=_recipe(job, given, seed), **training_fields(given, no_export, resources))
-            pruned = job.finish(plan, training_names(given))
+            pruned = job.finish(plan, training_means(given))
         show(pruned, pruned.evaluation, as_json)
 
     return command

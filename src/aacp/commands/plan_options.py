@@ -30,15 +30,7 @@ from aacp.search.methods import default_evaluations_text
 from aacp.train.recipe import Recipe
 
 if TYPE_CHECKING:
-    from aacp.pipeline.job import TaskNames
     from aacp.pipeline.plan import Plan
-
-
-def task_names(task: Given) -> TaskNames:
-    """The network, its data and its functions, as named by the task options."""
-    from aacp.pipeline.job import TaskNames
-
-    return TaskNames(**task)
 
 
 task_options = gathered(

@@ -12,8 +12,15 @@ from aacp.commands.gathering import reject_options
 from aacp.commands.limits import COST_NAMES, budget_of, budgets_of, limit_options
 from aacp.commands.options import FROM, JSON, NO_EXPORT, RESOURCES, run_option
 from aacp.commands.parameters import Number, rungs
-from aacp.commands.plan_options import plan_from, search_options, task_names, task_options
-from aacp.commands.recipes import TRAINING_OPTIONS, recipe_of, training_fields, training_names, training_options
+from aacp.commands.plan_options import plan_from, search_options, task_options
+from aacp.commands.recipes import (
+    TRAINING_OPTIONS,
+    recipe_of,
+    teacher_names,
+    training_fields,
+    training_means,
+    training_options,
+)
 from aacp.commands.running import resumable, run_folder, show
 from aacp.cost.kinds import COSTS
 from aacp.pipeline import defaults
@@ -128,12 +135,12 @@ def prune(
     if max_drop is not None:
         drop = max_drop if task["metric"] else max_drop / 100
         plan = replace(plan, max_drop=drop, shrink=COST_NAMES[shrink], probe_epochs=probe_epochs)
-    from aacp.pipeline.job import pruning_run
+    from aacp.pipeline.job import TaskNames, pruning_run
 
     place = run_folder(task["model"], folder)
+    names = TaskNames(**task, **teacher_names(training))
     with resumable(place):
-        run = pruning_run(task_names(task), budget, plan, place, known_from, training_names(training))
-        pruned = run.prune()
+        pruned = pruning_run(names, budget, plan, place, known_from, training_means(training)).prune()
     show(pruned, pruned.evaluation, as_json)
 
 
@@ -158,12 +165,12 @@ def search(
     --no-training, search with --reconstruction repair.
     """
     budget = budget_of(limits)
-    from aacp.pipeline.job import TrainingNames, pruning_run
+    from aacp.pipeline.job import TaskNames, pruning_run
 
     place = run_folder(task["model"], folder)
     with resumable(place):
         plan = plan_from(search, None, trains_later=True)
-        graph, choice = pruning_run(task_names(task), budget, plan, place, known_from, TrainingNames()).find()
+        graph, choice = pruning_run(TaskNames(**task), budget, plan, place, known_from).find()
     show(f"{choice}\nkept: {graph.channels_of(choice.counts)}\nfolder: {place}", choice, as_json)
 
 
@@ -198,7 +205,7 @@ def sweep(
         unused = (*TRAINING_OPTIONS, "scratch", "resources")
         reject_options(unused, "without --train a sweep only searches", "Give --train")
     budgets = budgets_of(limits)
-    from aacp.pipeline.job import sweep_run
+    from aacp.pipeline.job import TaskNames, sweep_run
 
     place = folder or f"{run_folder(task['model'], None)}-sweep"
     plan = plan_from(
@@ -207,7 +214,7 @@ def sweep(
         trains_later=True,
         **training_fields(training, no_export, resources),
     )
+    names = TaskNames(**task, **teacher_names(training))
     with resumable(place):
-        run = sweep_run(task_names(task), budgets, plan, place, train, known_from, training_names(training))
-        found = run.sweep()
+        found = sweep_run(names, budgets, plan, place, train, known_from, training_means(training)).sweep()
     click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")

@@ -14,7 +14,7 @@ from aacp.user.values import instance
 from aacp.zoo.catalogue import named_data
 
 if TYPE_CHECKING:
-    from aacp.pipeline.job import TrainingNames
+    from aacp.pipeline.training import TrainingMeans
 
 
 def recipe_of(training: Given, task: Given, seed: int) -> Recipe:
@@ -56,17 +56,21 @@ class RecipeName(click.Choice):  # type: ignore[type-arg]  # it has no parameter
         return value if ":" in str(value) else super().convert(value, param, ctx)
 
 
-def training_names(training: Given) -> TrainingNames:
-    """What the training uses besides the plan, as named by the options."""
-    from aacp.pipeline.job import TrainingNames
-
-    teacher = training["teacher"]
-    weights = training["teacher_weights"]
-    if (teacher is None) != (weights is None):
+def teacher_names(training: Given) -> dict[str, Any]:
+    """The options of the teacher, which are fields of a task by names."""
+    found = {name: training[name] for name in ("teacher", "teacher_weights")}
+    if (found["teacher"] is None) != (found["teacher_weights"] is None):
         raise click.UsageError(
             "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both, or neither."
         )
-    return TrainingNames(teacher, weights, training["again"], training["processes"])
+    return found
+
+
+def training_means(training: Given) -> TrainingMeans:
+    """What the training uses besides the task and the plan."""
+    from aacp.pipeline.training import TrainingMeans
+
+    return TrainingMeans(training["again"], training["processes"])
 
 
 def training_fields(training: Given, no_export: bool, resources: bool) -> dict[str, Any]:

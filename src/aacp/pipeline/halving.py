@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
@@ -62,7 +61,6 @@ class RungTraining:
         task: the network and its data.
         plan: how to train.
         inheritance: makes networks of structures.
-        teacher: the network that was given to learn from, if any.
         epochs: those of the rung.
         places: the folder of each training by the counts of its structure; without one, a training is not resumed.
     """
@@ -70,7 +68,6 @@ class RungTraining:
     task: PruningTask
     plan: Plan
     inheritance: Inheritance
-    teacher: nn.Module | None
     epochs: int
     places: Mapping[tuple[int, ...], Path]
 
@@ -82,7 +79,7 @@ class RungTraining:
         with without_progress():
             fit(
                 network, task.data.train, self.plan.recipe.scaled(self.epochs), loss=task.loss, score=task.score,
-                teacher=task.teacher(self.plan, self.teacher), folder=self.places.get(structure.counts),
+                teacher=task.teacher_for(self.plan), folder=self.places.get(structure.counts),
                 device=task.device,
             )  # fmt: skip
         return task.score_network(network, task.data.holdout)
@@ -93,7 +90,7 @@ class RemoteTraining:
     """What a worker needs for the trainings of a rung; a call makes them, in the process of the worker.
 
     Args:
-        task, plan, teacher, epochs, places: as in RungTraining.
+        task, plan, epochs, places: as in RungTraining.
         graph: the channel graph of the network.
         run: the run folder. A worker that can read it, on this machine or on a disk that is shared, keeps the states of
             its trainings there.
@@ -103,7 +100,6 @@ class RemoteTraining:
     task: PruningTask
     plan: Plan
     graph: ChannelGraph
-    teacher: nn.Module | None
     epochs: int
     places: Mapping[tuple[int, ...], Path]
     run: Path
@@ -115,7 +111,7 @@ class RemoteTraining:
         task = replace(self.task, device=torch.device(self.task.device.type))
         inheritance = SharedEstimate(task, self.plan).inheritance(self.graph)
         places = self.places if self._sees_run() else {}
-        return RungTraining(task, self.plan, inheritance, self.teacher, self.epochs, places)
+        return RungTraining(task, self.plan, inheritance, self.epochs, places)
 
     def _sees_run(self) -> bool:
         try:
@@ -130,7 +126,6 @@ class Halving:
 
     search: Search
     estimate: PSAE
-    teacher: nn.Module | None
     label: str
 
     def run(self, chosen: ChosenStructure, history: History) -> ChosenStructure:
@@ -178,12 +173,12 @@ class Halving:
         plan = self.search.plan
         if plan.workers is None:
             inheritance = self.estimate.inheritance
-            yield from map(RungTraining(task, plan, inheritance, self.teacher, epochs, places), structures)
+            yield from map(RungTraining(task, plan, inheritance, epochs, places), structures)
             return
         run = self._folder.path.resolve()
         places = {counts: place.resolve() for counts, place in places.items()}
         request = self._folder.read_json(RUN)
-        work = RemoteTraining(task, plan, self.search.graph, self.teacher, epochs, places, run, request)
+        work = RemoteTraining(task, plan, self.search.graph, epochs, places, run, request)
         uses_gpu = task.device.type == "cuda"
         pool = WorkerPool(RayEngine(WorkerRequest.of(plan.workers), work, uses_gpu=uses_gpu))
         try:

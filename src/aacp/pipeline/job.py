@@ -19,7 +19,7 @@ from aacp.pipeline.pruning_run import PruningRun
 from aacp.pipeline.request import FUNCTIONS, plan_of, read_request, require_room
 from aacp.pipeline.sweep import SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score
-from aacp.pipeline.training import TrainingMeans
+from aacp.pipeline.training import PLAIN, TrainingMeans
 from aacp.runs.files import STRUCTURE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
@@ -48,6 +48,8 @@ class TaskNames:
         holdout_seed: chooses the examples that are held out. It is not the seed of the run: runs with several seeds
             then have the same hold-out, which `aacp train` did not train their network on.
         cache: the folder of decoded images, see `load_data`.
+        teacher: the name of the network to learn from; None is the unpruned network.
+        teacher_weights: the file of its weights.
     """
 
     model: str
@@ -59,9 +61,11 @@ class TaskNames:
     holdout: Holdout = None
     holdout_seed: int = 0
     cache: str | None = None
+    teacher: str | None = None
+    teacher_weights: str | None = None
 
     def load(self, seed: int) -> PruningTask:
-        """The task; the seed draws the weights if there is no file."""
+        """The task; the seed draws the weights of a network without a file."""
         model = network_of(self.model, self.weights, seed)
         data = load_data(self.data, holdout=self.holdout, seed=self.holdout_seed, cache=self.cache)
         return PruningTask(
@@ -75,22 +79,8 @@ class TaskNames:
             loss=loss_of(self.loss),
             holdout=self.holdout,
             holdout_seed=self.holdout_seed,
+            teacher=None if self.teacher is None else network_of(self.teacher, self.teacher_weights, seed),
         )
-
-
-@dataclass(frozen=True)
-class TrainingNames:
-    """What a training uses besides the plan, by names; see TrainingMeans."""
-
-    teacher: str | None = None
-    teacher_weights: str | None = None
-    again: bool = False
-    processes: int = 1
-
-    def load(self, seed: int) -> TrainingMeans:
-        """The means; the seed draws weights if the teacher has no file."""
-        teacher = None if self.teacher is None else network_of(self.teacher, self.teacher_weights, seed)
-        return TrainingMeans(teacher, self.again, self.processes)
 
 
 def pruning_run(
@@ -99,14 +89,13 @@ def pruning_run(
     plan: Plan,
     folder: str,
     known_from: tuple[str, ...],
-    training: TrainingNames,
+    means: TrainingMeans = PLAIN,
 ) -> PruningRun:
     """The run of aacp prune and aacp search."""
     plan.check_budgets([budget])
     place = RunFolder(folder)
     require_room(place)
     task = names.load(plan.seed)
-    means = training.load(plan.seed)
     return PruningRun(task, budget, plan, place, means=means, known_from=known_from)
 
 
@@ -117,12 +106,11 @@ def sweep_run(
     folder: str,
     train: bool,
     known_from: tuple[str, ...],
-    training: TrainingNames,
+    means: TrainingMeans,
 ) -> SweepRun:
     """The runs of aacp sweep."""
     check_sweep(plan, budgets, train)
     task = names.load(plan.seed)
-    means = training.load(plan.seed)
     return SweepRun(task, budgets, plan, folder, train, means, known_from)
 
 
@@ -133,7 +121,7 @@ class FinishingJob:
     Args:
         folder: the run folder.
         model, data, weights, metric, device, loss: as in TaskNames; None is what the folder records.
-        cache: the folder of decoded images.
+        cache, teacher, teacher_weights: as in TaskNames.
         trust: whether code that the folder names may be imported.
     """
 
@@ -145,6 +133,8 @@ class FinishingJob:
     device: str | None = None
     loss: str | None = None
     cache: str | None = None
+    teacher: str | None = None
+    teacher_weights: str | None = None
     trust: bool = False
 
     @cached_property
@@ -165,6 +155,8 @@ class FinishingJob:
             holdout=recorded.holdout,
             holdout_seed=recorded.holdout_seed or 0,
             cache=self.cache,
+            teacher=self.teacher,
+            teacher_weights=self.teacher_weights,
         )
 
     def plan(self, **changes: Any) -> Plan:
@@ -194,7 +186,7 @@ class FinishingJob:
             fields[field] = restored(str(source), field, RECIPE_FUNCTIONS[field], ())
         return Recipe(**fields)
 
-    def finish(self, plan: Plan, training: TrainingNames) -> Pruned:
+    def finish(self, plan: Plan, means: TrainingMeans) -> Pruned:
         """Train the structure that was found, evaluate, save, export and report."""
         folder = RunFolder(self.folder)
         if folder.read_json(STRUCTURE) is None:
@@ -204,7 +196,7 @@ class FinishingJob:
             Budget(*self.request.limits),
             plan,
             folder,
-            means=training.load(plan.seed),
+            means=means,
             known_from=self.request.known_from,
             is_searched=True,
         )

@@ -101,8 +101,9 @@ class MaxDropSearch:
         assert recipe is not None
         network = self.estimate.inheritance.network(choice.structure)
         finetune(
-            network, task.data.train, recipe.scaled(self.plan.probe_epochs), teacher=task.teacher(self.plan),
-            loss=task.loss, folder=folder.path / TRAINING, device=task.device,
+            network, task.data.train, recipe.scaled(self.plan.probe_epochs), loss=task.loss,
+            teacher=task.model if recipe.distillation else None,
+            folder=folder.path / TRAINING, device=task.device,
         )  # fmt: skip
         return task.score_network(network, task.data.holdout)
 

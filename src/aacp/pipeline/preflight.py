@@ -32,7 +32,7 @@ from aacp.train.session import has_batch_norm
 from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user.code import described_failure
-from aacp.user.values import instance, whole_number
+from aacp.user.values import whole_number
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
@@ -52,16 +52,14 @@ def check_training_arguments(teacher: nn.Module | None, loss: Loss | None, *, tr
             )
 
 
-def check_training(task: PruningTask, plan: Plan, teacher: nn.Module | None, processes: int) -> None:
+def check_training(task: PruningTask, plan: Plan, processes: int) -> None:
     """Reject a recipe that the final training would reject, and data that it cannot train on."""
     train, _ = task.training_parts(plan)
     whole_number("processes", processes, 1)
-    if teacher is not None:
-        instance("teacher", teacher, nn.Module, "Give the network itself, an object of its class.")
     if plan.recipe is not None:
         check_mixing(plan.recipe, task.loss)
-        if teacher is not None:
-            check_teacher(plan.recipe, teacher)
+        if task.teacher is not None:
+            check_teacher(plan.recipe, task.teacher)
         check_batches(train, plan.recipe, processes)
         if plan.recipe.batch_size // processes == 1 and has_batch_norm(task.model):
             raise InvalidData(
@@ -138,15 +136,15 @@ def _outputs_of(model: nn.Module, batch: Any) -> Any:
         return None
 
 
-def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph, teacher: nn.Module | None = None) -> None:
+def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> None:
     """Train one step with the full network and with half of every width, since errors would show after the search."""
     if plan.recipe is None:
         return
     trained_parameters(task.model)  # rejects a network without any
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
     batch = next(iter(task.read(task.data.train, size)))
-    trouble = None if teacher is None else _trouble_with_teacher(task, teacher, batch)
-    teaching = copy_module(task.model if teacher is None else teacher)
+    trouble = None if task.teacher is None else _trouble_with_teacher(task, task.teacher, batch)
+    teaching = copy_module(task.model if task.teacher is None else task.teacher)
     found = trouble or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
     if isinstance(found, str):
         raise InvalidOption(

@@ -89,9 +89,9 @@ def prune(
     if fabric is not None and (processes != 1 or device is not None):
         raise InvalidOption("A fabric has its own processes and devices. Leave processes and device out.")
     place = device_of(device) if fabric is None else fabric.device
-    task = PruningTask.of(model, data, name, place, score, loss)
+    task = PruningTask.of(model, data, name, place, score, loss, teacher)
     earlier = paths("known_from", known_from)
     ranks = None if fabric is None else Ranks(fabric)
-    means = TrainingMeans(teacher, again, processes, ranks)
+    means = TrainingMeans(again, processes, ranks)
     run = PruningRun(task, budget, plan, RunFolder.of(folder), means=means, known_from=earlier)
     return run.prune() if ranks is None else run.prune_on(ranks)

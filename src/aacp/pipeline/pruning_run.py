@@ -63,7 +63,7 @@ class PruningRun:
         budget: the limits, already compared with the plan (`Plan.check_budgets`).
         plan: how to search and train.
         folder: where the run is kept.
-        means: what the training uses besides the plan, such as a teacher.
+        means: what the training uses besides the task and the plan.
         known_from: folders of earlier runs whose evaluations are reused.
         shared: the inheritance and the estimate, if several runs share them.
         measurements: the folder of latency measurements, if several runs share one.
@@ -90,7 +90,7 @@ class PruningRun:
         require_room(folder)
         plan.check_drop(task.score)
         plan.check_screening(task.score)
-        check_training(task, plan, means.teacher, means.process_count)
+        check_training(task, plan, means.process_count)
         if plan.recipe is not None and means.ranks is None:
             device_of(task.device, means.processes)  # rejects more processes than GPUs
         check_data(task, plan)
@@ -170,7 +170,7 @@ class PruningRun:
                 list_histories(self.folder)
                 self._lacks_history = False
             if self._training is not None and not self._training.is_trained:
-                check_training_step(self.task, self.plan, graph, self.means.teacher)
+                check_training_step(self.task, self.plan, graph)
             return graph, written
 
     def mend(self) -> None:
@@ -186,14 +186,14 @@ class PruningRun:
                 self.plan.require_table()
                 self.plan.require_workers()
             self._request = register_request(
-                self.folder, self.task, self.budget, self.plan, self.known_from, self.means.teacher, self.is_searched
+                self.folder, self.task, self.budget, self.plan, self.known_from, self.is_searched
             )
         return self._request
 
     def register_training(self) -> TrainingRun:
         """Record the request of the training, or check that it is the recorded one."""
         if self._training is None:
-            place = register_training(self.folder, self.task, self.plan, self.means.teacher, self.means.again)
+            place = register_training(self.folder, self.task, self.plan, self.means.again)
             self._training = TrainingRun(self.task, self.plan, self.folder, place, self.shared, self.means)
         return self._training
 
@@ -246,7 +246,7 @@ class PruningRun:
         check_quantization(self.task, self.plan, graph)
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
-        check_training_step(self.task, self.plan, graph, self.means.teacher)
+        check_training_step(self.task, self.plan, graph)
         if is_reported():
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
         advice = advice_on_search(self.budget, self.plan)
@@ -277,7 +277,7 @@ class PruningRun:
         if self.plan.finalists is None:
             return choice
         self.shared.release_workers()  # those of the trainings take their places
-        return Halving(search, estimate, self.means.teacher, self.label).run(choice, history)
+        return Halving(search, estimate, self.label).run(choice, history)
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""

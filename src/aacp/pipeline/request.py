@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
@@ -74,7 +73,6 @@ def register_request(
     budget: Budget,
     plan: Plan,
     known_from: tuple[str, ...] = (),
-    teacher: nn.Module | None = None,
     is_searched: bool = False,
 ) -> Request:
     """Record the request of a search, or check that it is the same as the recorded one.
@@ -85,11 +83,10 @@ def register_request(
         budget: the limits.
         plan: its fields of the search are recorded.
         known_from: folders of earlier runs whose evaluations are reused.
-        teacher: the network that finalists learn from, if one was given.
         is_searched: whether the search is finished and its result is only trained. How finalists were trained in the
             search does not matter then.
     """
-    request = request_of(task, budget, plan, known_from, teacher)
+    request = request_of(task, budget, plan, known_from)
     if _holds_only_reusable_files(folder):
         folder.remove(GRAPH)  # it may have been traced with other options
         folder.write_json(RUN, request.to_json())
@@ -264,13 +261,7 @@ def plan_of(request: Request, **changes: Any) -> Plan:
     return Plan(**{**found, "recipe": None, **changes})
 
 
-def request_of(
-    task: PruningTask,
-    budget: Budget,
-    plan: Plan,
-    known_from: tuple[str, ...] = (),
-    teacher: nn.Module | None = None,
-) -> Request:
+def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[str, ...] = ()) -> Request:
     """The request as it is recorded: every field of the plan, and where and with what the run begins."""
     return Request(
         model=task.label,
@@ -287,27 +278,27 @@ def request_of(
         data_source=task.data_source,
         metric_source="" if task.score is accuracy else _importable_source(task.score),
         probe_recipe=plan.recipe.to_json() if plan.recipe is not None and plan.probe_epochs else None,
-        finalist_training=_finalist_training(task, plan, teacher),
+        finalist_training=_finalist_training(task, plan),
         **recorded_loss(task),
         **circumstances(),
         **_recorded_plan(plan),
     )
 
 
-def _finalist_training(task: PruningTask, plan: Plan, teacher: nn.Module | None) -> dict[str, Any] | None:
+def _finalist_training(task: PruningTask, plan: Plan) -> dict[str, Any] | None:
     """How finalists are trained, as it is recorded; None if there are none."""
     if plan.finalists is None or plan.recipe is None:
         return None
     return {
         "recipe": plan.recipe.to_json(),
         "init": first_weights(task, plan),
-        "teacher": recorded_teacher(teacher),
+        "teacher": recorded_teacher(task),
     }
 
 
-def recorded_teacher(teacher: nn.Module | None) -> str:
-    """A teacher as it is recorded: the fingerprint of its weights; empty if none was given."""
-    return "" if teacher is None else digest(teacher.state_dict().values())
+def recorded_teacher(task: PruningTask) -> str:
+    """The teacher of a task as it is recorded: the fingerprint of its weights; empty if none was given."""
+    return "" if task.teacher is None else digest(task.teacher.state_dict().values())
 
 
 def circumstances() -> dict[str, Any]:

@@ -70,7 +70,7 @@ class SharedEstimate:
         if self.plan.workers is None:
             return MapQueue
         if self._pool is None:
-            work = RemoteWork(self.task, self.plan, graph)
+            work = RemoteWork(replace(self.task, teacher=None), self.plan, graph)  # nothing is trained there
             uses_gpu = self.task.device.type == "cuda"
             self._pool = WorkerPool(RayEngine(WorkerRequest.of(self.plan.workers), work, uses_gpu=uses_gpu))
         pool = self._pool

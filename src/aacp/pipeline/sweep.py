@@ -118,11 +118,11 @@ def sweep(
     """
     require_plan(plan)
     path_text("folder", folder)
-    task = PruningTask.of(model, data, name, device_of(device), score, loss)
+    task = PruningTask.of(model, data, name, device_of(device), score, loss, teacher)
     run_budgets = tuple(map(Budget.of, budgets))
     check_sweep(plan, run_budgets, train)
     check_training_arguments(teacher, loss, trains=train and plan.recipe is not None)
-    means = TrainingMeans(teacher, again, processes)
+    means = TrainingMeans(again, processes)
     return SweepRun(task, run_budgets, plan, folder, train, means, paths("known_from", known_from)).sweep()
 
 

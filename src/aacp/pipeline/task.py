@@ -67,6 +67,7 @@ class PruningTask:
         loss: what training minimises; None is cross-entropy.
         holdout: the size of the hold-out as requested from `load_data`, if the data were named.
         holdout_seed: chose the examples that are held out, if the data were named.
+        teacher: the network that a recipe with distillation learns from; None is the unpruned network.
     """
 
     model: nn.Module
@@ -79,6 +80,7 @@ class PruningTask:
     loss: Loss | None = None
     holdout: Holdout = None
     holdout_seed: int | None = None
+    teacher: nn.Module | None = None
     # Scores of the unpruned network, by the identity of the part of the data: it is scored several times in a run.
     _unpruned_scores: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
@@ -93,6 +95,8 @@ class PruningTask:
         function("score", self.score, "(network, batches)")
         if self.loss is not None:
             function("loss", self.loss, "(outputs, targets)")
+        if self.teacher is not None:
+            instance("teacher", self.teacher, nn.Module, "Give the network itself, an object of its class.")
         if self.name is not None:
             instance("name", self.name, str, "Give the name that aacp.build_model builds the network by.")
 
@@ -105,9 +109,10 @@ class PruningTask:
         device: torch.device,
         score: Score | None = None,
         loss: Loss | None = None,
+        teacher: nn.Module | None = None,
     ) -> PruningTask:
         """A task whose score follows from the data if none is given; the arguments are those of the class."""
-        task = cls(model, data, name, device, score or accuracy, loss=loss)  # which rejects what is not data
+        task = cls(model, data, name, device, score or accuracy, loss=loss, teacher=teacher)  # checks the types
         task.score = chosen_score(score, task.model, data)
         return task
 
@@ -142,14 +147,14 @@ class PruningTask:
         """
         return Batches.of(part, images=images, device=device or self.device, keep=keep)
 
-    def teacher(self, plan: Plan, given: nn.Module | None = None) -> nn.Module | None:
+    def teacher_for(self, plan: Plan) -> nn.Module | None:
         """The network that a training of the plan learns from: the given one or, if the recipe distils, the unpruned.
 
         From scratch there is none.
         """
         if plan.from_scratch or plan.recipe is None:
             return None
-        return given or (self.model if plan.recipe.distillation else None)
+        return self.teacher or (self.model if plan.recipe.distillation else None)
 
     def name_of(self, part: Source) -> str:
         """The name of a part of the data in messages."""

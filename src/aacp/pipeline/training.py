@@ -52,16 +52,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TrainingMeans:
-    """What a training uses besides the plan.
+    """What a training uses besides the task and the plan.
 
     Args:
-        teacher: the network that a recipe with distillation learns from; None is the unpruned network.
         again: replace a training of the same name that is finished, failed or had other settings.
         processes: how many processes train together; they are started for the training.
         ranks: the processes of a fabric that the user launched, which train together; None if there is none.
     """
 
-    teacher: nn.Module | None = None
     again: bool = False
     processes: int = 1
     ranks: Ranks | None = None
@@ -168,10 +166,9 @@ class TrainingRun:
         task = self.task
         train, holdout = task.training_parts(self.plan)
         network = first_network(task, self.plan, inheritance, choice.structure)
-        teacher = task.teacher(self.plan, self.means.teacher)
         training = partial(
-            fit, data=train, recipe=recipe, holdout=holdout, teacher=teacher, loss=task.loss, score=task.score,
-            folder=self.place.path / TRAINING,
+            fit, data=train, recipe=recipe, holdout=holdout, teacher=task.teacher_for(self.plan), loss=task.loss,
+            score=task.score, folder=self.place.path / TRAINING,
         )  # fmt: skip
         if self.means.processes > 1:
             self._train_in_processes(network, training, recipe.precision)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from torch import nn
-
 from aacp.errors import RunMismatch
 from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import Plan
@@ -27,9 +25,7 @@ from aacp.train.recipe import Recipe
 DECIDING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "loss", "teacher")
 
 
-def register_training(
-    run: RunFolder, task: PruningTask, plan: Plan, teacher: nn.Module | None, again: bool
-) -> RunFolder:
+def register_training(run: RunFolder, task: PruningTask, plan: Plan, again: bool) -> RunFolder:
     """Record the request of a training and return its folder.
 
     A training with the same request is resumed. One with another request is replaced if it holds nothing that could be
@@ -39,13 +35,12 @@ def register_training(
         run: the run folder.
         task: the network and its data.
         plan: its fields of the training are recorded.
-        teacher: the network that was given to learn from, if any.
         again: start a finished training, a failed one, or one with another request again.
     """
     place = training_folder(run.path, plan.training_name)
     if place != run.path:
         mend(RunFolder(place))
-    request = training_request_of(task, plan, teacher)
+    request = training_request_of(task, plan)
     known = read_training(place)
     if known is None and is_begun(place) and not again:
         raise RunMismatch(
@@ -78,7 +73,7 @@ def register_training(
     return folder
 
 
-def training_request_of(task: PruningTask, plan: Plan, teacher: nn.Module | None) -> TrainingRequest:
+def training_request_of(task: PruningTask, plan: Plan) -> TrainingRequest:
     """The request of a training as it is recorded."""
     return TrainingRequest(
         recipe=None if plan.recipe is None else plan.recipe.to_json(),
@@ -86,7 +81,7 @@ def training_request_of(task: PruningTask, plan: Plan, teacher: nn.Module | None
         init=first_weights(task, plan),
         train_on_holdout=plan.train_on_holdout,
         mimic=plan.mimic,
-        teacher=recorded_teacher(teacher),
+        teacher=recorded_teacher(task),
         export=plan.export,
         resources=plan.resources,
         **recorded_loss(task),
