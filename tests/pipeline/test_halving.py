@@ -285,7 +285,6 @@ def test_on_workers_the_same_structure_wins(whole: Path, tmp_path: Path, monkeyp
         made.append(SimulatedEngine(2, work()))
         return made[-1]
 
-    monkeypatch.setattr(halving, "RayEngine", engine)
     monkeypatch.setattr("aacp.pipeline.shared_estimate.RayEngine", engine)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     compared(tmp_path, replace(PLAN, workers=2, proposals=1))

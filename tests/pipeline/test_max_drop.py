@@ -59,7 +59,7 @@ def test_all_shares_within_reach_and_no_others_are_tried(model, data, graph, tmp
     """Every share passes, so that the bisection ends at the largest one that the smallest structure reaches."""
     tried: list[float] = []
 
-    def passed(self: Search, estimate: PSAE) -> tuple[ChosenStructure, History]:
+    def passed(self: Search) -> tuple[ChosenStructure, History]:
         tried.append(self.budget.limits[0].pruning_rate)
         return ChosenStructure(graph.full.counts, 1.0, ()), History()
 
@@ -96,10 +96,10 @@ def test_a_share_that_no_measured_structure_reaches_is_one_that_fails(model, dat
     """Measured latencies can show that a share is out of reach after smaller ones have passed."""
     search = Search.run
 
-    def measured(self: Search, estimate: PSAE) -> tuple[ChosenStructure, History]:
+    def measured(self: Search) -> tuple[ChosenStructure, History]:
         if self.budget.limits[0].pruning_rate > within_reach:
             raise aacp.InfeasibleBudget("params: none when measured. Loosen the limit.")
-        return search(self, estimate)
+        return search(self)
 
     monkeypatch.setattr(Search, "run", measured)
     plan = replace(PLAN, max_drop=0.9, shrink="params", evaluations=2)

@@ -173,7 +173,7 @@ def test_scores_on_few_images_are_those_of_a_network_made_for_them(run: Screened
     few = next(call for call in run.calls if len(call) == FEW)
     shared = SharedEstimate(PruningTask.of(model, data, None, torch.device("cpu")), PLAN)
     graph = aacp.trace(model, data.holdout[0][0][None])
-    estimate = shared.few(shared.estimate(graph, aacp.History()))
+    estimate = shared.few(shared.estimate(graph))
     for line in lines(run.folder)[:3]:
         network = estimate.inheritance.network(line["counts"])
         assert line["score"] == right(network, data.holdout, [number - 200 for number in few])
@@ -299,7 +299,7 @@ def test_finalists_were_scored_on_all_images(model, data, tmp_path: Path) -> Non
 def test_repaired_networks_on_few_images_have_the_weights_of_those_on_all(model, data) -> None:
     plan = replace(PLAN, reconstruction="repair")
     shared = SharedEstimate(PruningTask.of(model, data, None, torch.device("cpu")), plan)
-    estimate = shared.estimate(aacp.trace(model, data.holdout[0][0][None]), aacp.History())
+    estimate = shared.estimate(aacp.trace(model, data.holdout[0][0][None]))
     few = shared.few(estimate)
     assert few is shared.few(estimate)
     one, other = (each.inheritance.scored_network((3, 4, 5, 3)).state_dict() for each in (few, estimate))

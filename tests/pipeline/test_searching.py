@@ -19,6 +19,7 @@ from aacp.latency.check import LatencyCheck
 from aacp.latency.timing import MedianInterval
 from aacp.pipeline import searching
 from aacp.pipeline.searching import Search
+from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import Candidate, History
 from aacp.user.progress import show_progress
@@ -130,7 +131,8 @@ def test_candidates_can_be_delivered_if_they_meet_the_limit_on_latency(
     task = PruningTask.of(tiny_run.network(), tiny_run.data(), None, torch.device("cpu"))
     graph = aacp.trace(task.model, task.example())
     budget = Budget.of({"latency": "5s"})
-    search = Search(task, graph, budget, PLAN, aacp.RunFolder(tmp_path), History(), Stage(), Table())
+    folder, shared = aacp.RunFolder(tmp_path), SharedEstimate(task, PLAN)
+    search = Search(task, graph, budget, PLAN, folder, History(), Stage(), shared, Table())
     candidates = [Candidate(n, 0, Structure((width, 8)), 0.5) for n, width in enumerate((4, 6, 2, 5))]
     choices = search.choices(candidates)
     assert [choice.counts for choice in choices] == kept

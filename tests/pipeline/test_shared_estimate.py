@@ -14,7 +14,6 @@ from torch import nn
 import aacp
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
-from aacp.search.history import History
 from aacp.user.progress import show_progress
 from aacp.workers.ray import WorkerRequest
 from plain_network import plain_network
@@ -88,9 +87,10 @@ def test_workers_get_only_structures_without_a_score(model, data, engines) -> No
     shared = SharedEstimate(PruningTask.of(model, data, None, torch.device("cpu")), plan(workers=2))
     graph = aacp.trace(model, data.train[0][0][None])
     first, second = aacp.Structure((8, 12)), aacp.Structure((4, 6))
-    estimate = shared.estimate(graph, History())
+    estimate = shared.estimate(graph)
     estimate.scores[first.counts] = 0.25
-    queue = shared.queue_for(graph)(estimate)
+    shared.prepare_workers(graph)
+    queue = shared.queue(estimate)
     for structure in (second, first):
         queue.submit(structure)
     scores = [queue.next_score(), queue.next_score()]

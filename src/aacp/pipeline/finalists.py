@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PruningStep, SearchSpace
 from aacp.channels.structure import Structure
 from aacp.errors import InfeasibleBudget
-from aacp.estimate.psae import PSAE
 from aacp.graph.tracing import residual_streams
 from aacp.pipeline.searching import Search
 from aacp.runs.chosen import ChosenStructure
@@ -25,60 +23,59 @@ CUTS_STREAMS = "The uniform structure cuts residual streams too, since the limit
 NO_UNIFORM = "The uniform structure is left out, since it misses the limit on latency when it is measured."
 
 
-@dataclass(frozen=True, eq=False)
-class FinalistChoice:
-    """Chooses the finalists of a finished search."""
+def chosen_finalists(search: Search, chosen: ChosenStructure, history: History) -> Finalists:
+    """The finalists of a finished search: as many as the plan says, or fewer if the search has fewer.
 
-    search: Search
-    estimate: PSAE
+    Args:
+        search: the search.
+        chosen: its choice, which is the first finalist.
+        history: all its evaluations.
+    """
+    wanted = search.plan.finalists
+    assert wanted is not None
+    uniform, notes = _uniform(search)
+    scored = history.whole
+    others = [each for each in scored.top(len(scored)) if each.structure not in (chosen.structure, uniform)]
+    places = wanted - 1 if uniform == chosen.structure else wanted - 2
+    found = [Finalist(chosen, is_uniform=uniform == chosen.structure)]
+    widths = sum(group.width for group in search.graph.free)
+    different = best_apart(chosen.structure, others, places, APART * widths)
+    found += [Finalist(choice) for choice in search.choices(different)]
+    if uniform != chosen.structure:
+        known = scored.find(uniform) or Candidate(len(history), 0, uniform, search.estimate(uniform))
+        delivered = search.choices([known])
+        found += [Finalist(choice, is_uniform=True) for choice in delivered]
+        notes += [] if delivered else [NO_UNIFORM]
+    if len(found) < wanted:
+        notes.append(
+            f"The search has {counted(len(found), 'structure')} within the limits, fewer than {wanted} finalists."
+        )
+    return Finalists(search.plan.chosen_rungs, tuple(found), tuple(notes))
 
-    def finalists(self, chosen: ChosenStructure, history: History) -> Finalists:
-        """The finalists: as many as the plan says, or fewer if the search has fewer."""
-        wanted = self.search.plan.finalists
-        assert wanted is not None
-        uniform, notes = self._uniform()
-        scored = history.whole
-        others = [each for each in scored.top(len(scored)) if each.structure not in (chosen.structure, uniform)]
-        places = wanted - 1 if uniform == chosen.structure else wanted - 2
-        found = [Finalist(chosen, is_uniform=uniform == chosen.structure)]
-        widths = sum(group.width for group in self.search.graph.free)
-        different = best_apart(chosen.structure, others, places, APART * widths)
-        found += [Finalist(choice) for choice in self.search.choices(different)]
-        if uniform != chosen.structure:
-            known = scored.find(uniform) or Candidate(len(history), 0, uniform, self.estimate(uniform))
-            delivered = self.search.choices([known])
-            found += [Finalist(choice, is_uniform=True) for choice in delivered]
-            notes += [] if delivered else [NO_UNIFORM]
-        if len(found) < wanted:
-            notes.append(
-                f"The search has {counted(len(found), 'structure')} within the limits, fewer than {wanted} finalists."
-            )
-        return Finalists(self.search.plan.chosen_rungs, tuple(found), tuple(notes))
 
-    def _uniform(self) -> tuple[Structure, list[str]]:
-        """The structure of the method "uniform" within the limits, and what has to be said about it.
+def _uniform(search: Search) -> tuple[Structure, list[str]]:
+    """The structure of the method "uniform" within the limits, and what has to be said about it.
 
-        As in that method, residual streams keep their widths, if the limits can be met without cutting them.
-        """
-        search = self.search
-        streams = residual_streams(search.task.model, search.graph, search.task.example())
-        inner = search.graph.freeze(dict.fromkeys(streams, "residual stream"))
-        if inner.free:
-            try:
-                found = _widened(self._shrunk(inner), inner, search.graph)
-                if found in search.whole_space:  # unless a stream is tied to another group
-                    return found, []
-            except InfeasibleBudget:
-                pass
-        return self._shrunk(search.graph), [CUTS_STREAMS]
+    As in that method, residual streams keep their widths, if the limits can be met without cutting them.
+    """
+    streams = residual_streams(search.task.model, search.graph, search.task.example())
+    inner = search.graph.freeze(dict.fromkeys(streams, "residual stream"))
+    if inner.free:
+        try:
+            found = _widened(_shrunk(search, inner), inner, search.graph)
+            if found in search.whole_space:  # unless a stream is tied to another group
+                return found, []
+        except InfeasibleBudget:
+            pass
+    return _shrunk(search, search.graph), [CUTS_STREAMS]
 
-    def _shrunk(self, graph: ChannelGraph) -> Structure:
-        """Uniform widths of the free groups of a graph."""
-        search = self.search
-        space = SearchSpace(graph, _steps_of(graph, search.graph, search.latency.find_steps()))
-        budget = search.budget.on(graph, search.table)
-        (found,) = searcher("uniform", search.latency.within_reach(space, budget), budget, search.plan.seed).ask()
-        return found
+
+def _shrunk(search: Search, graph: ChannelGraph) -> Structure:
+    """Uniform widths of the free groups of a graph."""
+    space = SearchSpace(graph, _steps_of(graph, search.graph, search.latency.find_steps()))
+    budget = search.budget.on(graph, search.table)
+    (found,) = searcher("uniform", search.latency.within_reach(space, budget), budget, search.plan.seed).ask()
+    return found
 
 
 def best_apart(first: Structure, ranked: Sequence[Candidate], count: int, channels: float) -> list[Candidate]:

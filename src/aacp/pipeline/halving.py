@@ -9,23 +9,20 @@ too, and are scored on the hold-out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.errors import RunMismatch
 from aacp.estimate.inheritance import Inheritance
-from aacp.estimate.psae import PSAE
 from aacp.pipeline.believing import believed_finalists
-from aacp.pipeline.finalists import FinalistChoice
+from aacp.pipeline.finalists import chosen_finalists
 from aacp.pipeline.new_weights import first_network
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.searching import Search
-from aacp.pipeline.shared_estimate import SharedEstimate
+from aacp.pipeline.shared_estimate import shared_on_worker, worker_pool
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import FINALISTS, RUN, STATE, WEIGHTS
@@ -37,8 +34,6 @@ from aacp.train.loop import fit
 from aacp.user.events import Event, emit
 from aacp.user.progress import report_progress, without_progress
 from aacp.user.values import counted
-from aacp.workers.pool import WorkerPool
-from aacp.workers.ray import RayEngine, WorkerRequest
 
 FOLDER = "finalists"  # the folder inside the run folder that holds the trainings of each finalist
 STAGE = "finalists"
@@ -106,12 +101,9 @@ class RemoteTraining:
     request: Any
 
     def __call__(self) -> Callable[[Structure], float]:
-        if self.task.device.type == "cpu":
-            torch.set_num_threads(1)  # so that scores do not depend on the number of cores of a machine
-        task = replace(self.task, device=torch.device(self.task.device.type))
-        inheritance = SharedEstimate(task, self.plan).inheritance(self.graph)
+        shared = shared_on_worker(self.task, self.plan)
         places = self.places if self._sees_run() else {}
-        return RungTraining(task, self.plan, inheritance, self.epochs, places)
+        return RungTraining(shared.task, self.plan, shared.inheritance(self.graph), self.epochs, places)
 
     def _sees_run(self) -> bool:
         try:
@@ -125,7 +117,6 @@ class Halving:
     """The comparison of the finalists of a finished search."""
 
     search: Search
-    estimate: PSAE
     label: str
 
     def run(self, chosen: ChosenStructure, history: History) -> ChosenStructure:
@@ -134,7 +125,7 @@ class Halving:
         search = self.search
         found = believed_finalists(self._folder, search.graph, search.budget, search.plan.chosen_rungs)
         if found is None:
-            found = FinalistChoice(search, self.estimate).finalists(chosen, history)
+            found = chosen_finalists(search, chosen, history)
             self._folder.write_json(FINALISTS, found.to_json())
         for note in found.notes:
             self._report(note)
@@ -172,15 +163,14 @@ class Halving:
         task = self.search.task
         plan = self.search.plan
         if plan.workers is None:
-            inheritance = self.estimate.inheritance
+            inheritance = self.search.estimate.inheritance
             yield from map(RungTraining(task, plan, inheritance, epochs, places), structures)
             return
         run = self._folder.path.resolve()
         places = {counts: place.resolve() for counts, place in places.items()}
         request = self._folder.read_json(RUN)
         work = RemoteTraining(task, plan, self.search.graph, epochs, places, run, request)
-        uses_gpu = task.device.type == "cuda"
-        pool = WorkerPool(RayEngine(WorkerRequest.of(plan.workers), work, uses_gpu=uses_gpu))
+        pool = worker_pool(task, plan, work)
         try:
             yield from pool.map(structures)
         finally:

@@ -10,7 +10,6 @@ from aacp.cost.budget import Budget, Limit
 from aacp.cost.kinds import LATENCY
 from aacp.cost.reach import fastest
 from aacp.errors import InfeasibleBudget
-from aacp.estimate.psae import PSAE
 from aacp.pipeline.searching import Search
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import TRAINING
@@ -31,12 +30,10 @@ class MaxDropSearch:
 
     Args:
         search: the search to repeat for each share; its budget holds the limits on other costs.
-        estimate: the estimated score of a structure; probes that train take their networks from its inheritance.
     """
 
-    def __init__(self, search: Search, estimate: PSAE) -> None:
+    def __init__(self, search: Search) -> None:
         self.search = search
-        self.estimate = estimate
         self.plan = search.plan
         self.known = search.known
 
@@ -76,7 +73,7 @@ class MaxDropSearch:
         task = self.search.task
         if self.plan.probe_epochs:
             return task.score_network(task.model, task.data.holdout)
-        return self.estimate(self.search.graph.full)
+        return self.search.estimate(self.search.graph.full)
 
     def _first_share_out_of_reach(self) -> int:
         """The smallest share, in steps of the bisection, that even the cheapest structure does not reach."""
@@ -90,7 +87,7 @@ class MaxDropSearch:
         """The best structure found with this share removed, and its score."""
         folder = RunFolder(self.search.folder.path / PROBES / f"{rate:.4f}")
         budget = Budget.of(Budget(*self.search.budget.limits, Limit(self.plan.shrink, pruning_rate=rate)))
-        choice, history = replace(self.search, budget=budget, folder=folder, known=self.known).run(self.estimate)
+        choice, history = replace(self.search, budget=budget, folder=folder, known=self.known).run()
         self.known = History.merged([self.known, history])
         return choice, self._train(choice, folder) if self.plan.probe_epochs else choice.score
 
@@ -99,7 +96,7 @@ class MaxDropSearch:
         task = self.search.task
         recipe = self.plan.recipe
         assert recipe is not None
-        network = self.estimate.inheritance.network(choice.structure)
+        network = self.search.estimate.inheritance.network(choice.structure)
         finetune(
             network, task.data.train, recipe.scaled(self.plan.probe_epochs), loss=task.loss,
             teacher=task.model if recipe.distillation else None,

@@ -261,23 +261,21 @@ class PruningRun:
         table = latency.table_for(self.budget)
         if table is not None and table.elsewhere:
             table.save(self.folder.path / TABLE)  # for the check on the device
-        search = Search(
-            self.task, graph, self.budget, self.plan, self.folder, known, latency, table,
-            queue=self.shared.queue_for(graph), few=self.shared.few,
-        )  # fmt: skip
+        self.shared.prepare_workers(graph)
+        search = Search(self.task, graph, self.budget, self.plan, self.folder, known, latency, self.shared, table)
         if not self.accepts_met_budget:
             search.require_demand()
         search.bound_budget.check(search.space)
-        estimate = self.shared.estimate(graph, known)
-        for note in estimate.notes:
+        self.shared.add_known(graph, known)
+        for note in search.estimate.notes:
             self._report_progress(note)
         if self.plan.max_drop is not None:
-            return MaxDropSearch(search, estimate).run()
-        choice, history = search.run(estimate)
+            return MaxDropSearch(search).run()
+        choice, history = search.run()
         if self.plan.finalists is None:
             return choice
         self.shared.release_workers()  # those of the trainings take their places
-        return Halving(search, estimate, self.label).run(choice, history)
+        return Halving(search, self.label).run(choice, history)
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""

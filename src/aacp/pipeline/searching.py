@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from aacp.latency.table import LatencyTable
 from aacp.pipeline.latency_stage import LatencyStage, measured_result, seconds_of_table
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.request import read_request, require_same
+from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, LimitResult
 from aacp.runs.files import CHECKS, CONFIRMED, HISTORY, TABLE
@@ -36,7 +37,6 @@ from aacp.search.curves import ErrorCurves
 from aacp.search.history import Candidate, History
 from aacp.search.loop import SearchResult, run_search
 from aacp.search.methods import needs_curves, searcher
-from aacp.search.queue import MapQueue, ScoreQueue
 from aacp.search.saving import recorded
 from aacp.search.screening import to_confirm
 from aacp.search.screening_error import ScreeningError
@@ -69,9 +69,8 @@ class Search:
         folder: where the search is kept.
         known: evaluations of earlier runs.
         latency: the latency measurements.
+        shared: the estimates, and the workers that evaluate structures, if there are any.
         table: the latency table, if the budget needs one.
-        queue: makes the queue that evaluates structures by an estimate.
-        few: returns the estimate on few images, given the estimate on all, or None if the search uses all images.
     """
 
     task: PruningTask
@@ -81,9 +80,8 @@ class Search:
     folder: RunFolder
     known: History
     latency: LatencyStage
+    shared: SharedEstimate
     table: LatencyTable | None = None
-    queue: Callable[[PSAE], ScoreQueue] = MapQueue
-    few: Callable[[PSAE], PSAE | None] = lambda estimate: None
 
     @cached_property
     def whole_space(self) -> SearchSpace:
@@ -100,6 +98,11 @@ class Search:
         """The budget on the costs of the graph."""
         return self.budget.on(self.graph, self.table)
 
+    @property
+    def estimate(self) -> PSAE:
+        """The estimate on all images."""
+        return self.shared.estimate(self.graph)
+
     def require_demand(self) -> None:
         """Reject a budget that the unpruned network meets."""
         budget = self.bound_budget
@@ -108,15 +111,15 @@ class Search:
                 f"The unpruned network already meets {budget}, so there is nothing to remove. Give tighter limits."
             )
 
-    def run(self, estimate: PSAE) -> tuple[ChosenStructure, History]:
+    def run(self) -> tuple[ChosenStructure, History]:
         """The structure to deliver, and every evaluation; an interrupted search is resumed."""
         limit = self.budget.limit_on(LATENCY)
-        found = self._search(estimate)
+        found = self._search()
         self._warn_about_direction(found.history)
         if limit is not None and self.table is not None and self.table.elsewhere:
             return self._predicted_choice(found.recommended), found.history
         if limit is not None:  # candidates of earlier runs are left out, since their latencies were not measured
-            return self._meet_latency(limit, found, estimate)
+            return self._meet_latency(limit, found)
         better = better_known(self.known, self.bound_budget, self.space, found.best)
         return choice_of(better or found.recommended, self.bound_budget), found.history
 
@@ -135,37 +138,37 @@ class Search:
             if checked.verdict(limit) is Verdict.MET
         ]
 
-    def _search(self, estimate: PSAE) -> SearchResult:
+    def _search(self) -> SearchResult:
         if self.space != self.whole_space:
             report_progress(ONLY_WIDER)
-        curves = self._curves(estimate)
         method = searcher(
             self.plan.method, self.space, self.bound_budget, self.plan.seed,
-            known=self.known, curves=curves, proposals=self.plan.proposed_at_once,
+            known=self.known, curves=self._curves, proposals=self.plan.proposed_at_once,
         )  # fmt: skip
-        few = self.few(estimate)
+        few = self.shared.few(self.estimate)
         if few is not None:
-            method.images = (few.holdout.images, estimate.holdout.images)
-        found = self._evaluated(method, few or estimate, self.plan.expected_evaluations, self.folder)
+            method.images = (few.holdout.images, self.estimate.holdout.images)
+        found = self._evaluated(method, few or self.estimate, self.plan.expected_evaluations, self.folder)
         if found.stopped == "exhausted":
             self._report_exhausted(len(found.history))
-        return found if few is None else self._confirmed(method, estimate)
+        return found if few is None else self._confirmed(method)
 
     def _evaluated(self, method: Searcher[Any], estimate: PSAE, evaluations: int, folder: RunFolder) -> SearchResult:
         """The result of a search method in a folder, evaluated by an estimate."""
-        found = run_search(method, estimate, evaluations=evaluations, folder=folder, queue=self.queue(estimate))
+        found = run_search(method, estimate, evaluations=evaluations, folder=folder, queue=self.shared.queue(estimate))
         if found.stopped == "interrupted":
             raise KeyboardInterrupt
         return found
 
-    def _confirmed(self, searched: Searcher[Any], estimate: PSAE) -> SearchResult:
+    def _confirmed(self, searched: Searcher[Any]) -> SearchResult:
         """The result of a search on few images, after its most promising structures were scored on all."""
         structures = to_confirm(searched)
+        images = self.estimate.holdout.images
         method = GivenStructures(self.space, self.bound_budget, start=structures)
-        method.images = (estimate.holdout.images, estimate.holdout.images)
+        method.images = (images, images)
         folder = RunFolder(self.folder.path / CONFIRMED)
-        report_progress(f"scoring {len(structures)} of the structures on all {estimate.holdout.images:,} images")
-        found = self._evaluated(method, estimate, len(structures), folder)
+        report_progress(f"scoring {len(structures)} of the structures on all {images:,} images")
+        found = self._evaluated(method, self.estimate, len(structures), folder)
         folder.listing.add(HISTORY)  # so that lines which are lost later are noticed
         error = ScreeningError.of(searched.history, found.history)
         if error is not None:
@@ -201,12 +204,13 @@ class Search:
             f"structure that meets the limits and uses them up.{advice}"
         )
 
-    def _curves(self, estimate: PSAE) -> ErrorCurves | None:
+    @property
+    def _curves(self) -> ErrorCurves | None:
         """The error curves that the search starts from: if the method needs them, or obs has prepared them anyway."""
         is_wanted = needs_curves(self.plan.method) or self.plan.importance == "obs"
-        return estimate.inheritance.error_curves if is_wanted else None
+        return self.estimate.inheritance.error_curves if is_wanted else None
 
-    def _meet_latency(self, limit: Limit, found: SearchResult, estimate: PSAE) -> tuple[ChosenStructure, History]:
+    def _meet_latency(self, limit: Limit, found: SearchResult) -> tuple[ChosenStructure, History]:
         """The best candidate whose measured latency meets the limit.
 
         The best candidates are measured from end to end. If none of them meets the limit, or the measurements are too
@@ -237,7 +241,7 @@ class Search:
             )
             try:
                 latest = replace(latest, folder=RunFolder(self.folder.path / latest._corrected_name(number)))
-                found = latest._search(estimate)
+                found = latest._search()
             except InfeasibleBudget:  # by the corrected table, which is not proof
                 raise self._out_of_reach(limit, verdicts, checks[0]) from None
             histories.append(found.history)

@@ -21,7 +21,7 @@ from aacp.estimate.screened import ScreenedEstimate
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
 from aacp.search.history import History
-from aacp.search.queue import Estimate, FewImagesQueue, MapQueue, ScoreQueue
+from aacp.search.queue import Estimate, FewImagesQueue, ScoreQueue
 from aacp.workers.pool import WorkerPool
 from aacp.workers.ray import RayEngine, WorkerRequest
 
@@ -55,26 +55,31 @@ class SharedEstimate:
             )
         return self._inheritance
 
-    def estimate(self, graph: ChannelGraph, known: History) -> PSAE:
-        """The estimate, with the scores that are known from earlier runs."""
+    def estimate(self, graph: ChannelGraph) -> PSAE:
+        """The estimate on all images."""
         if self._estimate is None:
             holdout = self.task.read(self.task.data.holdout)
             # A score that runs code of a trainer needs a network that is really cut.
             execution: ExecutionName = "sliced" if isinstance(self.task.score, NetworkScore) else "auto"
             self._estimate = PSAE(self.inheritance(graph), holdout, score=self.task.score, execution=execution)
-        self._estimate.scores.update((candidate.structure.counts, candidate.score) for candidate in known)
         return self._estimate
 
-    def queue_for(self, graph: ChannelGraph) -> Callable[[PSAE], ScoreQueue]:
-        """What makes the queue that evaluates structures: in this process, or on the workers of the plan."""
-        if self.plan.workers is None:
-            return MapQueue
-        if self._pool is None:
+    def add_known(self, graph: ChannelGraph, known: History) -> None:
+        """Add the scores of earlier runs to the estimate, which does not compute them again."""
+        scores = self.estimate(graph).scores
+        scores.update((candidate.structure.counts, candidate.score) for candidate in known)
+
+    def prepare_workers(self, graph: ChannelGraph) -> None:
+        """Make the pool of workers that the plan requests, if it requests any."""
+        if self._pool is None and self.plan.workers is not None:
             work = RemoteWork(replace(self.task, teacher=None), self.plan, graph)  # nothing is trained there
-            uses_gpu = self.task.device.type == "cuda"
-            self._pool = WorkerPool(RayEngine(WorkerRequest.of(self.plan.workers), work, uses_gpu=uses_gpu))
-        pool = self._pool
-        return lambda estimate: KnownFirst(estimate.scores, FewImagesQueue(pool) if estimate is self._few else pool)
+            self._pool = worker_pool(self.task, self.plan, work)
+
+    def queue(self, estimate: PSAE) -> ScoreQueue | None:
+        """The queue of structures for the workers, by one of the estimates here; None if there are no workers."""
+        if self._pool is None:
+            return None
+        return KnownFirst(estimate.scores, FewImagesQueue(self._pool) if estimate is self._few else self._pool)
 
     def few(self, estimate: PSAE) -> PSAE | None:
         """The estimate on few images, if the plan searches on few; `estimate` is that on all."""
@@ -141,10 +146,21 @@ class RemoteWork:
     graph: ChannelGraph
 
     def __call__(self) -> Estimate:
-        if self.task.device.type == "cpu":
-            torch.set_num_threads(1)  # so that scores do not depend on the number of cores of a machine
-        device = torch.device(self.task.device.type)  # Ray shows a worker only the GPU that it may use
-        shared = SharedEstimate(replace(self.task, device=device), self.plan)
-        estimate = shared.estimate(self.graph, History())
+        shared = shared_on_worker(self.task, self.plan)
+        estimate = shared.estimate(self.graph)
         few = shared.few(estimate)
         return estimate if few is None else ScreenedEstimate(few, estimate)
+
+
+def worker_pool(task: PruningTask, plan: Plan, work: Callable[[], Estimate]) -> WorkerPool:
+    """The workers that a plan requests; each calls `work` once, and then what it returns for every structure."""
+    assert plan.workers is not None
+    return WorkerPool(RayEngine(WorkerRequest.of(plan.workers), work, uses_gpu=task.device.type == "cuda"))
+
+
+def shared_on_worker(task: PruningTask, plan: Plan) -> SharedEstimate:
+    """The inheritance and the estimate in the process of a worker."""
+    if task.device.type == "cpu":
+        torch.set_num_threads(1)  # so that scores do not depend on the number of cores of a machine
+    device = torch.device(task.device.type)  # Ray shows a worker only the GPU that it may use
+    return SharedEstimate(replace(task, device=device), plan)
