@@ -88,4 +88,4 @@ def test_neither_the_graph_nor_the_history_is_read_to_show_it(pruned: Pruned, mo
     for reader in ("read_json", "read_log"):
         monkeypatch.setattr(aacp.RunFolder, reader, lambda folder, name: read.append(name))
     str(pruned)
-    assert set(read) == {"run.json", "finalists.json"}
+    assert set(read) == {"run.json", "finalists.json", "device.json", "recovery.json"}

@@ -20,6 +20,8 @@ def test_json_comes_back_and_a_missing_file_is_none(tmp_path: Path) -> None:
     folder.write_json("a.json", {"x": [1, 2.5, None]})
     assert folder.read_json("a.json") == {"x": [1, 2.5, None]}
     assert folder.read_json("b.json") is None
+    assert folder.read("a.json", lambda data: data["x"][0]) == 1
+    assert folder.read("b.json", len) is None
     assert folder.read_log("b.jsonl") == []
 
 

@@ -143,14 +143,13 @@ def _check_other_commands(folder: Path, inner: RepeatedCommand) -> None:
     from aacp.runs.repeats import Repetition, file_name
 
     for other in NEW_RUNS:
-        known = None if other == inner.name else RunFolder(folder).read_json(file_name(other))
+        known = None if other == inner.name else RunFolder(folder).read(file_name(other), Repetition.from_json)
         if known is None:
             continue
-        before = Repetition.from_json(known).request
-        names = set(before) & set(inner.request)
+        names = set(known.request) & set(inner.request)
         if {other, inner.name} == {"prune", "search"}:
             names.remove("command")
-        require_same_options(folder, before, inner.request, sorted(names))
+        require_same_options(folder, known.request, inner.request, sorted(names))
 
 
 def _reject_own_options(parsed: click.Context) -> None:

@@ -58,8 +58,7 @@ def believed(folder: RunFolder, name: str, read: Callable[[Any], T], trouble: st
         trouble: what is wrong with a file that `read` rejects, such as "does not describe a graph".
     """
     try:
-        known = folder.read_json(name)
-        return None if known is None else read(known)
+        return folder.read(name, read)
     except UNREADABLE as error:
         set_aside(folder, name, f"{trouble} ({str(error).rstrip('.')})")
         return None

@@ -174,10 +174,9 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
     except UNREADABLE:  # their own files are reported, and nothing can be compared with them
         return
     try:
-        known = RunFolder(place).read_json(STRUCTURE)
-        if known is None:
+        choice = RunFolder(place).read(STRUCTURE, ChosenStructure.from_json)
+        if choice is None:
             return
-        choice = ChosenStructure.from_json(known)
         require_valid(choice, graph, Budget(*request.limits))
     except UNREADABLE:
         report(place / STRUCTURE, "damaged")
@@ -206,16 +205,16 @@ def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) 
     except UNREADABLE:
         yield ARTEFACT
     try:
-        known = training.read_json(EVALUATION)
+        known = training.read(EVALUATION, Evaluation.from_json)
         if known is not None:
-            require_costs(Evaluation.from_json(known).after, choice.structure, graph)
+            require_costs(known.after, choice.structure, graph)
     except UNREADABLE:
         yield EVALUATION
 
 
 def _missing_export(training: Path) -> str:
     try:
-        known = RunFolder(training).read_json(EXPORT)
-        return "" if known is None else missing_export(training, ExportRecord.from_json(known))
+        known = RunFolder(training).read(EXPORT, ExportRecord.from_json)
+        return "" if known is None else missing_export(training, known)
     except UNREADABLE:
         return EXPORT

@@ -66,8 +66,8 @@ def deliver_check(run: RunFolder, training: RunFolder, choice: ChosenStructure, 
     )
     files = [files_of(training.path / f"{name}{suffix}") for name in ("original", "pruned")]
     write_check(folder, request, *files)
-    known = training.read_json(DEVICE_CHECK)
-    if known is not None and DeviceCheck.from_json(known).manifest != sha256_of(folder / MANIFEST):
+    known = training.read(DEVICE_CHECK, DeviceCheck.from_json)
+    if known is not None and known.manifest != sha256_of(folder / MANIFEST):
         training.remove(DEVICE_CHECK)  # it is about another network
 
 

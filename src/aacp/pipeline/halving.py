@@ -187,9 +187,7 @@ class Halving:
     def _remove_state(self, place: Path) -> None:
         """Remove the weights of a training whose score is written: all finalists together would fill disks."""
         if place.is_dir():
-            folder = RunFolder(place)
-            for name in (STATE, WEIGHTS):
-                folder.remove(name)
+            RunFolder(place).remove(STATE, WEIGHTS)
 
     def _report(self, message: str) -> None:
         report_progress(f"{self.label}: {message}")

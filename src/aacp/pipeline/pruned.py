@@ -112,8 +112,7 @@ class Pruned:
     @property
     def device_check(self) -> DeviceCheck | None:
         """What the device found that the latency table is of, if its results were read."""
-        record = self.training.read_json(DEVICE_CHECK) if self.training.path.is_dir() else None
-        found = None if record is None else DeviceCheck.from_json(record)
+        found = self.training.read(DEVICE_CHECK, DeviceCheck.from_json)
         return found if found is not None and found.counts == self.choice.counts else None
 
     def _scores_in_int8(self, score: str) -> list[str]:
@@ -128,10 +127,9 @@ class Pruned:
 
     def _recovery(self, score: str) -> list[str]:
         """What each step gave a network that was not trained, and what could not be repaired."""
-        record = self.training.read_json(RECOVERY) if self.training.path.is_dir() else None
-        if record is None:
+        found = self.training.read(RECOVERY, Recovery.from_json)
+        if found is None:
             return []
-        found = Recovery.from_json(record)
         return [f"holdout {score}, step by step: {found}", *(f"note: {note}" for note in found.notes)]
 
     def _places(self) -> list[str]:

@@ -66,8 +66,7 @@ class Recovering:
 
     def known(self) -> Recovery | None:
         """What an earlier call recorded."""
-        record = self.place.read_json(RECOVERY)
-        return None if record is None else Recovery.from_json(record)
+        return self.place.read(RECOVERY, Recovery.from_json)
 
     @property
     def _reconstructed(self) -> str | None:

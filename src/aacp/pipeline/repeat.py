@@ -112,10 +112,9 @@ def _checked_seeds(seeds: Any) -> list[int]:
 
 def _check_request(place: RunFolder, name: str, request: dict[str, Any]) -> None:
     """Reject a folder that holds results of the same name for another request."""
-    known = place.read_json(file_name(name))
+    known = place.read(file_name(name), Repetition.from_json)
     if known is not None:
-        before = Repetition.from_json(known).request
-        require_same_options(place.path, before, request, {**before, **request})
+        require_same_options(place.path, known.request, request, {**known.request, **request})
 
 
 def require_same_options(folder: Path, before: dict[str, Any], request: dict[str, Any], names: Iterable[str]) -> None:
@@ -161,8 +160,8 @@ def sweep_groups(runs: Iterable[tuple[RunFolder, ChosenStructure, Evaluation | N
 
 def metric_of(folder: RunFolder) -> str:
     """The name of the score of a run."""
-    known = folder.read_json(RUN)
-    return "accuracy" if known is None else Request.from_json(known).metric
+    known = folder.read(RUN, Request.from_json)
+    return "accuracy" if known is None else known.metric
 
 
 def export_of(folder: RunFolder, evaluation: Evaluation) -> ExportRecord | None:
@@ -170,6 +169,5 @@ def export_of(folder: RunFolder, evaluation: Evaluation) -> ExportRecord | None:
     for place in trainings_in(folder.path).values():
         training = RunFolder(place)
         if training.read_json(EVALUATION) == evaluation.to_json():
-            known = training.read_json(EXPORT)
-            return None if known is None else ExportRecord.from_json(known)
+            return training.read(EXPORT, ExportRecord.from_json)
     return None

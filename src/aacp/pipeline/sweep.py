@@ -241,8 +241,10 @@ class SweepRun:
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
         graph = runs[0].trace()
         choices = tuple(ChosenStructure.from_json(run.folder.read_json(STRUCTURE)) for run in runs)
-        records = [run.register_training().place.read_json(EVALUATION) if self.trains else None for run in runs]
-        evaluations = tuple(None if record is None else Evaluation.from_json(record) for record in records)
+        evaluations = tuple(
+            run.register_training().place.read(EVALUATION, Evaluation.from_json) if self.trains else None
+            for run in runs
+        )
         front = self._write_front(graph, [run.folder for run in runs])
         write_report_or_reason([run.folder.path for run in runs], self.folder.path / FILE)
         return Sweep(tuple(run.folder for run in runs), choices, evaluations, front)

@@ -36,7 +36,7 @@ from aacp.runs.exports import ExportRecord
 from aacp.runs.files import ARTEFACT, DEVICE_CHECK, EVALUATION, EXPORT, RECOVERY, STATE, TRAINING, WEIGHTS
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import usable_manifest
-from aacp.runs.mending import discard, mend
+from aacp.runs.mending import mend
 from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import is_begun, read_training
 from aacp.train.launching import run_in_processes
@@ -113,8 +113,7 @@ class TrainingRun:
         network = self.train(graph, choice)
         if self.plan.recipe is not None:
             ranks.is_training_next()  # rank 0 has ended when this returns
-        known = self.place.read_json(EXPORT)
-        exported = None if known is None else ExportRecord.from_json(known)
+        exported = self.place.read(EXPORT, ExportRecord.from_json)
         evaluation = Evaluation.from_json(self.place.read_json(EVALUATION))
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place)
 
@@ -137,7 +136,7 @@ class TrainingRun:
         self.place.listing.bind(choice.counts)
         mend(RunFolder(self.place.path / TRAINING))
         if not is_begun(self.place.path):
-            discard(self.place, EVALUATION, RECOVERY, EXPORT, DEVICE_CHECK)
+            self.place.remove(EVALUATION, RECOVERY, EXPORT, DEVICE_CHECK)
 
     def _train_or_record(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The trained network. A failure is recorded and leaves the search as it is."""

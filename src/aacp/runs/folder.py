@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aacp.disk.locking import locked
 from aacp.disk.parsing import parse_json
@@ -21,6 +21,8 @@ from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, Mi
 from aacp.runs.listing import Listing
 from aacp.runs.sealing import opened
 from aacp.runs.verification import copy_of, seal_key
+
+T = TypeVar("T")
 
 
 class RunFolder:
@@ -85,10 +87,16 @@ class RunFolder:
         append_line(self.path / name, line)
         self.listing.appended(name, line + b"\n")
 
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there, also from the manifest."""
-        remove_file(self.path / name)
-        self.listing.forget(name)
+    def remove(self, *names: str) -> None:
+        """Remove files, if they are there, also from the manifest."""
+        for name in names:
+            remove_file(self.path / name)
+            self.listing.forget(name)
+
+    def read(self, name: str, parse: Callable[[Any], T]) -> T | None:
+        """What a file holds, parsed from its JSON, or None if there is no such file; see `read_json`."""
+        known = self.read_json(name)
+        return None if known is None else parse(known)
 
     def read_json(self, name: str) -> Any | None:
         """The content of a file, or None if there is no such file.

@@ -73,14 +73,8 @@ def mend(folder: RunFolder) -> frozenset[str]:
     exported = [name for name in manifest.entries if stage_of(name) == EXPORTED]
     for name in lost:
         together = exported if name in exported else DEPENDENTS.get(name, ())
-        discard(folder, *(each for each in together if each not in lost))
+        folder.remove(*(each for each in together if each not in lost))
     return frozenset(lost)
-
-
-def discard(folder: RunFolder, *names: str) -> None:
-    """Remove files that are made again, and take them out of the manifest."""
-    for name in names:
-        folder.remove(name)
 
 
 def set_aside(folder: RunFolder, name: str, reason: str) -> None:

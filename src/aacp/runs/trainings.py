@@ -61,8 +61,7 @@ def training_folder(run: Path, name: str) -> Path:
 def read_training(folder: Path) -> TrainingRequest | None:
     """The request of the training in a folder, or None if there is none."""
     name = RUN if _holds_old_training(folder) else TRAINING_REQUEST
-    known = RunFolder(folder).read_json(name) if folder.is_dir() else None
-    return None if known is None else TrainingRequest.from_json(known)
+    return RunFolder(folder).read(name, TrainingRequest.from_json) if folder.is_dir() else None
 
 
 def remove_training(folder: Path) -> None:
@@ -71,8 +70,7 @@ def remove_training(folder: Path) -> None:
         remove_folder(folder)
         return
     remove_folder(folder / TRAINING)
-    for name in RESULTS:
-        RunFolder(folder).remove(name)
+    RunFolder(folder).remove(*RESULTS)
 
 
 def is_begun(place: Path) -> bool:
