@@ -569,7 +569,7 @@ REQUESTS = [
             f"{COMMANDS}test_a_search_that_took_over_evaluations_can_be_finished"),
     _mutant("finetune ignores --train-on-holdout", "commands/recipes.py",
             '"train_on_holdout": training["train_on_holdout"],', "", _later_option("finetune", "train_on_holdout")),
-    _mutant("finetune ignores --no-export", "commands/recipes.py", '"export": not no_export,', "",
+    _mutant("finetune ignores --no-export", "commands/recipes.py", '"export": not training["no_export"],', "",
             _later_option("finetune", "no_export")),
     _mutant("finetune forgets the metric of the run", "pipeline/job.py",
             "metric=self.metric or recorded.metric_source or None,", "metric=self.metric,", "pipeline/test_job.py"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import get_args
 
@@ -32,7 +31,7 @@ from aacp.commands.parameters import SEED, shape
 from aacp.commands.prune import prune, search, sweep
 from aacp.commands.recipes import RecipeName, recipe_named
 from aacp.commands.repeat import repeat
-from aacp.commands.running import guessed_input, resumable, run_folder
+from aacp.commands.running import guessed_input, resumable, run_folder, show
 from aacp.train.recipe import FINETUNE, RECIPES, Precision
 from aacp.version import __version__
 from aacp.zoo.catalogue import named_data
@@ -82,11 +81,8 @@ def trace(
     example = example_inputs(network, shapes)
     with guessed_input(network, shapes):
         graph = trace_network(network, example, frozen=frozen, scope=scope, tie=tie, parts=parts or None, form=form)
-    if as_json:
-        costs = {cost.name: cost.full for cost in computed_costs(graph)}
-        click.echo(json.dumps({"costs": costs, "graph": graph.to_json()}))
-    else:
-        click.echo(str(graph))
+    costs = {cost.name: cost.full for cost in computed_costs(graph)}
+    show(graph, {"costs": costs, "graph": graph.to_json()}, as_json)
 
 
 @main.command()
@@ -166,7 +162,7 @@ def train(
     )  # fmt: skip
     with resumable(folder):
         found = job.run()
-    click.echo(json.dumps(found) if as_json else "\n".join(f"{name}: {value}" for name, value in found.items()))
+    show("\n".join(f"{name}: {value}" for name, value in found.items()), found, as_json)
 
 
 @main.command()
@@ -187,7 +183,7 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
     for folder in (place for given in runs for place in runs_in(given)):
         if read_run(folder).is_empty:
             click.echo(f"{folder} holds nothing to show.", err=True)
-    click.echo(json.dumps({"report": str(page)}) if as_json else f"report: {page}")
+    show(f"report: {page}", {"report": str(page)}, as_json)
 
 
 @main.command()
@@ -201,7 +197,7 @@ def report(runs: tuple[str, ...], out: str | None, as_json: bool) -> None:
 @click.option("--batch", type=click.IntRange(min=1), help="Fix the batch size; by default any size is accepted.")
 @click.option("--dynamic-size", is_flag=True, help="Accept other heights and widths than those of the example.")
 @TRUST
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@JSON
 def export(
     path: str,
     model: str | None,
@@ -219,7 +215,7 @@ def export(
     found = export_artefact(
         path, out, model=model, shape=shape, opset=opset, batch=batch, dynamic_size=dynamic_size, trust=trust
     )
-    click.echo(json.dumps(found.to_json()) if as_json else str(found))
+    show(found, found.to_json(), as_json)
 
 
 for command in (prune, search, sweep, repeat, measure, finetune, scratch, evaluate, check, bench):

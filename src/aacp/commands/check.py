@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from aacp.commands.options import JSON
+from aacp.commands.running import show
 
 
 @click.command()
@@ -16,7 +17,7 @@ import click
     type=click.Path(),
     help="Read the results.json of a check on another device, and record whether the limit on latency is met.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@JSON
 @click.pass_context
 def check(context: click.Context, folder: str, results: str | None, as_json: bool) -> None:
     """Compare the files of RUN with its manifest, and its results with its graph and limits. Nothing is changed.
@@ -31,9 +32,9 @@ def check(context: click.Context, folder: str, results: str | None, as_json: boo
 
     if results is not None:
         measured = check_from_results(folder, results)
-        click.echo(json.dumps(measured.to_json()) if as_json else str(measured))
+        show(measured, measured.to_json(), as_json)
         context.exit(0 if measured.is_met else 1)
     found = check_folder(folder)
-    click.echo(json.dumps(found.to_json()) if as_json else str(found))
+    show(found, found.to_json(), as_json)
     if not found.is_whole:
         context.exit(1)

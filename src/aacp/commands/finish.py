@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aacp.commands.gathering import Command, Given, gathered
-from aacp.commands.options import CACHE, DEVICE, HOLDOUT, JSON, NO_EXPORT, RESOURCES, TRUST, loss_option, metric_option
+from aacp.commands.options import CACHE, DEVICE, HOLDOUT, JSON, TRUST, loss_option, metric_option
 from aacp.commands.parameters import SEED as SEED_NUMBER
 from aacp.commands.recipes import (
     FINETUNING,
@@ -57,8 +57,6 @@ def _training_command(name: str, what: str, options: Callable[[Command], Command
     @RUN_FOLDER
     @options
     @SEED
-    @NO_EXPORT
-    @RESOURCES
     @override_options
     @JSON
     def command(
@@ -66,8 +64,6 @@ def _training_command(name: str, what: str, options: Callable[[Command], Command
         training: dict[str, Any],
         overrides: dict[str, Any],
         seed: int | None,
-        no_export: bool,
-        resources: bool,
         as_json: bool,
     ) -> None:
         from aacp.pipeline.job import FinishingJob
@@ -75,9 +71,9 @@ def _training_command(name: str, what: str, options: Callable[[Command], Command
         given = {**training, **fixed}
         job = FinishingJob(folder, **overrides, **teacher_names(given))
         with resumable(folder):
-            plan = job.plan(recipe=_recipe(job, given, seed), **training_fields(given, no_export, resources))
+            plan = job.plan(recipe=_recipe(job, given, seed), **training_fields(given))
             pruned = job.finish(plan, training_means(given))
-        show(pruned, pruned.evaluation, as_json)
+        show(pruned, pruned.evaluation.to_json(), as_json)
 
     return command
 
@@ -134,4 +130,4 @@ def evaluate(
         network, data=data, weights=weights, model=model, metric=metric, device=device, seed=seed, holdout=holdout,
         cache=cache, trust=trust,
     )  # fmt: skip
-    show(found, found, as_json)
+    show(found, found.to_json(), as_json)

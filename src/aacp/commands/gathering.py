@@ -19,7 +19,7 @@ def gathered(argument: str, options: Sequence[Callable[[Command], Command]]) -> 
         argument: the name of the command's argument that takes the dictionary.
         options: made by click.option or click.argument.
     """
-    names = _parameter_names(options)
+    names = parameter_names(options)
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -31,7 +31,7 @@ def gathered(argument: str, options: Sequence[Callable[[Command], Command]]) -> 
     return decorate
 
 
-def _parameter_names(options: Sequence[Callable[[Command], Command]]) -> list[str]:
+def parameter_names(options: Sequence[Callable[[Command], Command]]) -> list[str]:
     """The parameter names that click gives to options."""
 
     def probe() -> None:

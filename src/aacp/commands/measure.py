@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +10,7 @@ import click
 
 from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, PRECISION, RUNTIME, SCOPE, STEP_HELP, THREADS
 from aacp.commands.parameters import Number, step
-from aacp.commands.running import file_name, resumable
+from aacp.commands.running import file_name, resumable, show
 from aacp.pipeline import defaults
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def measure(
     job = MeasurementJob(model, out, where, shapes, step, frozen, scope, structures, seconds, accept_noise)
     if export_only is not None:
         manifest = job.export(export_only)
-        click.echo(json.dumps({"manifest": str(manifest)}) if as_json else f"networks and runner.py: {manifest.parent}")
+        show(f"networks and runner.py: {manifest.parent}", {"manifest": str(manifest)}, as_json)
         return
     with resumable(f"{out}.log"):
         table = job.run()
@@ -121,4 +120,4 @@ def _show(table: LatencyTable, out: str, as_json: bool) -> None:
         "problem": table.problem,
     }
     lines = [str(table), *([table.warning] if table.warning else []), f"table: {out}"]
-    click.echo(json.dumps(found) if as_json else "\n".join(lines))
+    show("\n".join(lines), found, as_json)

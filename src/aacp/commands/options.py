@@ -38,10 +38,6 @@ TRUST = click.option(
     "--trust", is_flag=True, help="Import the code that the folder or file names. Only for those whose maker you trust."
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-NO_EXPORT = click.option("--no-export", is_flag=True, help="Skip the ONNX files and the timing of both networks.")
-RESOURCES = click.option(
-    "--resources", is_flag=True, help="Measure memory and energy of both exported networks, about 10 seconds in all."
-)
 FROM = click.option(
     "--from", "known_from", multiple=True, type=click.Path(), metavar="RUN",
     help="Folder of an earlier run of the same network, whose evaluations are reused. Repeatable.",

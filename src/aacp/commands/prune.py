@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from aacp.commands.gathering import reject_options
 from aacp.commands.limits import COST_NAMES, budget_of, budgets_of, limit_options
-from aacp.commands.options import FROM, JSON, NO_EXPORT, RESOURCES, run_option
+from aacp.commands.options import FROM, JSON, run_option
 from aacp.commands.parameters import Number, rungs
 from aacp.commands.plan_options import plan_from, search_options, task_options
 from aacp.commands.recipes import (
@@ -81,8 +80,6 @@ RUNGS = click.option(
     help="With --no-training, let the network learn from the calibration images, in this number of steps and without "
     "labels, to reproduce the outputs of the unpruned one.",
 )
-@NO_EXPORT
-@RESOURCES
 @MAX_DROP
 @SHRINK
 @PROBE_EPOCHS
@@ -98,8 +95,6 @@ def prune(
     training: dict[str, Any],
     no_training: bool,
     mimic: int | None,
-    no_export: bool,
-    resources: bool,
     max_drop: float | None,
     shrink: str,
     probe_epochs: int,
@@ -115,7 +110,8 @@ def prune(
     hold. --max-drop requests the smallest network instead.
     """
     if no_training:
-        unused = {*TRAINING_OPTIONS, "scratch", "loss", "finalists", "rungs"} - {"training", "again"}
+        used = {"training", "again", "no_export", "resources"}
+        unused = {*TRAINING_OPTIONS, "loss", "finalists", "rungs"} - used
         reject_options(sorted(unused), "with --no-training nothing is trained", "Train")
     else:
         reject_options(("mimic",), "a training with labels follows", "Give --no-training")
@@ -127,7 +123,7 @@ def prune(
     plan = plan_from(
         search,
         None if no_training else recipe_of(training, task, search["seed"]),
-        **training_fields(training, no_export, resources),
+        **training_fields(training),
         mimic=mimic or 0,
         finalists=finalists,
         rungs=rungs or (),
@@ -141,7 +137,7 @@ def prune(
     names = TaskNames(**task, **teacher_names(training))
     with resumable(place):
         pruned = pruning_run(names, budget, plan, place, known_from, training_means(training)).prune()
-    show(pruned, pruned.evaluation, as_json)
+    show(pruned, pruned.evaluation.to_json(), as_json)
 
 
 @click.command()
@@ -171,7 +167,7 @@ def search(
     with resumable(place):
         plan = plan_from(search, None, trains_later=True)
         graph, choice = pruning_run(TaskNames(**task), budget, plan, place, known_from).find()
-    show(f"{choice}\nkept: {graph.channels_of(choice.counts)}\nfolder: {place}", choice, as_json)
+    show(f"{choice}\nkept: {graph.channels_of(choice.counts)}\nfolder: {place}", choice.to_json(), as_json)
 
 
 @click.command()
@@ -180,8 +176,6 @@ def search(
 @search_options
 @training_options
 @click.option("--train", is_flag=True, help="Train, with the options above, and export every network found.")
-@NO_EXPORT
-@RESOURCES
 @FROM
 @run_option("runs/MODEL-sweep")
 @JSON
@@ -191,8 +185,6 @@ def sweep(
     search: dict[str, Any],
     training: dict[str, Any],
     train: bool,
-    no_export: bool,
-    resources: bool,
     known_from: tuple[str, ...],
     folder: str | None,
     as_json: bool,
@@ -202,8 +194,8 @@ def sweep(
     All searches share their evaluations; --run holds a folder for each and one report on all of them.
     """
     if not train:
-        unused = (*TRAINING_OPTIONS, "scratch", "resources")
-        reject_options(unused, "without --train a sweep only searches", "Give --train")
+        unused = {*TRAINING_OPTIONS} - {"no_export"}
+        reject_options(sorted(unused), "without --train a sweep only searches", "Give --train")
     budgets = budgets_of(limits)
     from aacp.pipeline.job import TaskNames, sweep_run
 
@@ -212,9 +204,9 @@ def sweep(
         search,
         recipe_of(training, task, search["seed"]) if train else None,
         trains_later=True,
-        **training_fields(training, no_export, resources),
+        **training_fields(training),
     )
     names = TaskNames(**task, **teacher_names(training))
     with resumable(place):
         found = sweep_run(names, budgets, plan, place, train, known_from, training_means(training)).sweep()
-    click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {place}")
+    show(f"{found}\nfolder: {place}", found.to_json(), as_json)

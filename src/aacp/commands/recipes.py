@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aacp.commands.gathering import Given, gathered
+from aacp.commands.gathering import Given, gathered, parameter_names
 from aacp.errors import InvalidOption
 from aacp.train.recipe import FINETUNE, RECIPES, Recipe
 from aacp.user.values import instance
@@ -73,21 +73,19 @@ def training_means(training: Given) -> TrainingMeans:
     return TrainingMeans(training["again"], training["processes"])
 
 
-def training_fields(training: Given, no_export: bool, resources: bool) -> dict[str, Any]:
+def training_fields(training: Given) -> dict[str, Any]:
     """The fields of a plan, besides the recipe, that the options of a training decide."""
     return {
         "from_scratch": training["scratch"],
         "init": training["init"],
         "train_on_holdout": training["train_on_holdout"],
-        "export": not no_export,
-        "resources": resources,
+        "export": not training["no_export"],
+        "resources": training["resources"],
         "training": training["training"],
     }
 
 
 RECIPE_OPTIONS = ("recipe", "epochs", "lr", "batch_size")
-TEACHER_OPTIONS = ("teacher", "teacher_weights")
-TRAINING_OPTIONS = (*RECIPE_OPTIONS, "train_on_holdout", *TEACHER_OPTIONS, "init", "training", "again", "processes")
 
 SCRATCH = click.option("--scratch", is_flag=True, help="Train from new weights instead of fine-tuning inherited ones.")
 INIT = click.option(
@@ -135,6 +133,12 @@ COMMON = (
         show_default=True,
         help="Processes that train together on this machine, a GPU each; the search stays in one.",
     ),
+    click.option("--no-export", is_flag=True, help="Skip the ONNX files and the timing of both networks."),
+    click.option(
+        "--resources",
+        is_flag=True,
+        help="Measure memory and energy of both exported networks, about 10 seconds in all.",
+    ),
 )
 
 # The values of options that a command does not have.
@@ -143,4 +147,6 @@ FROM_SCRATCH: Given = {"scratch": True, "teacher": None, "teacher_weights": None
 
 finetuning_options = gathered("training", [*COMMON, *TEACHER])
 scratch_options = gathered("training", [*COMMON, INIT])
-training_options = gathered("training", [*COMMON, *TEACHER, SCRATCH, INIT])  # of commands that can do either
+EITHER = (*COMMON, *TEACHER, SCRATCH, INIT)  # of commands that can do either
+TRAINING_OPTIONS = parameter_names(EITHER)
+training_options = gathered("training", EITHER)

@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from aacp.commands.border import FAILED, INTERRUPTED
 from aacp.commands.options import JSON
 from aacp.commands.parameters import seeds
-from aacp.commands.running import resumable
+from aacp.commands.running import resumable, show
 from aacp.errors import WorkerFailed
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def repeat(
         remove_file(Path(folder) / file_name(inner.label))
     with resumable(folder):
         found = repeat_request(inner.run, seeds, folder, inner.label, inner.request)
-    click.echo(json.dumps(found.to_json()) if as_json else f"{found}\nfolder: {folder}")
+    show(f"{found}\nfolder: {folder}", found.to_json(), as_json)
     if found.failed:
         context.exit(FAILED)
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,6 @@ from aacp.errors import InvalidExample
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from aacp.disk.records import Record
 
 
 def run_folder(model: str, given: str | None) -> str:
@@ -59,6 +57,6 @@ def guessed_input(network: nn.Module, shapes: tuple[tuple[int, ...], ...]) -> It
     click.echo(f"The network does not name the shape of its inputs. {guess} was used; --input gives another.", err=True)
 
 
-def show(found: object, record: Record, as_json: bool) -> None:
-    """Print a result as text, or its record as JSON."""
-    click.echo(json.dumps(record.to_json()) if as_json else str(found))
+def show(found: object, data: Any, as_json: bool) -> None:
+    """Print a result as text, or its data as JSON."""
+    click.echo(json.dumps(data) if as_json else str(found))
