@@ -71,7 +71,6 @@ MIRRORS = {
     "pipeline/checking.py": ("commands/test_check.py", "latency/devices/test_check_folder.py"),
     "pipeline/delivery.py": ("pipeline/test_delivery.py", "pipeline/test_resources_of_a_run.py"),
     "pipeline/evaluation.py": ("commands/test_finish.py",),
-    "pipeline/exported_files.py": ("pipeline/test_delivery.py", "latency/runtimes/test_delivered_files.py"),
     "pipeline/functions.py": ("pipeline/test_own_parts.py",),
     "pipeline/latency_stage.py": (
         "glue/test_latency_verdict.py",

@@ -756,7 +756,7 @@ VERIFIED = [
             "        require_costs(found.after, choice.structure, graph)\n", "",
             f"{BELIEVED}test_results_of_another_structure_are_noticed_without_checksums"),
     _mutant("an export without its files is believed", "pipeline/delivery.py",
-            "if missing := missing_export(folder.path, record):", "if missing := False:",
+            "if missing := record.missing_in(folder.path):", "if missing := False:",
             f"{BELIEVED}test_an_export_whose_files_are_lost_is_not_believed"),
     _mutant("a damaged network is loaded", "artefact/storage.py", "    _require_whole(path)\n", "",
             f"{BELIEVED}test_a_network_with_a_flipped_bit_is_not_loaded"),

@@ -18,7 +18,6 @@ from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
 from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
-from aacp.pipeline.exported_files import missing_export
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
@@ -184,8 +183,7 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
     for training in trainings_in(place).values():
         for name in _foreign(RunFolder(training), graph, choice):
             report(training / name, "foreign")
-        missing = _missing_export(training)
-        if missing:
+        if _misses_export(RunFolder(training)):
             report(training / EXPORT, "damaged")
         check = training / CHECK_FOLDER
         if check.is_dir():
@@ -212,9 +210,10 @@ def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) 
         yield EVALUATION
 
 
-def _missing_export(training: Path) -> str:
+def _misses_export(training: RunFolder) -> bool:
+    """Whether a training has the record of an export, but not all of its files."""
     try:
-        known = RunFolder(training).read(EXPORT, ExportRecord.from_json)
-        return "" if known is None else missing_export(training, known)
+        known = training.read(EXPORT, ExportRecord.from_json)
+        return known is not None and bool(known.missing_in(training.path))
     except UNREADABLE:
-        return EXPORT
+        return True

@@ -23,7 +23,6 @@ from aacp.latency.runtimes.runtime import INT8, Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing, speedup
 from aacp.pipeline.believing import believed
-from aacp.pipeline.exported_files import missing_export
 from aacp.pipeline.quantization import Quantization
 from aacp.pytorch.modules import named_tensors
 from aacp.runs.chosen import ChosenStructure
@@ -144,7 +143,7 @@ def believed_export(folder: RunFolder) -> ExportRecord | None:
 
     def read(known: Any) -> ExportRecord:
         record = ExportRecord.from_json(known)
-        if missing := missing_export(folder.path, record):
+        if missing := record.missing_in(folder.path):
             raise BrokenArtefact(f"{missing} is not there in the recorded size. Export again.")
         return record
 

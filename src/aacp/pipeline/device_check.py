@@ -19,13 +19,13 @@ from aacp.latency.devices.plain_results import CHECK
 from aacp.latency.devices.results import RUN_AGAIN, read_results
 from aacp.latency.table import LatencyTable
 from aacp.pipeline.believing import believed_graph
-from aacp.pipeline.exported_files import files_of
 from aacp.pipeline.latency_stage import measured_result, seconds_of_table
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.task import PruningTask
 from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
+from aacp.runs.exports import files_of
 from aacp.runs.files import CHECK_FOLDER, DEVICE_CHECK, STRUCTURE, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.runs.trainings import run_of

@@ -11,12 +11,11 @@ from aacp.channels.graph import ChannelGraph
 from aacp.cost.kinds import cost_unit
 from aacp.cost.quantities import cost_change
 from aacp.data.likeness import LIKENESS
-from aacp.pipeline.exported_files import PRUNED_ONNX
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import Run, read_outline
 from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, DeviceCheck
-from aacp.runs.exports import ExportRecord
+from aacp.runs.exports import PRUNED_ONNX, ExportRecord
 from aacp.runs.files import ARTEFACT, CHECK_FOLDER, DEVICE_CHECK, RECOVERY
 from aacp.runs.folder import RunFolder
 from aacp.runs.scores import Evaluation, Recovery

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from aacp.disk.records import Record
+from aacp.runs.manifest import Manifest, usable_manifest
 
 # Two networks are called equally fast if the ratio of their times is certain to lie between 1 / 1.1 and 1.1: a smaller
 # difference matters to few users, and takes many turns to measure.
 SAME_SPEED = 1.1
 IN_INT8 = " in int8"  # part of the name of a runtime whose networks are quantised
+PRUNED_ONNX = "pruned.onnx"
+ORIGINAL_ONNX = "original.onnx"
+# The ending of the second file, which holds the weights, by that of the first. ONNX has one only for large weights.
+WEIGHTS_BESIDE = {".onnx": ".onnx.data", ".xml": ".bin", ".param": ".bin"}
 
 
 @dataclass(frozen=True)
@@ -148,3 +154,25 @@ class ExportRecord(Record):
     def in_int8(self) -> RuntimeFiles | None:
         """The files of the quantised networks, if there are any."""
         return next((files for files in self.others if files.quantized is not None), None)
+
+    def missing_in(self, folder: Path) -> str:
+        """The first exported file that is not in a folder; empty if all are.
+
+        A file that the manifest does not list must have its recorded size.
+        """
+        sizes = {ORIGINAL_ONNX: self.before_bytes, PRUNED_ONNX: self.after_bytes}
+        sizes |= {other.file: other.after_bytes for other in self.others}
+        listed = (usable_manifest(folder) or Manifest()).entries
+        for name, size in sizes.items():
+            found = sum(file.stat().st_size for file in files_of(folder / name))
+            if not (folder / name).is_file() or (name not in listed and found != size):
+                return name
+        return ""
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of an exported network that are there: the one that the runtime opens, and one of weights."""
+    files = [path]
+    if path.suffix in WEIGHTS_BESIDE:
+        files.append(path.with_suffix(WEIGHTS_BESIDE[path.suffix]))
+    return [file for file in files if file.is_file()]

@@ -13,6 +13,7 @@ from typing import Any
 
 from aacp.disk.writing import remove_folder
 from aacp.errors import InvalidOption, RunMismatch
+from aacp.runs.exports import ORIGINAL_ONNX, PRUNED_ONNX
 from aacp.runs.files import ARTEFACT, EVALUATION, EXPORT, RUN, STATE, TRAINING, TRAINING_REQUEST, TRAININGS
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import TrainingRequest
@@ -23,7 +24,7 @@ UNTRAINED = "untrained"
 MIMICKED = "mimicked"
 NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 # The files of a training that an older version kept in the run folder, apart from the folder of its checkpoints.
-RESULTS = (ARTEFACT, EVALUATION, EXPORT, "pruned.onnx", "original.onnx")
+RESULTS = (ARTEFACT, EVALUATION, EXPORT, PRUNED_ONNX, ORIGINAL_ONNX)
 
 
 def default_name(is_trained: bool, from_scratch: bool, is_mimicked: bool = False) -> str:

@@ -11,7 +11,7 @@ import torch
 import aacp
 from aacp.cost.budget import Limit
 from aacp.latency.devices.check_folder import CheckRequest, is_whole_check, write_check
-from aacp.pipeline.exported_files import files_of
+from aacp.runs.exports import files_of
 
 CONDITIONS = aacp.MeasurementConditions("openvino", "1.0", "cpu", "float32", 1, 1, "a small board")
 
