@@ -297,7 +297,7 @@ DELIVERED = [
     _mutant("an export that was not requested is made", "pipeline/training.py",
             "if not self.plan.export:", "if False:", PLANNED_SEARCH),
     _mutant("there is no report", "pipeline/pruning_run.py",
-            "unreported=write_report_or_reason([self.folder.path], self.folder.path / FILE)", 'unreported=""',
+            "unreported=write_report_or_reason(self.folder)", 'unreported=""',
             RECORDED),
     _mutant("an incomplete file is kept", "pipeline/training.py",
             "        set_aside_other_network(self.place, choice)\n", "",

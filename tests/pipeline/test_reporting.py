@@ -30,7 +30,7 @@ def test_whatever_happens_to_the_page_is_a_reason(tmp_path: Path, monkeypatch, e
         raise error
 
     monkeypatch.setattr(reporting, "write_report", failing)
-    assert write_report_or_reason([tmp_path], tmp_path / "report.html")
+    assert write_report_or_reason(aacp.RunFolder(tmp_path))
 
 
 @pytest.mark.slow

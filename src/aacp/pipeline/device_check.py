@@ -23,7 +23,6 @@ from aacp.pipeline.latency_stage import measured_result, seconds_of_table
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.task import PruningTask
-from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
 from aacp.runs.exports import files_of
 from aacp.runs.files import CHECK_FOLDER, DEVICE_CHECK, STRUCTURE, TABLE
@@ -108,7 +107,7 @@ def check_from_results(folder: str | os.PathLike[str], file: str | os.PathLike[s
         found = _record_of(measured, result, sha256_of(place / CHECK_FOLDER / MANIFEST))
         _correct_table(run, measured)
         RunFolder(place).write_json(DEVICE_CHECK, found.to_json())
-        write_report_or_reason([run.path], run.path / FILE)
+        write_report_or_reason(run)
     return found
 
 

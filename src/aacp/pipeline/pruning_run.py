@@ -39,7 +39,6 @@ from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans, TrainingRun
 from aacp.pipeline.training_request import register_training
-from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE
 from aacp.runs.folder import RunFolder
@@ -133,7 +132,7 @@ class PruningRun:
             graph, choice = self.find()
             pruned = training.run(graph, choice)
             # The page takes a second, so that every call writes it.
-            pruned = replace(pruned, unreported=write_report_or_reason([self.folder.path], self.folder.path / FILE))
+            pruned = replace(pruned, unreported=write_report_or_reason(self.folder))
             self._report_stage("done", pruned.evaluation.values)
             return pruned
 

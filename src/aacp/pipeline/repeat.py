@@ -12,7 +12,6 @@ from aacp.errors import InvalidOption, RunMismatch, first_line
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.sweep import Sweep
-from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import EVALUATION, EXPORT, RUN
@@ -81,7 +80,7 @@ def repeat_request(
             found = Repetition(name, tuple(runs), request)
             place.write_json(file_name(name), found.to_json())
         if found.finished:
-            write_report_or_reason([place.path], place.path / FILE)
+            write_report_or_reason(place)
         return found
 
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from aacp.errors import AACPError, first_line
-from aacp.report.page import write_report
+from aacp.report.page import FILE, write_report
+from aacp.runs.folder import RunFolder
 from aacp.user.progress import report_progress
 
 
-def write_report_or_reason(folders: Sequence[Path], file: Path) -> str:
-    """Write the page about some runs; reports and returns why there is none, or returns an empty text.
+def write_report_or_reason(folder: RunFolder, runs: Sequence[RunFolder] = ()) -> str:
+    """Write the page about a folder, or about some runs in it; returns why there is none, or an empty text.
 
-    An earlier page is kept if the new one cannot be written.
+    The reason is reported too. An earlier page is kept if the new one cannot be written.
     """
     try:
-        write_report(folders, file)
+        write_report(runs or folder, folder.path / FILE)
         return ""
     except AACPError as error:
         reason = str(error)
     except Exception as error:  # a mistake in the page must not cost the summary of hours of work
         reason = f"{first_line(error)}. Write it later with aacp report."
-    report_progress(f"{file.parent}: no report. {reason}")
+    report_progress(f"{folder.path}: no report. {reason}")
     return reason

@@ -27,7 +27,6 @@ from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import PLAIN, TrainingMeans
-from aacp.report.page import FILE
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.files import EVALUATION, GRAPH, STRUCTURE
 from aacp.runs.folder import RunFolder
@@ -240,14 +239,15 @@ class SweepRun:
 
     def _results(self, runs: Sequence[PruningRun]) -> Sweep:
         graph = runs[0].trace()
-        choices = tuple(ChosenStructure.from_json(run.folder.read_json(STRUCTURE)) for run in runs)
+        folders = tuple(run.folder for run in runs)
+        choices = tuple(ChosenStructure.from_json(folder.read_json(STRUCTURE)) for folder in folders)
         evaluations = tuple(
             run.register_training().place.read(EVALUATION, Evaluation.from_json) if self.trains else None
             for run in runs
         )
-        front = self._write_front(graph, [run.folder for run in runs])
-        write_report_or_reason([run.folder.path for run in runs], self.folder.path / FILE)
-        return Sweep(tuple(run.folder for run in runs), choices, evaluations, front)
+        front = self._write_front(graph, folders)
+        write_report_or_reason(self.folder, folders)
+        return Sweep(folders, choices, evaluations, front)
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
         """Write the evaluated structures that no other beats to a file, and return them."""
