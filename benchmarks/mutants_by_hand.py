@@ -572,9 +572,9 @@ REQUESTS = [
     _mutant("finetune ignores --no-export", "commands/recipes.py", '"export": not training["no_export"],', "",
             _later_option("finetune", "no_export")),
     _mutant("finetune forgets the metric of the run", "pipeline/job.py",
-            "metric=self.metric or recorded.metric_source or None,", "metric=self.metric,", "pipeline/test_job.py"),
+            '"metric": recorded.metric_source or None,', "", "pipeline/test_job.py"),
     _mutant("finetune forgets the weights of the run", "pipeline/job.py",
-            "weights=self.weights or recorded.weights_file or None,", "weights=self.weights,", "pipeline/test_job.py"),
+            '"weights": recorded.weights_file or None,', "", "pipeline/test_job.py"),
 ]  # fmt: skip
 
 # -- the command line --------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ def test_a_run_knows_where_its_data_and_functions_were(tmp_path: Path) -> None:
     aacp.RunFolder(tmp_path).write_json("run.json", replace(ASKED, weights_file="/w.pth", **sources).to_json())
     found = FinishingJob(str(tmp_path)).names
     assert found == TaskNames("resnet20", "cifar10:/there", "/w.pth", "my:iou", None, "my:loss")
-    moved = FinishingJob(str(tmp_path), data="cifar10:/elsewhere", weights="/v.pth").names
-    assert (moved.data, moved.weights) == ("cifar10:/elsewhere", "/v.pth")
+    moved = FinishingJob(str(tmp_path), {"data": "cifar10:/elsewhere", "weights": "/v.pth", "loss": None}).names
+    assert moved == replace(found, data="cifar10:/elsewhere", weights="/v.pth")
 
 
 def test_only_functions_that_the_run_names_need_trust(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ def test_only_functions_that_the_run_names_need_trust(tmp_path: Path) -> None:
     with pytest.raises(aacp.UntrustedCode, match=r"my:iou \(score.*my:loss \(loss"):
         FinishingJob(str(tmp_path)).plan()
     with pytest.raises(aacp.UntrustedCode, match=r"executed: my:loss \(loss"):
-        FinishingJob(str(tmp_path), metric="own:score").plan()
-    assert FinishingJob(str(tmp_path), metric="own:score", loss="own:loss").plan().evaluations == 10
+        FinishingJob(str(tmp_path), {"metric": "own:score", "loss": None}).plan()
+    assert FinishingJob(str(tmp_path), {"metric": "own:score", "loss": "own:loss"}).plan().evaluations == 10
 
 
 def test_of_an_older_run_the_name_of_the_data_is_taken(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 RUN_FOLDER = click.argument("folder", metavar="RUN", type=click.Path(exists=True, file_okay=False))
 MODEL = click.option("--model", help="MODEL that was pruned, if the folder or file does not record it.")
 
-# What replaces the names that a run folder records; the parameter names are fields of FinishingJob.
+# What replaces the names that a run folder records; the parameter names are fields of TaskNames.
 override_options = gathered(
     "overrides",
     [
@@ -42,7 +42,6 @@ override_options = gathered(
         metric_option("the run's"),
         loss_option("the run's"),
         DEVICE,
-        TRUST,
     ],
 )
 
@@ -58,18 +57,20 @@ def _training_command(name: str, what: str, options: Callable[[Command], Command
     @options
     @SEED
     @override_options
+    @TRUST
     @JSON
     def command(
         folder: str,
         training: dict[str, Any],
         overrides: dict[str, Any],
         seed: int | None,
+        trust: bool,
         as_json: bool,
     ) -> None:
         from aacp.pipeline.job import FinishingJob
 
         given = {**training, **fixed}
-        job = FinishingJob(folder, **overrides, **teacher_names(given))
+        job = FinishingJob(folder, {**overrides, **teacher_names(given)}, trust)
         with resumable(folder):
             plan = job.plan(recipe=_recipe(job, given, seed), **training_fields(given))
             pruned = job.finish(plan, training_means(given))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ from aacp.train.teaching import Loss
 from aacp.zoo.data import load_data
 from aacp.zoo.imports import named_function
 from aacp.zoo.trust import DATA, MODEL, require_trust
+
+# The fields of a task by names that may name code, and what the code is used for.
+USES = {"model": MODEL, "data": DATA, "metric": "score", "loss": "loss"}
 
 
 @dataclass(frozen=True)
@@ -120,21 +124,12 @@ class FinishingJob:
 
     Args:
         folder: the run folder.
-        model, data, weights, metric, device, loss: as in TaskNames; None is what the folder records.
-        cache, teacher, teacher_weights: as in TaskNames.
+        given: fields of TaskNames; what is missing or None is as the folder records it.
         trust: whether code that the folder names may be imported.
     """
 
     folder: str
-    model: str | None = None
-    data: str | None = None
-    weights: str | None = None
-    metric: str | None = None
-    device: str | None = None
-    loss: str | None = None
-    cache: str | None = None
-    teacher: str | None = None
-    teacher_weights: str | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
     trust: bool = False
 
     @cached_property
@@ -144,46 +139,42 @@ class FinishingJob:
     @property
     def names(self) -> TaskNames:
         """The names that the folder records, or those that are given instead."""
+        given = {name: value for name, value in self.given.items() if value is not None}
+        return TaskNames(**{**self._recorded, **given})
+
+    @property
+    def _recorded(self) -> dict[str, Any]:
+        """Fields of TaskNames as the folder records them."""
         recorded = self.request
-        return TaskNames(
-            model=self.model or recorded.model,
-            data=self.data or recorded.data_source or recorded.data,
-            weights=self.weights or recorded.weights_file or None,
-            metric=self.metric or recorded.metric_source or None,
-            device=self.device,
-            loss=self.loss or recorded.loss_source or None,
-            holdout=recorded.holdout,
-            holdout_seed=recorded.holdout_seed or 0,
-            cache=self.cache,
-            teacher=self.teacher,
-            teacher_weights=self.teacher_weights,
-        )
+        return {
+            "model": recorded.model,
+            "data": recorded.data_source or recorded.data,
+            "weights": recorded.weights_file or None,
+            "metric": recorded.metric_source or None,
+            "loss": recorded.loss_source or None,
+            "holdout": recorded.holdout,
+            "holdout_seed": recorded.holdout_seed or 0,
+        }
 
     def plan(self, **changes: Any) -> Plan:
         """The recorded plan of the search with some fields changed; code that the folder names needs trust."""
-        recorded = self.request
-        runtime = (recorded.deployment or {}).get("runtime")
-        names: list[tuple[str, str | None]] = [
-            (MODEL, None if self.model else recorded.model),
-            (DATA, None if self.data else recorded.data_source or recorded.data),
-            ("score", None if self.metric else recorded.metric_source),
-            ("loss", None if self.loss else recorded.loss_source),
-            ("runtime", runtime if isinstance(runtime, str) else None),
-        ]
-        names += [(name, getattr(recorded, name)) for name in FUNCTIONS]
+        runtime = (self.request.deployment or {}).get("runtime")
+        names = [(use, self._recorded[name]) for name, use in USES.items() if not self.given.get(name)]
+        names += [("runtime", runtime if isinstance(runtime, str) else None)]
+        names += [(name, getattr(self.request, name)) for name in FUNCTIONS]
         require_trust(self.folder, names, self.trust)
-        return plan_of(recorded, **changes)
+        return plan_of(self.request, **changes)
 
-    def recorded_recipe(self, name: str) -> Recipe | None:
+    def recorded_recipe(self, training: str) -> Recipe | None:
         """The recipe of the training of this name, if the folder holds one."""
-        known = read_training(training_folder(Path(self.folder), name))
+        known = read_training(training_folder(Path(self.folder), training))
         if known is None or known.recipe is None:
             return None
         fields = Recipe.completed(known.recipe)
-        functions = {field: fields[field] for field in RECIPE_FUNCTIONS if ":" in str(fields[field])}
-        require_trust(self.folder, [(field, str(source)) for field, source in functions.items()], self.trust)
-        for field, source in functions.items():
-            fields[field] = restored(str(source), field, RECIPE_FUNCTIONS[field], ())
+        functions = {name: str(fields[name]) for name in RECIPE_FUNCTIONS if ":" in str(fields[name])}
+        require_trust(self.folder, functions.items(), self.trust)
+        for name, source in functions.items():
+            fields[name] = restored(source, name, RECIPE_FUNCTIONS[name], ())
         return Recipe(**fields)
 
     def finish(self, plan: Plan, means: TrainingMeans) -> Pruned:
