@@ -18,10 +18,12 @@ from aacp.data.scores import accuracy
 from aacp.data.splits import Source, require_examples
 from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
+from aacp.latency.resources import require_separate_process
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask, can_be_given
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model, evaluating
+from aacp.search.methods import BATCHED
 from aacp.train.loader_batches import check_targets
 from aacp.train.loop import check_teacher
 from aacp.train.mixing import check_mixing
@@ -33,6 +35,7 @@ from aacp.train.sources import check_batches
 from aacp.train.teaching import Loss, Objective, are_classes, one_number
 from aacp.user.code import described_failure
 from aacp.user.values import whole_number
+from aacp.workers.ray import WorkerRequest
 
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
@@ -109,7 +112,7 @@ def doubt_about_holdout(task: PruningTask, plan: Plan) -> str:
         f"The unpruned network is right on {held:.1%} of the held-out data, no less than on its training data. If it "
         "was trained on both, every cut costs accuracy there, and max_drop may find nothing to remove. Hold out data "
         "that it was not trained on (aacp.Data(train, holdout, test)), allow a larger drop, score after a short "
-        "training (--probe-epochs), or give limits instead"
+        "training (--probe-epochs), or give limits instead."
     )
 
 
@@ -125,6 +128,23 @@ def advice_on_search(budget: Budget, plan: Plan) -> str:
         f"with one limit of at most {UNIFORM_RATE:.0%} fewer MACs and {LONG_TRAINING} epochs or more, uniform widths "
         "were as good as a search on ResNet56; --method uniform needs no search"
     )
+
+
+def advice_on_workers(plan: Plan) -> str:
+    """Say so if workers of the plan will wait, because the search proposes too few structures at once."""
+    if plan.workers is None or plan.method not in BATCHED:  # the other methods propose generations
+        return ""
+    return WorkerRequest.of(plan.workers).idle_note(plan.proposed_at_once)
+
+
+def check_deployment(plan: Plan) -> None:
+    """Reject a deployment that this machine lacks, if networks are run there."""
+    if plan.export:
+        plan.deployment.require_device()
+    if plan.resources:
+        require_separate_process(plan.deployment)
+    if plan.deployment.is_quantized:
+        plan.deployment.resolved_runtime.require_installed()
 
 
 def _outputs_of(model: nn.Module, batch: Any) -> Any:

@@ -15,7 +15,6 @@ from aacp.cost.budget import Budget
 from aacp.cost.kinds import LATENCY
 from aacp.data.devices import device_of
 from aacp.graph.tracing import trace
-from aacp.latency.resources import require_separate_process
 from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.halving import Halving, require_finalists
 from aacp.pipeline.latency_stage import LatencyStage
@@ -23,7 +22,9 @@ from aacp.pipeline.max_drop import MaxDropSearch
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.preflight import (
     advice_on_search,
+    advice_on_workers,
     check_data,
+    check_deployment,
     check_scoring,
     check_training,
     check_training_step,
@@ -44,12 +45,10 @@ from aacp.runs.files import GRAPH, RUN, STRUCTURE, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import Request
 from aacp.runs.trainings import training_folder
-from aacp.search.methods import BATCHED
 from aacp.train.sources import as_carried_out
 from aacp.train.threads import using_threads
 from aacp.user.events import Event, emit
 from aacp.user.progress import is_reported, report_progress, without_progress
-from aacp.workers.ray import WorkerRequest
 
 NOTHING: Mapping[str, float] = {}
 
@@ -93,12 +92,7 @@ class PruningRun:
         if plan.recipe is not None and means.ranks is None:
             device_of(task.device, means.processes)  # rejects more processes than GPUs
         check_data(task, plan)
-        if plan.export:
-            plan.deployment.require_device()
-        if plan.resources:
-            require_separate_process(plan.deployment)
-        if plan.deployment.is_quantized:
-            plan.deployment.resolved_runtime.require_installed()
+        check_deployment(plan)
         if plan.recipe is not None:
             plan = replace(plan, recipe=as_carried_out(plan.recipe, task.data.train))
         self.task = task
@@ -126,7 +120,8 @@ class PruningRun:
                 self._report_progress(self.plan.summary)
                 self._report_progress(str(self.task.data))
                 self._report_progress(f"unpruned, {check_scoring(self.task)}")
-                self._report_doubt()
+                if is_reported():  # it takes a second score
+                    self._report_notes(doubt_about_holdout(self.task, self.plan))
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
@@ -135,11 +130,6 @@ class PruningRun:
             pruned = replace(pruned, unreported=write_report_or_reason(self.folder))
             self._report_stage("done", pruned.evaluation.values)
             return pruned
-
-    def _report_doubt(self) -> None:
-        doubt = doubt_about_holdout(self.task, self.plan) if is_reported() else ""
-        if doubt:
-            self._report_progress(f"{doubt}.")
 
     def prune_on(self, ranks: Ranks) -> Pruned:
         """All stages on all ranks of a fabric: rank 0 runs them, and the others train with it."""
@@ -165,7 +155,7 @@ class PruningRun:
                 require_finalists(self.folder, request, self.plan)
                 return graph, self.search(graph, request)
             if self._lacks_history:
-                self._searched(graph, request)  # for the evaluations that are lost; the choice stands
+                self._chosen(graph, request)  # for the evaluations that are lost; the choice stands
                 list_histories(self.folder)
                 self._lacks_history = False
             if self._training is not None and not self._training.is_trained:
@@ -217,19 +207,18 @@ class PruningRun:
         )
         self.folder.write_json(GRAPH, graph.to_json())
         self._report_progress(f"{graph.free_share:.0%} of the channels of convolutions can be pruned")
-        for note in graph.notes:
-            self._report_progress(note)
+        self._report_notes(*graph.notes)
         return graph
 
     def search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         """The best structure within the budget; `request` names the runs whose evaluations are reused."""
-        choice = self._searched(graph, request)
+        choice = self._chosen(graph, request)
         self.task.require_equal(self.shared.inheritance(graph), choice.structure)
         choice = replace(choice, unpruned=self.task.unpruned_holdout())
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 
-    def _searched(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
+    def _chosen(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         """The choice of the search, which is resumed from what the folder holds."""
         try:
             with using_threads(request.threads, self.task.device, self.folder.path):
@@ -240,21 +229,7 @@ class PruningRun:
 
     def _search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         latency = self.latency_stage(graph)
-        if latency.step_note:
-            self._report_progress(latency.step_note)
-        check_quantization(self.task, self.plan, graph)
-        space = SearchSpace(graph, latency.find_steps())
-        self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
-        check_training_step(self.task, self.plan, graph)
-        if is_reported():
-            self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
-        advice = advice_on_search(self.budget, self.plan)
-        if advice:
-            self._report_progress(advice)
-        if self.plan.workers is not None and self.plan.method in BATCHED:  # the other methods propose generations
-            note = WorkerRequest.of(self.plan.workers).idle_note(self.plan.proposed_at_once)
-            if note:
-                self._report_progress(note)
+        self._check_search(graph, latency)
         self._report_stage("search")
         known = known_evaluations(request, graph)
         table = latency.table_for(self.budget)
@@ -266,8 +241,7 @@ class PruningRun:
             search.require_demand()
         search.bound_budget.check(search.space)
         self.shared.add_known(graph, known)
-        for note in search.estimate.notes:
-            self._report_progress(note)
+        self._report_notes(*search.estimate.notes)
         if self.plan.max_drop is not None:
             return MaxDropSearch(search).run()
         choice, history = search.run()
@@ -276,12 +250,28 @@ class PruningRun:
         self.shared.release_workers()  # those of the trainings take their places
         return Halving(search, self.label).run(choice, history)
 
+    def _check_search(self, graph: ChannelGraph, latency: LatencyStage) -> None:
+        """Reject what would fail during the search or after it, and say what is worth knowing before it."""
+        self._report_notes(latency.step_note)
+        check_quantization(self.task, self.plan, graph)
+        space = SearchSpace(graph, latency.find_steps())
+        self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
+        check_training_step(self.task, self.plan, graph)
+        if is_reported():
+            self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
+        self._report_notes(advice_on_search(self.budget, self.plan), advice_on_workers(self.plan))
+
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
         """The latency measurements of this run."""
         return LatencyStage(self.task, graph, self.plan, self.measurements)
 
     def _report_stage(self, name: str, values: Mapping[str, float] = NOTHING) -> None:
         emit(Event("stage", name, values=values, folder=str(self.folder.path)))
+
+    def _report_notes(self, *notes: str) -> None:
+        """Report sentences; an empty one says that there is nothing to report."""
+        for note in filter(None, notes):
+            self._report_progress(note)
 
     def _report_progress(self, message: str) -> None:
         report_progress(f"{self.label}: {message}")
