@@ -530,7 +530,7 @@ REQUESTS = [
             'found["deployment"] = Deployment(**request.deployment)', 'found.pop("deployment")',
             f"{OWN_PARTS}test_every_plan_is_rebuilt_from_what_is_recorded"),
     _mutant("the rebuilt plan has names for functions", "pipeline/request.py",
-            "found[name] = restored(found[name], name, arguments, BUILT_IN[name])", "pass",
+            "found[name] = restored_field(name, found[name])", "pass",
             f"{OWN_PARTS}test_every_plan_is_rebuilt_from_what_is_recorded"),
     _mutant("earlier runs are not recorded", "pipeline/request.py", "known_from=known_from,\n        metric",
             "metric", _option("prune", "known_from")),

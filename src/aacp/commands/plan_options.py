@@ -152,9 +152,8 @@ def plan_from(search: Given, recipe: Recipe | None, *, trains_later: bool = Fals
         others: fields of the plan that other options decide.
     """
     from aacp.latency.deployment import Deployment
-    from aacp.pipeline.functions import imported
+    from aacp.pipeline.functions import FUNCTIONS, imported
     from aacp.pipeline.plan import Plan
-    from aacp.pipeline.request import FUNCTIONS
 
     fields = dict(search)
     if fields["reconstruction"] is None:

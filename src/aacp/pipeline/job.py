@@ -13,11 +13,11 @@ from aacp.data.devices import device_of
 from aacp.data.scores import Score
 from aacp.data.splits import Holdout
 from aacp.errors import InvalidOption
-from aacp.pipeline.functions import restored
+from aacp.pipeline.functions import FUNCTIONS, restored
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.pruning_run import PruningRun
-from aacp.pipeline.request import FUNCTIONS, plan_of, read_request, require_room
+from aacp.pipeline.request import plan_of, read_request, require_room
 from aacp.pipeline.sweep import SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.pipeline.training import PLAIN, TrainingMeans
@@ -174,7 +174,7 @@ class FinishingJob:
         functions = {name: str(fields[name]) for name in RECIPE_FUNCTIONS if ":" in str(fields[name])}
         require_trust(self.folder, functions.items(), self.trust)
         for name, source in functions.items():
-            fields[name] = restored(source, name, RECIPE_FUNCTIONS[name], ())
+            fields[name] = restored(name, source, RECIPE_FUNCTIONS[name])
         return Recipe(**fields)
 
     def finish(self, plan: Plan, means: TrainingMeans) -> Pruned:

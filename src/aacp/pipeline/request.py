@@ -6,7 +6,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,10 +21,8 @@ from aacp.data.splits import number_of_examples
 from aacp.disk.folders import names_in
 from aacp.disk.records import plain
 from aacp.errors import RunMismatch
-from aacp.estimate.importance import CRITERIA
-from aacp.estimate.inheritance import REPAIR
 from aacp.latency.deployment import Deployment
-from aacp.pipeline.functions import recorded_name, restored
+from aacp.pipeline.functions import FUNCTIONS, importable_source, name_of, recorded_name, restored_field
 from aacp.pipeline.new_weights import first_weights
 from aacp.pipeline.plan import DEFAULT, Plan
 from aacp.pipeline.task import PruningTask
@@ -35,10 +33,9 @@ from aacp.runs.manifest import MANIFEST
 from aacp.runs.provenance import processor
 from aacp.runs.requests import Request, TrainingRequest
 from aacp.runs.trainings import is_begun
-from aacp.search.methods import METHODS
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
-from aacp.user.sources import is_importable, short_name, source_of
+from aacp.user.sources import short_name
 from aacp.user.values import shortened
 from aacp.version import __version__
 
@@ -58,13 +55,6 @@ CIRCUMSTANCES = (
 )  # fmt: skip
 # What is known of the parts of the data; fields that one of two requests does not know are not compared.
 PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size")
-# Fields of a plan that may hold a function or a class, with what it is called with.
-FUNCTIONS = {
-    "method": "(space, budget, seed, settings, start, known)",
-    "importance": "(model, graph, calibration)",
-    "reconstruction": "(network, original, graph, kept, calibration)",
-}
-BUILT_IN: dict[str, Container[str]] = {"method": METHODS, "importance": CRITERIA, "reconstruction": (REPAIR,)}
 
 
 def register_request(
@@ -251,9 +241,9 @@ def plan_of(request: Request, **changes: Any) -> Plan:
     left_out = (*UNRECORDED, *TRAININGS_OF_SEARCH)
     recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in left_out}
     found = {name: value for name, value in recorded.items() if value is not None or name == "reconstruction"}
-    for name, arguments in FUNCTIONS.items():
+    for name in FUNCTIONS:
         if found.get(name) is not None:
-            found[name] = restored(found[name], name, arguments, BUILT_IN[name])
+            found[name] = restored_field(name, found[name])
     if isinstance(request.pruning_step, list):
         found["pruning_step"] = tuple(request.pruning_step)
     if request.deployment is not None:
@@ -274,9 +264,9 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
         test_size=number_of_examples(task.data.test),
         limits=budget.limits,
         known_from=known_from,
-        metric=_name(task.score),
+        metric=name_of(task.score),
         data_source=task.data_source,
-        metric_source="" if task.score is accuracy else _importable_source(task.score),
+        metric_source="" if task.score is accuracy else importable_source(task.score),
         probe_recipe=plan.recipe.to_json() if plan.recipe is not None and plan.probe_epochs else None,
         finalist_training=_finalist_training(task, plan),
         **recorded_loss(task),
@@ -321,7 +311,7 @@ def recorded_loss(task: PruningTask) -> dict[str, Any]:
     """The loss of a task as it is recorded: its name, and where it can be imported from."""
     if task.loss is None:
         return {"loss": "cross_entropy", "loss_source": ""}
-    return {"loss": _name(task.loss), "loss_source": _importable_source(task.loss)}
+    return {"loss": name_of(task.loss), "loss_source": importable_source(task.loss)}
 
 
 def _recorded_plan(plan: Plan) -> dict[str, Any]:
@@ -339,18 +329,8 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _importable_source(function: Callable[..., Any]) -> str:
-    """Where a function can be imported from, or nothing."""
-    source = source_of(function)
-    return source if is_importable(source) else ""
-
-
 def _command(arguments: Sequence[str]) -> str:
     """The command as it can be typed again: our own program is called aacp, wherever it is installed."""
     program = Path(arguments[0])
     is_ours = program.name == "aacp" or program.parts[-2:] == ("aacp", "cli.py")
     return shlex.join(["aacp" if is_ours else arguments[0], *arguments[1:]])
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
