@@ -12,8 +12,7 @@ from aacp.runs.files import stage_of
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST, read_manifest
 from aacp.runs.mending import mend
-from aacp.runs.sealing import opened, sealed
-from aacp.runs.verification import verified
+from aacp.runs.verification import opened, sealed, verified
 
 REQUEST = {"model": "m", "weights": "w", "seed": 0, "threads": 2}
 

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aacp.disk.locking import locked
-from aacp.disk.parsing import parse_json
-from aacp.disk.reading import read_json, read_json_lines
+from aacp.disk.reading import read_json_lines
 from aacp.disk.writing import append_line, remove_file, remove_leftovers, replace_file
 from aacp.errors import DamagedFile, DamagedRun, InvalidOption, InvalidScore, MissingFile
 from aacp.runs.listing import Listing
-from aacp.runs.sealing import opened
-from aacp.runs.verification import copy_of, seal_key
+from aacp.runs.verification import opened, read_restored, seal_key
 
 T = TypeVar("T")
 
@@ -103,9 +101,8 @@ class RunFolder:
 
         If the file is not what the manifest lists, and the manifest has a copy, it is the content of the copy.
         """
-        copy = copy_of(self.path / name)
         try:
-            found = read_json(self.path / name, self._remedy) if copy is None else parse_json(copy.encode())
+            found = read_restored(self.path / name, self._remedy)
         except MissingFile:
             return None
         except DamagedFile as error:

@@ -10,8 +10,7 @@ from aacp.disk.reading import file_hash, read_bytes, sha256_of
 from aacp.disk.writing import replace_file
 from aacp.runs.files import CHECKPOINT, COPIED, GRAPH, HISTORY, RUN, TRAINING_REQUEST, stage_of, staged_files
 from aacp.runs.manifest import MANIFEST, Entry, Manifest, digest, usable_manifest
-from aacp.runs.sealing import sealed
-from aacp.runs.verification import seal_key
+from aacp.runs.verification import seal_key, sealed
 
 # A folder has a manifest from the first of these files on.
 FIRST_FILES = (RUN, TRAINING_REQUEST, GRAPH, CHECKPOINT)

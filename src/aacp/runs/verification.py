@@ -1,20 +1,27 @@
-"""Verification: whether the files of a folder are what its manifest lists."""
+"""Verification: whether the files of a folder are what its manifest lists.
+
+A manifest lists how a log begins, but not the lines that were appended since. Each of these is sealed: it ends with a
+checksum of itself, so that a changed line is noticed.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from aacp.disk.parsing import parse_json
-from aacp.disk.reading import open_file, read_bytes, read_json, sha256_of
+from aacp.disk.reading import RESTORE, open_file, read_bytes, read_json, sha256_of
 from aacp.errors import UnreadableFile
 from aacp.runs.files import COPIED, HISTORY, LOGS, RUN, SEARCH, staged_files
 from aacp.runs.manifest import Entry, Manifest, digest, read_manifest, usable_manifest
 from aacp.runs.requests import ADDED_FIELDS, ESTIMATE_FIELDS
-from aacp.runs.sealing import SEALED, is_intact
+
+SEAL = "crc32"  # the field of a line that holds its checksum
+SEALED = re.compile(rb'(\{.*), "crc32": "([0-9a-f]{8})"\}\n?')
 
 FileState = Literal["whole", "damaged", "missing", "not listed"]
 
@@ -49,20 +56,22 @@ def _unlisted_state(path: Path) -> FileState:
 
 def is_whole(path: Path) -> bool:
     """Whether a file is what the manifest beside it lists; True if there is no manifest, or it does not list it."""
-    manifest = usable_manifest(path.parent)
-    entry = None if manifest is None else manifest.entries.get(path.name)
+    entry = _entry_of(path)
     return entry is None or state_of(path, entry) == "whole"
 
 
-def copy_of(path: Path) -> str | None:
-    """The copy of a file that the manifest beside it holds, if the file itself is not what is listed."""
-    if path.name not in COPIED:
-        return None
-    manifest = usable_manifest(path.parent)
-    entry = None if manifest is None else manifest.entries.get(path.name)
+def read_restored(path: Path, remedy: str = RESTORE) -> Any:
+    """The content of a JSON file or, if it is not what the manifest beside it lists, of its copy in the manifest."""
+    entry = _entry_of(path) if path.name in COPIED else None
     if entry is None or entry.copy is None or state_of(path, entry) == "whole":
-        return None
-    return entry.copy
+        return read_json(path, remedy)
+    return parse_json(entry.copy.encode())
+
+
+def _entry_of(path: Path) -> Entry | None:
+    """What the manifest beside a file lists about it."""
+    manifest = usable_manifest(path.parent)
+    return None if manifest is None else manifest.entries.get(path.name)
 
 
 def intact_lines(path: Path) -> list[bytes]:
@@ -79,6 +88,40 @@ def complete_lines(path: Path) -> list[bytes]:
     return content[: content.rfind(b"\n") + 1].splitlines()
 
 
+# -- sealed lines -----------------------------------------------------------------------------------------------------
+
+
+def sealed(line: bytes, key: int = 0) -> bytes:
+    """A line with the checksum of its content as the last field; only objects with fields can be sealed.
+
+    Args:
+        line: the line without its end.
+        key: a number that lines of other runs are not sealed with.
+    """
+    if not line.startswith(b"{") or line == b"{}":
+        return line
+    return line[:-1] + b', "%s": "%08x"}' % (SEAL.encode(), zlib.crc32(line, key))
+
+
+def opened(line: bytes, key: int = 0) -> Any:
+    """The value of a line without its checksum; ValueError if it was changed, or sealed with another key."""
+    value = parse_json(line)
+    if isinstance(value, dict) and value.pop(SEAL, None) is not None:
+        found = SEALED.fullmatch(line)
+        if found is None or zlib.crc32(found[1] + b"}", key) != int(found[2], 16):
+            raise ValueError("its checksum is not the one that it was written with")
+    return value
+
+
+def is_intact(line: bytes, key: int = 0) -> bool:
+    """Whether a line is JSON and, if it is sealed, has the content that it was sealed with."""
+    try:
+        opened(line, key)
+    except ValueError:
+        return False
+    return True
+
+
 def seal_key(folder: Path, name: str) -> int:
     """What the lines of a log are sealed with: in a history, a number for the settings that scores depend on.
 
@@ -86,9 +129,8 @@ def seal_key(folder: Path, name: str) -> int:
     """
     places = (folder, *folder.parents[:3]) if name == HISTORY else ()
     for place in places:
-        copy = copy_of(place / RUN)
         try:
-            request = read_json(place / RUN) if copy is None else parse_json(copy.encode())
+            request = read_restored(place / RUN)
         except (UnreadableFile, ValueError):
             continue
         if isinstance(request, Mapping):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from aacp import errors
 from aacp.channels.structure import Structure
-from aacp.errors import InvalidOption, WorkerFailed, failing_as
+from aacp.errors import AACPError, InvalidOption, WorkerFailed, failing_as, first_line, is_device_failure
 from aacp.search.queue import Estimate, OnFewImages, Work, structure_of
 from aacp.user.values import counted
 from aacp.version import __version__
-from aacp.workers.failures import described, rebuilt
 from aacp.workers.pool import WorkerLost
 from aacp.zoo.imports import require_package
 
@@ -82,7 +82,10 @@ class WorkerRequest:
 
 
 class RayWorker:
-    """The part of a worker that runs in its own process: an estimate, and errors as plain data."""
+    """The part of a worker that runs in its own process: an estimate, and errors as plain data.
+
+    Nothing of an error must be unpickled by the process that searches.
+    """
 
     def __init__(self, make_estimate: MakeEstimate) -> None:
         self._make_estimate = make_estimate
@@ -109,6 +112,23 @@ class RayWorker:
             return float(self._estimate(OnFewImages(structure) if on_few_images else structure))
         except Exception as error:
             return described(error, platform.node())
+
+
+def described(error: BaseException, place: str) -> tuple[str, str]:
+    """The name of an error class of aacp (its own, or that of its nearest ancestor in aacp.errors), and a message."""
+    if isinstance(error, AACPError):
+        return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__), str(error)
+    remedy = "Correct it"
+    if is_device_failure(error):
+        remedy = "Use fewer workers, smaller batches or fewer calibration images, or other devices"
+    message = f"A worker on {place} failed: {first_line(error)}. {remedy}; with a run folder, the same call resumes."
+    return WorkerFailed.__name__, message
+
+
+def rebuilt(name: str, message: str) -> AACPError:
+    """The error that `described` has described."""
+    error: AACPError = getattr(errors, name)(message)
+    return error
 
 
 class RayEngine:
