@@ -77,7 +77,6 @@ MIRRORS = {
         "pipeline/test_latency_stage.py",
         "pipeline/test_fastest.py",
     ),
-    "pipeline/pruning_run.py": ("pipeline/test_pruning.py",),
     "pipeline/ranks.py": ("loops/test_survival.py",),
     "pipeline/recovery.py": ("glue/test_recovery.py",),
     "pipeline/request.py": ("pipeline/test_request.py", "pipeline/test_own_parts.py"),

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aacp.channels.graph import ChannelGraph
-from aacp.pipeline import pruning_run, task
+from aacp.pipeline import pruning, task
 
 _graphs: dict[Hashable, ChannelGraph] = {}
 _differences: dict[Hashable, str | None] = {}
@@ -25,7 +25,7 @@ PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
 
 def share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the pipeline look up traces, and comparisons of cut networks, by what they depend on."""
-    monkeypatch.setattr(pruning_run, "trace", _looked_up(pruning_run.trace))
+    monkeypatch.setattr(pruning, "trace", _looked_up(pruning.trace))
     monkeypatch.setattr(task, "difference_when_cut", _compared(task.difference_when_cut))
 
 

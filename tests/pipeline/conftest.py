@@ -11,7 +11,7 @@ import aacp
 from aacp.graph import tracing
 from aacp.graph.tracing import prepare
 from aacp.graph.verification import Verifier
-from aacp.pipeline import pruning_run
+from aacp.pipeline import pruning
 from aacp.train.recipe import DIGITS
 
 
@@ -47,5 +47,5 @@ def bench(model: torch.nn.Module, example: torch.Tensor) -> Verifier:
 @pytest.fixture
 def traced_before(graph: aacp.ChannelGraph, bench: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run traces, and sets up to compare its structure on, is the same in every run: made once for all."""
-    monkeypatch.setattr(pruning_run, "trace", lambda *_, **__: graph)
+    monkeypatch.setattr(pruning, "trace", lambda *_, **__: graph)
     monkeypatch.setattr(tracing, "prepare", lambda *_: bench)

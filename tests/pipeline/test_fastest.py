@@ -25,7 +25,7 @@ from aacp.latency.table import LatencyTable
 from aacp.pipeline import latency_stage, searching
 from aacp.pipeline.finalists import CUTS_STREAMS
 from aacp.pipeline.halving import RungTraining
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
 from glue import subjects
 from latency.own_int8 import OwnInt8, OwnRuntime

@@ -24,7 +24,7 @@ from aacp.pipeline import finalists, halving
 from aacp.pipeline.checking import check_folder
 from aacp.pipeline.finalists import CUTS_STREAMS
 from aacp.pipeline.halving import RungTraining
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
 from aacp.user.progress import show_progress
 from forks import CONTEXT

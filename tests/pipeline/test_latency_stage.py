@@ -21,7 +21,7 @@ from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure
 from latency.own_int8 import OwnInt8, OwnRuntime

@@ -14,7 +14,7 @@ from aacp.cost.budget import Budget
 from aacp.estimate.psae import PSAE
 from aacp.pipeline.max_drop import FINENESS
 from aacp.pipeline.plan import Plan
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import register_request
 from aacp.pipeline.searching import Search
 from aacp.pipeline.task import PruningTask

@@ -17,11 +17,10 @@ from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode
 
 import aacp
-from aacp.pipeline import pruning_run, training
+from aacp.pipeline import pruning, training
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.pruning import prune
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun, prune
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training import TrainingRun
 from aacp.runs.folder import RunFolder
@@ -96,7 +95,7 @@ STAGES = {
     "train": (TrainingRun, "train"),
     "save": (TrainingRun, "save"),
     "evaluate": (TrainingRun, "evaluate"),
-    "report": (pruning_run, "write_report_or_reason"),
+    "report": (pruning, "write_report_or_reason"),
 }
 
 
@@ -162,7 +161,7 @@ def lines_of(log: Path) -> int:
 
 
 def test_a_finished_run_does_nothing_again(model, data, whole: Pruned, monkeypatch) -> None:
-    for place, stage in ((pruning_run, "trace"), (pruning_run, "Search"), (PruningTask, "measure")):
+    for place, stage in ((pruning, "trace"), (pruning, "Search"), (PruningTask, "measure")):
         monkeypatch.setattr(place, stage, None)
     again = prune(model, data, BUDGET, whole.folder.path, plan=PLAN, name="digits_resnet")
     assert again.choice == whole.choice

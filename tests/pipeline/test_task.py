@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import aacp
 from aacp.graph.unverified import trace_unverified
-from aacp.pipeline import pruning_run, training
+from aacp.pipeline import pruning, training
 from aacp.pipeline.task import PruningTask
 from pipeline.own_parts import first_first, last_first
 
@@ -166,6 +166,6 @@ def test_a_budget_out_of_reach_is_rejected_before_a_training_step_is_tried(data,
     def unexpected(*_: object) -> None:
         raise AssertionError("a step of training")
 
-    monkeypatch.setattr(pruning_run, "check_training_step", unexpected)
+    monkeypatch.setattr(pruning, "check_training_step", unexpected)
     with pytest.raises(aacp.InfeasibleBudget, match=r"0\.9999 cannot be met"):
         aacp.prune(network(), data, {"macs": 0.9999}, tmp_path / "run", plan=PLAN)

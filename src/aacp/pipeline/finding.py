@@ -27,7 +27,7 @@ from aacp.data.splits import Data, Source
 from aacp.errors import InvalidOption
 from aacp.estimate.inheritance import Inheritance
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask

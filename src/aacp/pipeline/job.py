@@ -16,7 +16,7 @@ from aacp.errors import InvalidOption
 from aacp.pipeline.functions import FUNCTIONS, restored
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.pruned import Pruned
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.request import plan_of, read_request, require_room
 from aacp.pipeline.sweep import SweepRun, check_sweep
 from aacp.pipeline.task import PruningTask, chosen_score

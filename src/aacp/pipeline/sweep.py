@@ -21,7 +21,7 @@ from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.pipeline.plan import DEFAULT, Plan, require_plan
 from aacp.pipeline.preflight import check_scoring, check_training_arguments
-from aacp.pipeline.pruning_run import PruningRun
+from aacp.pipeline.pruning import PruningRun
 from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.searching import better_known, choice_of
 from aacp.pipeline.shared_estimate import SharedEstimate
