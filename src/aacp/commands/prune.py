@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -127,10 +126,10 @@ def prune(
         mimic=mimic or 0,
         finalists=finalists,
         rungs=rungs or (),
+        max_drop=max_drop if max_drop is None or task["metric"] else max_drop / 100,
+        shrink=COST_NAMES[shrink],
+        probe_epochs=probe_epochs,
     )
-    if max_drop is not None:
-        drop = max_drop if task["metric"] else max_drop / 100
-        plan = replace(plan, max_drop=drop, shrink=COST_NAMES[shrink], probe_epochs=probe_epochs)
     from aacp.pipeline.job import TaskNames, pruning_run
 
     place = run_folder(task["model"], folder)

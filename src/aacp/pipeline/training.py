@@ -98,14 +98,11 @@ class TrainingRun:
     def run(self, graph: ChannelGraph, choice: ChosenStructure) -> Pruned:
         """All stages."""
         with using_threads(self._threads, self.task.device, self.place.path):
-            return self._run(graph, choice)
-
-    def _run(self, graph: ChannelGraph, choice: ChosenStructure) -> Pruned:
-        self._prepare_folder(choice)
-        network = self._train_or_record(graph, choice)
-        self.save(graph, choice, network)
-        evaluation = self.evaluate(graph, choice, network)
-        exported, unexported = self.export(network, choice)
+            self._prepare_folder(choice)
+            network = self._train_or_record(graph, choice)
+            self.save(graph, choice, network)
+            evaluation = self.evaluate(graph, choice, network)
+            exported, unexported = self.export(network, choice)
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place, unexported)
 
     def follow(self, graph: ChannelGraph, choice: ChosenStructure, ranks: Ranks) -> Pruned:
