@@ -744,7 +744,7 @@ VERIFIED = [
             'if any(is_begun(place) for place in (folder.path / TRAININGS).glob("*")):', "if False:",
             f"{BELIEVED}test_trainings_whose_search_is_lost_do_not_serve_another_request"),
     _mutant("a training without its request is taken", "pipeline/training_request.py",
-            "if known is None and is_begun(place) and not again:", "if False:",
+            "if is_begun(place) and not again:", "if False:",
             f"{BELIEVED}test_a_training_without_its_request_is_not_taken"),
     _mutant("a training of another structure is taken", "pipeline/training.py",
             "counts is not None and counts != choice.counts and", "False and",

@@ -41,36 +41,43 @@ def register_training(run: RunFolder, task: PruningTask, plan: Plan, again: bool
     if place != run.path:
         mend(RunFolder(place))
     request = training_request_of(task, plan)
-    known = read_training(place)
-    if known is None and is_begun(place) and not again:
-        raise RunMismatch(
-            f"{place} holds a training, but {TRAINING_REQUEST} is missing, so it is not known which request it belongs "
-            "to. Give this training another name (--as, or Plan.training), or replace the other (--again, or "
-            "again=True)."
-        )
-    if known is None and is_begun(place):
+    known = _completed(read_training(place), request)
+    if _is_replaced(place, known, request, again):
         remove_training(place)
-    if known is not None:
-        known = _completed(known, request)
-        differing = differences(known, request, DECIDING_FIELDS)
-        is_disposable = bool(known.failure) or not is_begun(place)
-        if differing and not (again or is_disposable):
-            raise RunMismatch(
-                f"{place} holds a training with other settings: {differing}. Give this one another name (--as, or "
-                "Plan.training), or replace the other (--again, or again=True)."
-            )
-        if differing or (again and (known.failure or is_finished(place))):
-            remove_training(place)
-            place = training_folder(run.path, plan.training_name)
-            known = None
+        place = training_folder(run.path, plan.training_name)
+        known = None
     folder = RunFolder(place)
     if place != run.path:  # a training of an older version is resumed where it is, with the request in run.json
-        threads = known.threads if known is not None and is_begun(place) else request.threads
         kept = request
         if known is not None:
+            threads = known.threads if is_begun(place) else request.threads
             kept = replace(known, export=request.export, resources=request.resources, failure="", threads=threads)
         folder.write_json(TRAINING_REQUEST, kept.to_json())
     return folder
+
+
+def _is_replaced(place: Path, known: TrainingRequest | None, request: TrainingRequest, again: bool) -> bool:
+    """Whether what a folder holds is removed for a request; RunMismatch if it is another training that could be lost.
+
+    Args:
+        place: the folder of the training.
+        known: the request that is recorded there, if any.
+        request: the request of this call.
+        again: whether this call may replace a training.
+    """
+    remedy = "another name (--as, or Plan.training), or replace the other (--again, or again=True)."
+    if known is None:
+        if is_begun(place) and not again:
+            raise RunMismatch(
+                f"{place} holds a training, but {TRAINING_REQUEST} is missing, so it is not known which request it "
+                f"belongs to. Give this training {remedy}"
+            )
+        return is_begun(place)
+    differing = differences(known, request, DECIDING_FIELDS)
+    is_disposable = bool(known.failure) or not is_begun(place)
+    if differing and not (again or is_disposable):
+        raise RunMismatch(f"{place} holds a training with other settings: {differing}. Give this one {remedy}")
+    return bool(differing or (again and (known.failure or is_finished(place))))
 
 
 def training_request_of(task: PruningTask, plan: Plan) -> TrainingRequest:
@@ -102,7 +109,9 @@ def is_finished(place: Path) -> bool:
     return (place / EVALUATION).exists()
 
 
-def _completed(known: TrainingRequest, request: TrainingRequest) -> TrainingRequest:
+def _completed(known: TrainingRequest | None, request: TrainingRequest) -> TrainingRequest | None:
     """A recorded request with the fields that an older version did not write."""
+    if known is None:
+        return None
     recipe = None if known.recipe is None else Recipe.completed(known.recipe)
     return replace(known, recipe=recipe, init=known.init or request.init)
