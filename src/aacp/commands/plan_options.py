@@ -85,7 +85,7 @@ search_options = gathered(
         click.option(
             "--proposals",
             type=int,
-            show_default="8 with --workers, else 1",
+            show_default=f"{defaults.PROPOSALS_FOR_WORKERS} with --workers, else 1",
             help="Structures without a score that a search keeps proposed, for workers. The result depends on it, but "
             "not on the number of workers.",
         ),

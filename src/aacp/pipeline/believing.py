@@ -17,7 +17,7 @@ from aacp.cost.budget import Budget, Limit, is_within
 from aacp.cost.kinds import COSTS, LATENCY, computed_costs
 from aacp.errors import AACPError, InvalidStructure, RunMismatch
 from aacp.runs.chosen import ChosenStructure, LimitResult
-from aacp.runs.files import CHECKPOINT, CONFIRMED, EVALUATION, FINALISTS, GRAPH, HISTORY, STRUCTURE
+from aacp.runs.files import CHECKPOINT, CONFIRMED, CORRECTED, EVALUATION, FINALISTS, GRAPH, HISTORY, PROBES, STRUCTURE
 from aacp.runs.finalists import Finalists
 from aacp.runs.folder import RunFolder
 from aacp.runs.mending import mend, set_aside
@@ -25,7 +25,7 @@ from aacp.runs.scores import Evaluation, NetworkMetrics
 
 T = TypeVar("T")
 # The folders of further searches inside a run folder.
-SEARCHES = (CONFIRMED, "corrected-*", f"corrected-*/{CONFIRMED}", "probes/*", f"probes/*/{CONFIRMED}")
+SEARCHES = (CONFIRMED, f"{CORRECTED}-*", f"{CORRECTED}-*/{CONFIRMED}", f"{PROBES}/*", f"{PROBES}/*/{CONFIRMED}")
 # What reading plain data of an unknown form may raise.
 UNREADABLE = (AACPError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 

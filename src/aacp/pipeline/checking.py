@@ -195,10 +195,9 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
 
 def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) -> Iterator[str]:
     """The results of a training that are not those of the chosen structure."""
+    artefact = training.path / ARTEFACT
     try:
-        if (training.path / ARTEFACT).is_file() and Artefact.read(
-            training.path / ARTEFACT
-        ).structure != choice.structure:
+        if artefact.is_file() and Artefact.read(artefact).structure != choice.structure:
             yield ARTEFACT
     except UNREADABLE:
         yield ARTEFACT

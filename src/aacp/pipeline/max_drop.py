@@ -12,13 +12,12 @@ from aacp.cost.reach import fastest
 from aacp.errors import InfeasibleBudget
 from aacp.pipeline.searching import Search
 from aacp.runs.chosen import ChosenStructure
-from aacp.runs.files import TRAINING
+from aacp.runs.files import PROBES, TRAINING
 from aacp.runs.folder import RunFolder
 from aacp.search.history import History
 from aacp.train.loop import finetune
 from aacp.user.progress import report_progress
 
-PROBES = "probes"  # the folder of all probes, one folder for each share that is tried
 FINENESS = 1 / 64  # the bisection finds the share to remove up to this
 
 

@@ -29,7 +29,7 @@ from aacp.pipeline.request import read_request, require_same
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, LimitResult
-from aacp.runs.files import CHECKS, CONFIRMED, HISTORY, TABLE
+from aacp.runs.files import CHECKS, CONFIRMED, CORRECTED, HISTORY, TABLE
 from aacp.runs.folder import RunFolder
 from aacp.runs.requests import ESTIMATE_FIELDS, Request
 from aacp.search.baselines import GivenStructures
@@ -48,7 +48,6 @@ MEASURED_CANDIDATES = 3  # the number of candidates that are measured after each
 MAX_ROUNDS = 8  # rounds of measuring candidates and correcting the latency table before the limit is given up
 MIN_EVALUATIONS = 20  # the shortest search with a corrected table
 MIN_COMPARED = 5  # a search with fewer evaluations says nothing about the direction of a score
-CORRECTED = "corrected"  # searches with a corrected table have folders whose names begin so, numbered
 ONLY_WIDER = (
     "The smallest structure is too slow for the limit on latency, so only structures that are at least as wide as the "
     "fastest one, in every group, are searched."
