@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from aacp.latency.lookup import Lookup
+from aacp.latency.pieces import Piece, Width
 
 CHOICES = {"a": (4, 8, 12, 16), "b": (8, 16, 32)}
+
+
+def piece(kind: str, *widths: str) -> Piece:
+    """A piece with a width for each string, which is the sum of the groups that the string names."""
+    return Piece("layer", kind, (), tuple(Width(0, tuple((name, 1) for name in names)) for names in widths))
 
 
 def product_of(a: int, b: int) -> float:
@@ -19,8 +25,8 @@ def product_of(a: int, b: int) -> float:
 def test_it_is_the_sum_of_all_pieces_for_every_structure() -> None:
     counts = np.array(list(itertools.product(*CHOICES.values())))
     seconds = np.array([[product_of(a, b), 1e-7 * (a + b), 5e-6] for a, b in counts])
-    widths = [[(0, {"a": 1}), (0, {"b": 1})], [(0, {"a": 1, "b": 1})], []]
-    lookup = Lookup.fit("xyz", widths, tuple(CHOICES), tuple(CHOICES.values()), counts, seconds)
+    pieces = [piece("x", "a", "b"), piece("y", "ab"), piece("z")]
+    lookup = Lookup.fit(pieces, tuple(CHOICES), tuple(CHOICES.values()), counts, seconds)
     assert lookup(counts) == pytest.approx(seconds.sum(axis=1), rel=0.02)
     assert lookup(counts[:1]) == pytest.approx(lookup(counts)[:1])
     between = lookup(np.array([[10, 24]]))[0]
@@ -31,6 +37,6 @@ def test_grids_of_a_fine_space_stay_small_and_keep_multiples() -> None:
     wide = tuple(range(1, 1025))
     counts = np.random.default_rng(0).integers(1, 1025, size=(30, 2))
     seconds = 1e-9 * counts.prod(axis=1)[:, None]
-    lookup = Lookup.fit("x", [[(0, {"a": 1}), (0, {"b": 1})]], ("a", "b"), (wide, wide), counts, seconds)
+    lookup = Lookup.fit([piece("x", "a", "b")], ("a", "b"), (wide, wide), counts, seconds)
     assert len(lookup.values) <= 2**14
     assert lookup(np.array([[512, 512]]))[0] == pytest.approx(1e-9 * 512 * 512, rel=0.05)

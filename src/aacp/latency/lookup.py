@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aacp.latency.curves import LARGEST_MULTIPLE, Curve
-
-Sizes = NDArray[np.int64]
-Values = NDArray[np.float64]
-# The widths of a piece: each is a constant plus a multiple of the count of each group.
-Widths = Sequence[tuple[int, Mapping[str, int]]]
+from aacp.latency.curves import LARGEST_MULTIPLE, Curve, Sizes, Values
+from aacp.latency.pieces import Piece, Width
 
 MAX_GRID_POINTS = 2**14  # the largest grid of one piece, such as 128 values for each of two widths
 
@@ -47,8 +42,7 @@ class Lookup:
     @classmethod
     def fit(
         cls,
-        kinds: Sequence[str],
-        widths: Sequence[Widths],
+        pieces: Sequence[Piece],
         names: Sequence[str],
         choices: Sequence[Sequence[int]],
         counts: Sizes,
@@ -57,8 +51,7 @@ class Lookup:
         """Fit a curve to each kind of piece.
 
         Args:
-            kinds: the kind of each piece; pieces of one kind differ in their widths alone.
-            widths: the widths of each piece.
+            pieces: the pieces of the network.
             names: the names of the groups.
             choices: the counts of each group in the search space.
             counts: the counts of each measured structure, one row each.
@@ -66,18 +59,18 @@ class Lookup:
         """
         by_name = dict(zip(names, choices, strict=True))
         curves: dict[int, tuple[Curve, int]] = {}
-        for pieces in _by_kind(kinds, widths):
-            sizes = [_sizes(widths[piece], names, counts) for piece in pieces]
-            axes = _axes([widths[piece] for piece in pieces], by_name)
-            places = np.repeat(np.arange(len(pieces)), len(counts))
-            curve = Curve.fit(np.concatenate(sizes), places, seconds[:, pieces].T.reshape(-1), axes)
-            curves |= {piece: (curve, place) for place, piece in enumerate(pieces)}
+        for alike in _by_kind(pieces):
+            widths = [pieces[number].widths for number in alike]
+            sizes = np.concatenate([_sizes(each, names, counts) for each in widths])
+            places = np.repeat(np.arange(len(alike)), len(counts))
+            curve = Curve.fit(sizes, places, seconds[:, alike].T.reshape(-1), _axes(widths, by_name))
+            curves |= {number: (curve, place) for place, number in enumerate(alike)}
         grids = [(curve.axes, curve.seconds * curve.places[place]) for _, (curve, place) in sorted(curves.items())]
-        return cls._of(grids, widths, names)
+        return cls._of(grids, pieces, names)
 
     @classmethod
     def _of(
-        cls, grids: Sequence[tuple[Sequence[Sizes], Values]], widths: Sequence[Widths], names: Sequence[str]
+        cls, grids: Sequence[tuple[Sequence[Sizes], Values]], pieces: Sequence[Piece], names: Sequence[str]
     ) -> Lookup:
         """Put the grids of all pieces, each with its axes, into one array."""
         depth = max(1, *(len(axes) for axes, _ in grids))
@@ -87,15 +80,15 @@ class Lookup:
         below = [np.zeros(1, dtype=np.int64)]
         above = [np.zeros(1)]
         entry_count = 1
-        for piece, (axes, grid) in enumerate(grids):
-            for dim, (axis, (fixed, multiples)) in enumerate(zip(axes, widths[piece], strict=True)):
-                for name, multiple in multiples.items():
-                    matrix[names.index(name), piece, dim] = multiple
+        for number, (axes, grid) in enumerate(grids):
+            for dim, (axis, width) in enumerate(zip(axes, pieces[number].widths, strict=True)):
+                for name, multiple in width.groups:
+                    matrix[names.index(name), number, dim] = multiple
                 position = np.interp(np.arange(axis[-1] + 1), axis, np.arange(len(axis)))
-                strides[piece, dim] = int(np.prod(grid.shape[dim + 1 :]))
-                below.append(position.astype(np.int64) * strides[piece, dim])
+                strides[number, dim] = int(np.prod(grid.shape[dim + 1 :]))
+                below.append(position.astype(np.int64) * strides[number, dim])
                 above.append(position - position.astype(np.int64))
-                entries[piece, dim] = entry_count + fixed
+                entries[number, dim] = entry_count + width.fixed
                 entry_count += len(position)
         return cls(
             matrix=matrix.reshape(len(names), -1),
@@ -128,40 +121,36 @@ class Lookup:
         return np.asarray(total.sum(axis=1))
 
 
-def _by_kind(kinds: Sequence[str], widths: Sequence[Widths]) -> list[list[int]]:
-    """Return the pieces of each kind; pieces with different numbers of widths are of different kinds."""
+def _by_kind(pieces: Sequence[Piece]) -> list[list[int]]:
+    """Return the positions of the pieces of each kind; those with other numbers of widths are of another kind."""
     found: dict[tuple[str, int], list[int]] = {}
-    for piece, kind in enumerate(kinds):
-        found.setdefault((kind, len(widths[piece])), []).append(piece)
+    for number, piece in enumerate(pieces):
+        found.setdefault((piece.kind, len(piece.widths)), []).append(number)
     return list(found.values())
 
 
-def _sizes(widths: Widths, names: Sequence[str], counts: Sizes) -> Sizes:
+def _sizes(widths: Sequence[Width], names: Sequence[str], counts: Sizes) -> Sizes:
     """Return the widths of a piece in each structure, one row each."""
-    if not widths:
-        return np.zeros((len(counts), 0), dtype=np.int64)
-    columns = []
-    for fixed, multiples in widths:
-        columns.append(fixed + sum(multiple * counts[:, names.index(name)] for name, multiple in multiples.items()))
-    return np.stack(columns, axis=1)
+    sizes = np.zeros((len(counts), len(widths)), dtype=np.int64)
+    for dim, width in enumerate(widths):
+        sizes[:, dim] = width.fixed + sum(multiple * counts[:, names.index(name)] for name, multiple in width.groups)
+    return sizes
 
 
-def _axes(pieces: Sequence[Widths], choices: Mapping[str, Sequence[int]]) -> list[Sizes]:
-    """Return the grid points of each width: what the search space can reach, or as many of these as a grid can hold."""
-    count = len(pieces[0])
-    most = max(2, int(MAX_GRID_POINTS ** (1 / max(1, count))))
-    axes = []
-    for dim in range(count):
-        reached = np.concatenate([_reached(widths[dim], choices) for widths in pieces])
-        axes.append(_thinned(np.unique(reached), most))
-    return axes
+def _axes(alike: Sequence[Sequence[Width]], choices: Mapping[str, Sequence[int]]) -> list[Sizes]:
+    """Return the grid points of each width of pieces of one kind.
+
+    They are what the search space can reach, or as many of these as a grid can hold.
+    """
+    most = max(2, int(MAX_GRID_POINTS ** (1 / max(1, len(alike[0])))))
+    reached = [np.concatenate([_reached(width, choices) for width in same]) for same in zip(*alike, strict=True)]
+    return [_thinned(np.unique(values), most) for values in reached]
 
 
-def _reached(width: tuple[int, Mapping[str, int]], choices: Mapping[str, Sequence[int]]) -> Sizes:
+def _reached(width: Width, choices: Mapping[str, Sequence[int]]) -> Sizes:
     """Return all values of a width in a search space."""
-    fixed, multiples = width
-    sums = np.array([fixed])
-    for name, multiple in multiples.items():
+    sums = np.array([width.fixed])
+    for name, multiple in width.groups:
         sums = np.unique(np.add.outer(sums, multiple * np.array(choices[name])))
     return sums
 

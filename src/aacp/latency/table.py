@@ -91,17 +91,7 @@ class LatencyTable:
                 "here, or pass elsewhere=True to prune here for that machine."
             )
         columns = self._columns(graph)
-        widest = np.array([choice[-1] for choice in self.choices], dtype=np.int64)
-        order = np.argsort(columns)
-
-        def seconds(kept: NDArray[np.int64]) -> NDArray[np.float64]:
-            if len(columns) == len(widest):
-                return self.seconds(kept[:, order])
-            counts = np.tile(widest, (len(kept), 1))
-            counts[:, columns] = kept
-            return self.seconds(counts)
-
-        return Cost("latency", "s", self.reference, seconds)
+        return Cost("latency", "s", self.reference, lambda kept: self.seconds(self._with_frozen(kept, columns)))
 
     def seconds(self, counts: ArrayLike) -> NDArray[np.float64]:
         """Predict the seconds of structures of the measured graph, one per row."""
@@ -117,9 +107,8 @@ class LatencyTable:
     @cached_property
     def error(self) -> PredictionError:
         """The error of the predictions on the structures that were held out."""
-        rows = np.array([run.structure for run in self.held_out], dtype=np.int64).reshape(-1, len(self.names))
         noise = float(np.median([run.noise for run in (*self.held_out, *self.measured)]))
-        return PredictionError.of(self._calibrated(rows), self._wholes(self.held_out), noise)
+        return PredictionError.of(self._calibrated(self._rows(self.held_out)), self._wholes(self.held_out), noise)
 
     @property
     def noise(self) -> float:
@@ -172,12 +161,21 @@ class LatencyTable:
                 "for each."
             )
         columns = self._columns(graph)
-        added = []
-        for structure, value in zip(structures, seconds, strict=True):
-            counts = np.array([choice[-1] for choice in self.choices])
-            counts[columns] = np.asarray(structure)
-            added.append((tuple(counts.tolist()), float(value)))
+        kept = np.array([np.asarray(structure) for structure in structures], dtype=np.int64).reshape(-1, len(columns))
+        counts = self._with_frozen(kept, columns).tolist()
+        added = [(tuple(row), float(value)) for row, value in zip(counts, seconds, strict=True)]
         return replace(self, corrections=(*self.corrections, *added))
+
+    def _with_frozen(self, kept: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return rows of counts of some groups as rows of all groups of the table; the others keep everything.
+
+        Args:
+            kept: the counts of some groups, one row for each structure.
+            columns: where each of these groups lies in the table.
+        """
+        counts = np.repeat(self._widest[None], len(kept), axis=0)
+        counts[:, columns] = kept
+        return counts
 
     def _calibrated(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         return self._summed(rows) * self._trend(rows)
@@ -192,19 +190,16 @@ class LatencyTable:
         """The sum of all pieces, scaled to the median speed of the machine during the measurements."""
         usual = np.median([run.reference_pieces for run in self.measured])
         seconds = np.array([np.array(run.pieces) * usual / run.reference_pieces for run in self.measured])
-        widths = [[(width.fixed, dict(width.groups)) for width in piece.widths] for piece in self.pieces]
-        counts = np.array([run.structure for run in self.measured], dtype=np.int64)
-        return Lookup.fit([piece.kind for piece in self.pieces], widths, self.names, self.choices, counts, seconds)
+        return Lookup.fit(self.pieces, self.names, self.choices, self._rows(self.measured), seconds)
 
     @cached_property
     def _line(self) -> tuple[float, float]:
         """Slope and constant from the sum of the pieces to the whole structure."""
-        rows = np.array([run.structure for run in self.measured], dtype=np.int64)
-        return robust_line(self._lookup(rows), self._wholes(self.measured))
+        return robust_line(self._lookup(self._rows(self.measured)), self._wholes(self.measured))
 
     @cached_property
     def _trend(self) -> Trend:
-        rows = np.array([run.structure for run in self.measured], dtype=np.int64)
+        rows = self._rows(self.measured)
         return Trend.fit(rows, np.log(self._wholes(self.measured) / self._summed(rows)))
 
     @cached_property
@@ -212,6 +207,10 @@ class LatencyTable:
         rows = np.array([counts for counts, _ in self.corrections], dtype=np.int64).reshape(-1, len(self.names))
         found = np.array([seconds for _, seconds in self.corrections], dtype=np.float64)
         return Correction.of(rows, np.log(found / self._calibrated(rows)), self.noise)
+
+    def _rows(self, runs: Sequence[TimedStructure]) -> NDArray[np.int64]:
+        """Return the counts of measured structures, one per row."""
+        return np.array([run.structure for run in runs], dtype=np.int64).reshape(-1, len(self.names))
 
     def _wholes(self, runs: Sequence[TimedStructure]) -> NDArray[np.float64]:
         """Return the seconds of whole structures, scaled to the median speed of the machine."""
@@ -241,6 +240,10 @@ class LatencyTable:
     @cached_property
     def _least(self) -> NDArray[np.int64]:
         return np.array([choice[0] for choice in self.choices], dtype=np.int64)
+
+    @cached_property
+    def _widest(self) -> NDArray[np.int64]:
+        return np.array([choice[-1] for choice in self.choices], dtype=np.int64)
 
     def _require_measured(self, rows: NDArray[np.int64]) -> None:
         if (rows < self._least).any():
@@ -279,10 +282,9 @@ class LatencyTable:
 
     def require_predictions(self) -> None:
         """Reject numbers that are well formed, but that no prediction can be fitted to."""
-        ends = np.array([[choice[0] for choice in self.choices], [choice[-1] for choice in self.choices]])
         try:
             with np.errstate(all="ignore"):
-                found = [*self.seconds(ends), self.reference, self.error.noise]
+                found = [*self.seconds([self._least, self._widest]), self.reference, self.error.noise]
         except (ArithmeticError, LookupError, np.linalg.LinAlgError, MemoryError) as error:
             raise ValueError(f"no prediction can be fitted to it ({type(error).__name__})") from error
         if not np.isfinite(found).all():
