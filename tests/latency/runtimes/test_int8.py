@@ -17,7 +17,8 @@ from torch import Tensor, nn
 import aacp
 from aacp.latency.layers import timed_layers
 from aacp.latency.runtimes import nncf_int8, registry
-from aacp.latency.runtimes.int8 import Calibration, export_quantized
+from aacp.latency.runtimes.converted import RunFile
+from aacp.latency.runtimes.int8 import Calibration, Int8
 from aacp.latency.runtimes.runtime import QuantizedFile, Runtime
 from aacp.pytorch.modules import copy_module
 
@@ -192,12 +193,24 @@ def test_nncf_is_imported_without_its_reports_and_leaves_the_process_as_it_was(m
 # -- what the runtimes share ------------------------------------------------------------------------------------------
 
 
-class Rounding:
+class Rounding(Int8):
     """A runtime whose files are empty, and whose networks have weights that are rounded to a step."""
 
-    def __init__(self, step: float, finished: Callable[[nn.Module], nn.Module] = lambda module: module) -> None:
+    name = "rounding"
+    version = "1.0"
+
+    def __init__(
+        self,
+        step: float,
+        images: list[Tensor] | None = None,
+        finished: Callable[[nn.Module], nn.Module] = lambda module: module,
+    ) -> None:
+        super().__init__(images)
         self.step = step
         self.finished = finished
+
+    def prepare_file(self, path: Path, example: Any, threads: int) -> RunFile:
+        raise NotImplementedError
 
     def write(self, network: nn.Module, path: Path, example: Any) -> None:
         path.write_bytes(b"123")
@@ -228,7 +241,7 @@ def test_likeness_and_difference_are_those_of_the_calibration_inputs(tmp_path: P
     model = nn.Linear(1, 2, bias=False)
     nn.init.constant_(model.weight, 0.9)
     images = [torch.tensor([[1.0], [-1.0]]), torch.tensor([[3.0], [-3.0]])]
-    file = export_quantized(Rounding(1.0), model, tmp_path / "network.int8", images[0], Calibration(images))
+    file = Rounding(1.0, images).export(model, tmp_path / "network.int8", images[0])
     assert file.largest_difference == pytest.approx(0.3)  # 3 * (1 - 0.9)
     assert file.likeness == pytest.approx(1 - (0.1 / 0.9) ** 2)
     assert file.file_bytes == 7
@@ -239,16 +252,14 @@ def test_constant_outputs_have_no_likeness(tmp_path: Path) -> None:
     model = nn.Linear(1, 2)
     nn.init.zeros_(model.weight)
     inputs = torch.randn(4, 1)
-    file = export_quantized(Rounding(1e-3), model, tmp_path / "network.int8", inputs, Calibration(None))
+    file = Rounding(1e-3).export(model, tmp_path / "network.int8", inputs)
     assert file.likeness is None
     assert math.isfinite(file.largest_difference)
 
 
 def test_a_file_whose_outputs_change_from_call_to_call_is_rejected_and_not_written(tmp_path: Path) -> None:
     with pytest.raises(aacp.ExportFailed, match=r"network.int8 returns other outputs .* Use the precision float32"):
-        export_quantized(
-            Rounding(1e-3, Restless), nn.Linear(1, 2), tmp_path / "network.int8", torch.randn(4, 1), Calibration(None)
-        )
+        Rounding(1e-3, finished=Restless).export(nn.Linear(1, 2), tmp_path / "network.int8", torch.randn(4, 1))
     assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,7 @@
-"""ConvertedRuntime: a runtime for which a converter writes files, each compared with torch before it appears.
+"""Runtimes that run files: FileRuntime is what they share.
 
-A subclass says how to convert a network and how to run a file; the rest of the interface follows from these two.
+ConvertedRuntime is one for which a converter writes files, each compared with torch before it appears. A subclass says
+how to convert a network and how to run a file; the rest of the interface follows from these two.
 """
 
 from __future__ import annotations
@@ -48,10 +49,29 @@ class ConvertedFile:
     path: Path
     file_bytes: int  # together with the file of the weights, if there is one
     largest_difference: float
-    largest_output: float  # for comparison with the difference
 
 
-class ConvertedRuntime(Runtime):
+class FileRuntime(Runtime):
+    """A runtime that runs files: a module is written to one first."""
+
+    @abstractmethod
+    def write(self, network: nn.Module, path: Path, example: Any) -> object:
+        """Write a network as a file in the precision of this runtime; further files may appear beside it."""
+
+    @abstractmethod
+    def prepare_file(self, path: Path, example: Any, threads: int) -> RunFile:
+        """Return a call that runs a file on a batch, whose tensors are in the order of the file's inputs."""
+
+    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> RunFile:
+        if isinstance(network, Path):
+            return self.prepare_file(network, example, threads)
+        with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
+            file = Path(folder) / f"network{self.suffix}"
+            self.write(network, file, example)
+            return self.prepare_file(file, positional(network, example), threads)
+
+
+class ConvertedRuntime(FileRuntime):
     """A runtime that runs files which a converter writes.
 
     Attributes:
@@ -68,14 +88,6 @@ class ConvertedRuntime(Runtime):
     def open_file(self, path: Path, threads: int) -> OpenedFile:
         """Read a file that `convert` wrote; any exception may be raised."""
 
-    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> RunFile:
-        if isinstance(network, Path):
-            return self.run_of_file(network, tensors_in(example), threads)
-        with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
-            file = Path(folder) / f"network{self.suffix}"
-            tensors = self.write(network, file, example).tensors
-            return self.run_of_file(file, tensors, threads)
-
     def export(self, network: nn.Module, path: Path, example: Any) -> RuntimeFile:
         """Write a network for the batch size of the example.
 
@@ -84,13 +96,16 @@ class ConvertedRuntime(Runtime):
         """
         with temporary_folder(path) as folder, writing_errors(path):
             draft = folder / path.name
-            converted = self.write(network, draft, example)
-            far, size = self._compare(converted, draft)
-            written = move_files(folder, path)
-        return ConvertedFile(path, written, far, size)
+            flat, tensors = self.write(network, draft, example)
+            largest_difference = self._compare(draft, flat, tensors)
+            size = move_files(folder, path)
+        return ConvertedFile(path, size, largest_difference)
 
-    def write(self, network: nn.Module, path: Path, example: Any) -> Converted:
-        """Write a network as a file; ExportFailed if the converter rejects it."""
+    def write(self, network: nn.Module, path: Path, example: Any) -> tuple[FlatNetwork, tuple[Tensor, ...]]:
+        """Write a network as a file, and return it with its inputs, both as the file has them.
+
+        ExportFailed is raised if the converter rejects the network.
+        """
         self.require_installed()
         arguments = positional(network, example)
         flat = FlatNetwork(network, arguments)
@@ -100,11 +115,11 @@ class ConvertedRuntime(Runtime):
         with failing_as(ExportFailed, what, remedy), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             self.convert(flat, tensors, path)
-        return Converted(flat, tensors)
+        return flat, tensors
 
-    def run_of_file(self, path: Path, tensors: tuple[Tensor, ...], threads: int) -> RunFile:
-        """Return a call that runs a file on these inputs; ExportFailed if the runtime rejects the file."""
+    def prepare_file(self, path: Path, example: Any, threads: int) -> RunFile:
         opened = self.opened(path, threads)
+        tensors = tensors_in(example)
         require_inputs(opened.shapes, tensors)
         return opened.bound_to(tensors)
 
@@ -118,15 +133,14 @@ class ConvertedRuntime(Runtime):
         opened = self.opened(path, torch.get_num_threads())
         return FileNetwork(lambda tensors: opened.bound_to(tensors)(), opened.shapes[0][0], original, example)
 
-    def _compare(self, converted: Converted, path: Path) -> tuple[float, float]:
-        """Return the largest difference from torch and the largest output; ExportFailed above the tolerance."""
-        inputs = similar_inputs(converted.tensors)
+    def _compare(self, path: Path, network: FlatNetwork, tensors: tuple[Tensor, ...]) -> float:
+        """Return the largest difference of a file from torch; ExportFailed above the tolerance."""
+        inputs = similar_inputs(tensors)
         with torch.no_grad():
-            expected = converted.network(*inputs)
-        found = [torch.as_tensor(output) for output in self.run_of_file(path, inputs, torch.get_num_threads())()]
+            expected = network(*inputs)
+        found = [torch.as_tensor(output) for output in self.prepare_file(path, inputs, torch.get_num_threads())()]
         largest_difference = 0.0
-        largest_output = 0.0
-        for name, ours, theirs in zip(converted.network.outputs, expected, found, strict=True):
+        for name, ours, theirs in zip(network.outputs, expected, found, strict=True):
             far, size = difference(ours, theirs)
             if not far <= self.tolerance * size:
                 raise ExportFailed(
@@ -134,16 +148,7 @@ class ConvertedRuntime(Runtime):
                     f"that rounding explains. Do not deploy this network in {self.title}; use another runtime."
                 )
             largest_difference = max(largest_difference, far)
-            largest_output = max(largest_output, size)
-        return largest_difference, largest_output
-
-
-@dataclass(frozen=True)
-class Converted:
-    """A network that was written as a file, and the inputs that the file takes."""
-
-    network: FlatNetwork
-    tensors: tuple[Tensor, ...]
+        return largest_difference
 
 
 def require_inputs(shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]) -> None:

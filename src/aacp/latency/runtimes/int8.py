@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +20,11 @@ from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import ExportFailed, InvalidData, InvalidOption
 from aacp.graph.examples import batch_of, in_batches
-from aacp.latency.runtimes.runtime import INT8, QuantizedFile, Runtime
+from aacp.latency.runtimes.converted import FileRuntime
+from aacp.latency.runtimes.runtime import INT8, QuantizedFile
 from aacp.pytorch.modules import positional
 
 COMPARED_BATCHES = 4  # batches of calibration inputs on which a quantised file is compared with torch
-
-
-class WritesFiles(Protocol):
-    """A runtime that writes networks as files, and runs files as modules."""
-
-    def write(self, network: nn.Module, path: Path, example: Any) -> object:
-        """Write a network as a file, which may have a second file beside it."""
-
-    def module_of(self, path: Path, original: nn.Module, example: Any) -> nn.Module:
-        """Return a module that runs a file and is called like the original."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +64,7 @@ class Calibration:
                 yield tensors_in(part)
 
 
-class Int8(Runtime):
+class Int8(FileRuntime):
     """The part of a runtime that quantises every network to int8; it stands before the class of the runtime in float.
 
     Args:
@@ -87,46 +78,29 @@ class Int8(Runtime):
         return INT8
 
     def export(self, network: nn.Module, path: Path, example: Any) -> QuantizedFile:
-        return export_quantized(cast(WritesFiles, self), network, path, example, self._calibration)
+        """Write a network in int8, and compare it with torch in float."""
+        with temporary_folder(path) as folder, writing_errors(path):
+            draft = folder / path.name
+            self.write(network, draft, example)
+            likeness, difference = self._likeness_and_difference(network, draft, example)
+            size = move_files(folder, path)
+        return QuantizedFile(path, size, difference, likeness)
 
+    def _likeness_and_difference(self, network: nn.Module, path: Path, example: Any) -> tuple[float | None, float]:
+        """Return the likeness of a file's outputs to torch's, and their largest difference.
 
-def export_quantized(
-    runtime: WritesFiles, network: nn.Module, path: Path, example: Any, calibration: Calibration
-) -> QuantizedFile:
-    """Write a network in int8, and compare it with torch in float.
-
-    Args:
-        runtime: writes networks in int8.
-        network: the network in float, on the CPU in evaluation mode.
-        path: the file to write.
-        example: one batch of inputs.
-        calibration: the inputs on which the file is compared.
-    """
-    with temporary_folder(path) as folder, writing_errors(path):
-        draft = folder / path.name
-        runtime.write(network, draft, example)
-        likeness, difference = _compared(runtime, network, draft, example, calibration)
-        size = move_files(folder, path)
-    return QuantizedFile(path, size, difference, likeness)
-
-
-def _compared(
-    runtime: WritesFiles, network: nn.Module, path: Path, example: Any, calibration: Calibration
-) -> tuple[float | None, float]:
-    """Return the likeness of a file's outputs to torch's, and their largest difference.
-
-    No tolerance is applied: rounding to 8 bits changes outputs. What is required is that the outputs depend on
-    nothing but the inputs.
-    """
-    images = calibration.inputs(example)[:COMPARED_BATCHES]
-    first = runtime.module_of(path, network, example)
-    _require_repeatable(first, runtime.module_of(path, network, example), images[0], path)
-    largest = max(_largest_difference(network, first, inputs) for inputs in images)
-    try:
-        likeness = Likeness(network)(first, Batches([(inputs, None) for inputs in images]))
-    except InvalidData:  # constant outputs, which no likeness can be computed for
-        return None, largest
-    return likeness, largest
+        No tolerance is applied: rounding to 8 bits changes outputs. What is required is that the outputs depend on
+        nothing but the inputs.
+        """
+        images = self._calibration.inputs(example)[:COMPARED_BATCHES]
+        first = self.module_of(path, network, example)
+        _require_repeatable(first, self.module_of(path, network, example), images[0], path)
+        largest = max(_largest_difference(network, first, inputs) for inputs in images)
+        try:
+            likeness = Likeness(network)(first, Batches([(inputs, None) for inputs in images]))
+        except InvalidData:  # constant outputs, which no likeness can be computed for
+            return None, largest
+        return likeness, largest
 
 
 def require_single_precision(network: nn.Module) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,16 @@ from aacp.artefact.onnx import OPSET, export_onnx
 from aacp.artefact.onnx_int8 import fixed_batch, quantize_file
 from aacp.artefact.onnx_session import INSTALL, open_session, session_inputs
 from aacp.errors import UntraceableModel
+from aacp.latency.runtimes.converted import FileRuntime, RunFile
 from aacp.latency.runtimes.file_network import FileNetwork
 from aacp.latency.runtimes.int8 import Int8, require_single_precision
 from aacp.latency.runtimes.onnx_pieces import OnnxPieces
 from aacp.latency.runtimes.quick_onnx import export_quickly
-from aacp.latency.runtimes.runtime import (
-    PiecesByMacs,
-    PieceTimer,
-    Runtime,
-    RuntimeFile,
-    TimedLayer,
-)
+from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, RuntimeFile, TimedLayer, log_division_by_macs
 from aacp.zoo.imports import require_package
 
-_logger = logging.getLogger("aacp")
 
-
-class OnnxRuntime(Runtime):
+class OnnxRuntime(FileRuntime):
     """ONNX Runtime with its CPU execution provider."""
 
     name = "onnxruntime"
@@ -46,13 +38,8 @@ class OnnxRuntime(Runtime):
     def version(self) -> str:
         return str(require_package("onnxruntime", INSTALL).__version__)
 
-    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
-        if isinstance(network, nn.Module):
-            with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
-                file = Path(folder) / f"network{self.suffix}"
-                self.write(network, file, example)
-                return self.prepare(file, example, device=device, threads=threads)
-        session = open_session(network, threads)
+    def prepare_file(self, path: Path, example: Any, threads: int) -> RunFile:
+        session = open_session(path, threads)
         inputs = session_inputs(session, example)
         return lambda: session.run(None, inputs)
 
@@ -65,7 +52,6 @@ class OnnxRuntime(Runtime):
         return export_onnx(network, path, example)
 
     def write(self, network: nn.Module, path: Path, example: Any) -> object:
-        """Write a network as a file, in the precision of this runtime."""
         return export_onnx(network, path, example)
 
     def module_of(self, path: Path, original: nn.Module, example: Any) -> FileNetwork:
@@ -90,37 +76,19 @@ class OnnxInt8(Int8, OnnxRuntime):
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
-        pieces = OnnxPieces(network, example, layers, threads, self._write_quickly)
+        pieces = OnnxPieces(network, example, layers, threads, partial(self.write, export=export_quickly))
         pieces.run_timed()
         try:
             pieces.take_recorded()
         except UntraceableModel as error:  # layers that ONNX Runtime merges or divides when it quantises them
-            _log_division_by_macs(type(network).__name__, str(error).partition(". ")[0])
-            return PiecesByMacs(pieces.run, [layer.macs for layer in layers], self.clock)
+            log_division_by_macs(f"{type(network).__name__} in int8", str(error).partition(". ")[0])
+            return PiecesByMacs(pieces.run, layers, self.clock)
         return pieces
 
-    def write(self, network: nn.Module, path: Path, example: Any) -> None:
-        """Write a network in int8, from the same float file that would be delivered."""
-        self._write(network, path, example, export_onnx)
-
-    def _write_quickly(self, network: nn.Module, path: Path, example: Any) -> None:
-        """Write a network in int8 for timing only."""
-        self._write(network, path, example, export_quickly)
-
-    def _write(self, network: nn.Module, path: Path, example: Any, export: Callable[..., object]) -> None:
+    def write(self, network: nn.Module, path: Path, example: Any, export: Callable[..., object] = export_onnx) -> None:
+        """Write a network in int8, from the float file that `export` writes: by default the one that is delivered."""
         require_single_precision(network)
         with tempfile.TemporaryDirectory(prefix="aacp-int8-") as folder:
             source = Path(folder) / "float.onnx"
             export(network, source, example)
             quantize_file(source, path, self._calibration.arguments(network, example))
-
-
-@cache
-def _log_division_by_macs(network: str, reason: str) -> None:
-    """Log once for each network and reason that the pieces of a table are estimated."""
-    _logger.warning(
-        "%s in int8: %s. Its time is divided among the layers in proportion to their MACs, which makes the table less "
-        "accurate.",
-        network,
-        reason,
-    )

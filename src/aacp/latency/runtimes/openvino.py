@@ -6,10 +6,8 @@ Intel unless the user has forbidden that.
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,9 @@ from aacp.latency.runtimes.nncf_int8 import import_nncf, quantize_model
 from aacp.latency.runtimes.openvino_files import INSTALL, OpenVinoFile, read_model, save_model
 from aacp.latency.runtimes.openvino_pieces import OpenVinoPieces
 from aacp.latency.runtimes.quick_onnx import export_quickly
-from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer
+from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, TimedLayer, log_division_by_macs
 from aacp.pytorch.modules import positional
 from aacp.zoo.imports import require_package
-
-_logger = logging.getLogger("aacp")
 
 
 class OpenVino(ConvertedRuntime):
@@ -86,8 +82,8 @@ class OpenVino(ConvertedRuntime):
         timer = OpenVinoPieces(network, example, layers, threads, self.write_quickly)
         if timer.places is not None:
             return timer
-        _log_fused(type(network).__name__)
-        return PiecesByMacs(timer.run, [layer.macs for layer in layers], self.clock)
+        log_division_by_macs(type(network).__name__, "OpenVINO has fused layers, which cannot be timed one by one")
+        return PiecesByMacs(timer.run, layers, self.clock)
 
 
 class OpenVinoInt8(Int8, OpenVino):
@@ -105,13 +101,3 @@ class OpenVinoInt8(Int8, OpenVino):
     def model_of(self, source: Path, network: nn.Module, tensors: tuple[Tensor, ...]) -> Any:
         require_single_precision(network)
         return quantize_model(read_model(source), list(self._calibration.tensors(network, tensors)))
-
-
-@cache
-def _log_fused(network: str) -> None:
-    """Log once for each network that its time is divided among the layers in proportion to their MACs."""
-    _logger.warning(
-        "OpenVINO has fused layers of %s, so that they cannot be timed one by one. The time of the whole network is "
-        "divided among them by their MACs: look at the error of the table before you use it.",
-        network,
-    )

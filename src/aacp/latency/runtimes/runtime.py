@@ -5,10 +5,12 @@ A subclass needs a `name`, a `version` and `prepare`. Everything else has a defa
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +21,8 @@ from aacp.errors import InvalidOption, MissingPackage
 from aacp.zoo.imports import require_package
 
 INT8 = "int8"  # the precision of quantised networks
+
+_logger = logging.getLogger("aacp")
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Runtime(ABC):
             threads: as in `prepare`.
         """
         call = self.prepare(network, example, device=device, threads=threads)
-        return PiecesByMacs(call, [layer.macs for layer in layers], self.clock)
+        return PiecesByMacs(call, layers, self.clock)
 
     def export(self, network: nn.Module, path: Path, example: Any) -> RuntimeFile:
         """Write a module, as in `prepare`, to a file of this runtime; only called if there is a `suffix`."""
@@ -233,10 +237,11 @@ class RecordedPieces:
 class PiecesByMacs(RecordedPieces):
     """The seconds of a whole batch, divided among the layers in proportion to their MACs."""
 
-    def __init__(self, call: Callable[[], object], macs: Sequence[int], clock: Callable[[], float]) -> None:
+    def __init__(self, call: Callable[[], object], layers: Sequence[TimedLayer], clock: Callable[[], float]) -> None:
         super().__init__()
         self.run = call
-        self._shares = [count / sum(macs) for count in macs]
+        total = sum(layer.macs for layer in layers)
+        self._shares = [layer.macs / total for layer in layers]
         self._clock = clock
 
     def run_timed(self) -> None:
@@ -244,3 +249,14 @@ class PiecesByMacs(RecordedPieces):
         self.run()
         seconds = self._clock() - start
         self._recorded.append([seconds * share for share in self._shares])
+
+
+@cache
+def log_division_by_macs(network: str, reason: str) -> None:
+    """Log once for each network and reason that the seconds of its pieces are estimated."""
+    _logger.warning(
+        "%s: %s. Its time is divided among the layers in proportion to their MACs, which makes the table less "
+        "accurate: look at the error of the table before you use it.",
+        network,
+        reason,
+    )
