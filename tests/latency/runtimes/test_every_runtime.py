@@ -243,6 +243,15 @@ def test_several_inputs_keep_their_order(real: aacp.Deployment, tmp_path: Path, 
     assert_same(real.resolved_runtime.prepare(network, example, device=real.device, threads=1)(), expected)
 
 
+def test_inputs_by_name_may_come_in_another_order(real: aacp.Deployment) -> None:
+    runtime, model = real.resolved_runtime, TwoInputs().eval()
+    example = {"depth": torch.randn(real.batch, 1, 8, 8), "colour": torch.randn(real.batch, 3, 8, 8)}
+    expected = model(**example)
+    layers = [aacp.TimedLayer(name, True, (6, 6), 8, macs) for name, macs in (("left", 27), ("right", 9))]
+    assert_same(runtime.prepare(model, example, device=real.device, threads=1)(), expected)
+    assert_same(runtime.prepare_pieces(model, example, layers, device=real.device, threads=1).run(), expected)
+
+
 def test_a_file_with_other_inputs_than_the_example_is_rejected(real: aacp.Deployment, tmp_path: Path) -> None:
     if real.resolved_runtime.suffix is None:
         pytest.skip("it has no files")

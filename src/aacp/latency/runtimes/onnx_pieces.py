@@ -22,6 +22,7 @@ from aacp.disk.writing import remove_file
 from aacp.errors import UntraceableModel
 from aacp.latency.layers import matched
 from aacp.latency.runtimes.runtime import TimedLayer
+from aacp.pytorch.modules import positional
 
 # The operators that begin a piece, by their names in a profile.
 CONVOLUTIONS = {"Conv", "FusedConv", "NhwcFusedConv", "ConvTranspose", "QLinearConv"}
@@ -63,7 +64,7 @@ class OnnxPieces:
         write(network, self._file, example)
         self._session = open_session(self._file, threads)
         self._profiled: Any = None
-        self._inputs = session_inputs(self._session, example)
+        self._inputs = session_inputs(self._session, positional(network, example))
 
     def run(self) -> object:
         """Run one batch as a user would."""
