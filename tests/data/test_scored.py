@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import aacp
+from aacp.data import memory
 from aacp.data.scores import WatchedBatches, accuracy, scored
 from aacp.errors import AACPError, InvalidData, InvalidScore
 from aacp.train.job import _test_accuracy
@@ -48,6 +50,16 @@ def test_a_score_that_is_not_a_finite_number_is_rejected_where_it_is_computed(va
 def test_a_score_function_that_raises_is_named_with_its_line() -> None:
     with pytest.raises(InvalidScore, match=r"failed on the test data: KeyError: .* \(in failing, test_scored.py, line"):
         scored(failing, network(), batches(), "test data")
+
+
+def test_data_scores_the_same_whether_it_is_kept_or_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TensorDataset(INPUTS, LABELS)
+    kept = WatchedBatches(aacp.Batches.of(data))
+    monkeypatch.setitem(memory.BATCH_SIZE, "cpu", 3)
+    streamed = WatchedBatches(aacp.Batches.of(data, keep=False))
+    assert (kept.is_streamed, streamed.is_streamed) == (False, True)
+    assert (len(streamed), streamed.images) == (3, 8)
+    assert accuracy(network(), streamed) == accuracy(network(), streamed) == accuracy(network(), kept)
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.nn import functional as F
 
-from aacp.errors import InvalidData
 from aacp.train.device_batches import DeviceBatches
 from train.small_data import small_images
 
@@ -56,11 +54,6 @@ def test_shares_of_processes_put_together_are_the_batch_of_one() -> None:
     for step, (inputs, labels) in enumerate(whole):
         assert torch.equal(torch.cat([part[step][0] for part in parts]), inputs)
         assert torch.equal(torch.cat([part[step][1] for part in parts]), labels)
-
-
-def test_a_batch_larger_than_the_data_is_rejected_with_both_numbers() -> None:
-    with pytest.raises(InvalidData, match=r"batch size is 64, but the data has only 50 images"):
-        DeviceBatches(small_images(50), 64, 0, CPU)
 
 
 def test_identity_differs_for_other_images_labels_and_settings() -> None:

@@ -261,6 +261,12 @@ def test_too_many_processes_for_a_batch_are_rejected() -> None:
         batches_of(small_images(), RECIPE, SimpleNamespace(world_size=3))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("data", [small_images(50), tensors(50)])
+def test_a_batch_larger_than_the_data_is_rejected_with_both_numbers(data: object) -> None:
+    with pytest.raises(InvalidData, match=r"batch size is 64, but the data has only 50 examples"):
+        fit(network(), data, replace(RECIPE, batch_size=64), device="cpu")
+
+
 def test_a_loader_that_gives_nothing_is_rejected() -> None:
     with pytest.raises(InvalidData, match="no batch"):
         fit(network(), _NoBatches(), RECIPE, device="cpu")

@@ -10,10 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aacp.data.images import Images
-from aacp.errors import InvalidData
 from aacp.train.loader_batches import check_labels
 from aacp.train.seeding import digest, generator
-from aacp.user.values import counted
 
 DIGESTED = 1000  # images that identify a data set: reading all of ImageNet would take minutes
 
@@ -36,11 +34,6 @@ class DeviceBatches:
     def __init__(
         self, images: Images, batch_size: int, seed: int, device: torch.device, rank: int = 0, ranks: int = 1
     ) -> None:
-        if batch_size > len(images):
-            raise InvalidData(
-                f"The batch size is {batch_size}, but the data has only {counted(len(images), 'image')}. "
-                f"Use a recipe with a batch size of at most {len(images)}."
-            )
         self.images = images
         self.batch_size = batch_size
         self.seed = seed

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from aacp.data.scores import accuracy, scored
+from aacp.data.batches import Batches
+from aacp.data.scores import WatchedBatches, accuracy, scored
 from aacp.data.splits import Holdout
 from aacp.train.checkpoint import weights_after
 from aacp.train.launching import run_in_processes
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
-from aacp.train.scoring import scoring_batches
 from aacp.train.seeding import global_seed
 from aacp.zoo.data import load_data
 from aacp.zoo.models import build_model
@@ -110,5 +110,6 @@ def network_of(name: str, weights: str | None, seed: int) -> nn.Module:
 
 def _test_accuracy(model: nn.Module, test: Any, fabric: Fabric) -> float:
     model.to(fabric.device).eval()
+    batches = WatchedBatches(Batches.of(test, device=fabric.device, keep=False))  # scored once, so not kept
     with fabric.autocast():
-        return scored(accuracy, model, scoring_batches(test, fabric.device, keep=False), "test data")
+        return scored(accuracy, model, batches, "test data")

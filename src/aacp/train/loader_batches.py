@@ -51,11 +51,6 @@ class LoaderBatches:
         self._is_finite: Tensor | None = None  # whether all inputs so far were finite; on the device, nothing waits
         self._min_examples = 1  # batches with fewer examples are skipped, except the first
         self.steps = len(source) // batch_size if self._is_dataset else len(source)
-        if not self.steps:
-            raise InvalidData(
-                f"The data has {len(source)} {'examples' if self._is_dataset else 'batches'}, and a step needs a batch "
-                f"of {batch_size}. Give more data or a smaller batch size."
-            )
 
     @property
     def _is_dataset(self) -> bool:

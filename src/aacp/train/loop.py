@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from aacp.data.batches import Batches
-from aacp.data.scores import Score, accuracy
+from aacp.data.scores import Score, WatchedBatches, accuracy
 from aacp.errors import InvalidOption
 from aacp.pytorch.modules import device_of_model, require_network
 from aacp.runs.files import RUN, WEIGHTS
@@ -25,7 +25,6 @@ from aacp.train.mixing import check_mixing
 from aacp.train.new_weights import draw_weights
 from aacp.train.recipe import BASE, FINETUNE, Recipe
 from aacp.train.reporting import Report, report
-from aacp.train.scoring import scoring_batches
 from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, batches_of, has_own_batches, parts_of
 from aacp.train.teaching import Loss
@@ -89,7 +88,7 @@ def fit(
             `weights-UNTIL.safetensors`, and the same call with a later `until`, or without one, continues.
     """
     require_network(model)
-    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
+    _require_recipe(recipe)
     function("score", score, "(network, batches)")
     if loss is not None:
         function("loss", loss, "(outputs, targets)")
@@ -122,7 +121,7 @@ def fit(
             else nullcontext(TrainedDirectly(model))
         )
         session = Session(trained_as.network, source, recipe, fabric, teacher, loss, accelerate)
-        batches = None if holdout is None else scoring_batches(holdout, fabric.device)
+        batches = None if holdout is None else WatchedBatches(Batches.of(holdout, device=fabric.device))
         log = stack.enter_context(report(recipe, has_own_batches(train), place, fabric, tensorboard))
         checkpoint = None if place is None else Checkpoint(place, trained_as, session.optimiser, session.average)
         last = recipe.epochs if until is None else min(until, recipe.epochs)
@@ -152,7 +151,7 @@ def finetune(
         teacher: a network to imitate, usually the unpruned one.
         holdout, loss, score, folder, fabric, device: as in `fit`.
     """
-    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
+    _require_recipe(recipe)
     if teacher is None:
         recipe = replace(recipe, distillation=0.0)
     return fit(
@@ -192,7 +191,7 @@ def train_from_scratch(
         teacher, holdout, loss, score, folder, fabric, device: as in `fit`.
     """
     require_network(model)
-    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
+    _require_recipe(recipe)
     draw_weights(model, recipe.seed)
     return fit(
         model,
@@ -206,6 +205,10 @@ def train_from_scratch(
         fabric=fabric,
         device=device,
     )
+
+
+def _require_recipe(recipe: object) -> None:
+    instance("recipe", recipe, Recipe, "Give aacp.Recipe(epochs=..., batch_size=..., lr=...).")
 
 
 def check_teacher(recipe: Recipe, teacher: Any) -> None:
