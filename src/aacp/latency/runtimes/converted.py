@@ -6,10 +6,12 @@ how to convert a network and how to run a file; the rest of the interface follow
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -149,6 +151,19 @@ class ConvertedRuntime(FileRuntime):
                 )
             largest_difference = max(largest_difference, far)
         return largest_difference
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Hide the messages of converters, such as those about optional parts of packages that are not there."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def require_inputs(shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]) -> None:

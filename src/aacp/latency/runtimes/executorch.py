@@ -1,8 +1,12 @@
-"""The runtime ExecuTorch: the exported network on the CPU, with its convolutions and products in XNNPACK."""
+"""The runtime ExecuTorch: the exported network on the CPU, with its convolutions and products in XNNPACK.
+
+In int8, torchao's PT2E quantises programs statically for XNNPACK. Weights are signed and symmetric with a scale for
+each output channel; activations are signed and asymmetric.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,14 @@ from torch import Tensor
 
 from aacp.disk.reading import MAX_BYTES, read_bytes
 from aacp.disk.writing import replace_file
+from aacp.errors import InvalidOption
 from aacp.graph.examples import FlatNetwork
-from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile, RunFile
+from aacp.latency.runtimes.converted import ConvertedRuntime, OpenedFile, RunFile, silent
 from aacp.latency.runtimes.int8 import Int8, require_single_precision
-from aacp.latency.runtimes.xnnpack_int8 import INSTALL, quantize_program, silent
 from aacp.pytorch.internals import quiet_export
 from aacp.zoo.imports import require_package
 
+INSTALL = "pip install 'aacp[executorch]'"
 METHOD = "forward"  # the only method of a program
 
 
@@ -72,6 +77,29 @@ class ExecuTorchInt8(Int8, ExecuTorch):
         require_single_precision(network.network)
         inputs = self._calibration.tensors(network.network, tensors)
         return torch.export.export(quantize_program(program, inputs), tensors, strict=False)
+
+
+def quantize_program(program: Any, inputs: Iterable[tuple[Tensor, ...]]) -> torch.fx.GraphModule:
+    """Return an exported program as a module whose layers are quantised for XNNPACK; any exception may be raised.
+
+    Args:
+        program: what `torch.export` returned.
+        inputs: batches of inputs, on which the ranges of activations are found.
+    """
+    xnnpack = require_package("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", INSTALL)
+    torchao = require_package("torchao.quantization.pt2e.quantize_pt2e", INSTALL)
+    how = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
+    quantizer = xnnpack.XNNPACKQuantizer().set_global(how)
+    # Without the patterns for training: the quantiser exports each of its patterns in every call, which takes seconds.
+    quantizer.SUPPORTED_PATTERNS = [pattern for pattern in quantizer.SUPPORTED_PATTERNS if not pattern.is_qat]
+    prepared = torchao.prepare_pt2e(program.module(), quantizer)
+    with torch.no_grad():
+        for tensors in inputs:
+            prepared(*tensors)
+    quantized: torch.fx.GraphModule = torchao.convert_pt2e(prepared)
+    if not any("quantize_per_channel" in str(node.target) for node in quantized.graph.nodes):
+        raise InvalidOption("torchao quantises no layer of the network for XNNPACK. Use the precision float32.")
+    return quantized
 
 
 def _lowered(program: Any) -> bytes:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from torch import Tensor
 
 from aacp.artefact.onnx_int8 import USE_FLOAT32, are_products_exact
 from aacp.errors import ExportFailed, InvalidOption, failing_as
+from aacp.latency.runtimes.converted import silent
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[openvino-int8]'"
@@ -34,7 +35,8 @@ def quantize_model(model: Any, inputs: Sequence[tuple[Tensor, ...]]) -> Any:
     arrays = [[tensor.detach().contiguous().numpy() for tensor in tensors] for tensors in inputs]
     # Half of the range of weights keeps sums of products from overflowing, see `are_products_exact`.
     overflow = nncf.OverflowFix.DISABLE if are_products_exact() else nncf.OverflowFix.ENABLE
-    with failing_as(ExportFailed, "NNCF cannot quantise the network", USE_FLOAT32), _silent():
+    failing = failing_as(ExportFailed, "NNCF cannot quantise the network", USE_FLOAT32)
+    with failing, silent(), redirect_stdout(io.StringIO()):  # NNCF prints bars
         quantized = nncf.quantize(
             model,
             nncf.Dataset(arrays),
@@ -53,7 +55,7 @@ def import_nncf() -> Any:
     before = os.environ.get(NO_REPORTS)
     os.environ[NO_REPORTS] = "1"
     try:
-        with _silent():
+        with silent(), redirect_stdout(io.StringIO()):
             return require_package("nncf", INSTALL)
     finally:
         logging.setLoggerClass(loggers)
@@ -61,15 +63,3 @@ def import_nncf() -> Any:
             del os.environ[NO_REPORTS]
         else:
             os.environ[NO_REPORTS] = before
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Hide the bars and messages that NNCF writes to standard output."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.disable(disabled)
