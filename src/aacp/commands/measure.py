@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 @FROZEN
 @SCOPE
 @click.option(
-    "--structures", type=click.IntRange(8, 100_000), default=48, show_default=True, help="Structures to time."
+    "--structures",
+    type=click.IntRange(8, 100_000),
+    default=defaults.STRUCTURES,
+    show_default=True,
+    help="Structures to time.",
 )
 @click.option(
     "--seconds",
     type=Number(1e-3, 3600),
-    default=1.0,
+    default=defaults.SECONDS_PER_STRUCTURE,
     show_default=True,
     help="Time for each structure; give more on a busy machine.",
 )

@@ -12,9 +12,10 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PRUNING_STEP, PruningStep, SearchSpace
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.graph.tracing import trace
+from aacp.latency.defaults import SECONDS_PER_STRUCTURE, STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.devices.exporting import export_networks
-from aacp.latency.measure import STRUCTURES, measure_latency
+from aacp.latency.measure import measure_latency
 from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
@@ -46,7 +47,7 @@ class MeasurementJob:
     frozen: tuple[str, ...] = ()
     scope: str = "all"
     structures: int = STRUCTURES
-    seconds_per_structure: float = 1.0
+    seconds_per_structure: float = SECONDS_PER_STRUCTURE
     accept_noise: bool = False
 
     def export(self, folder: str) -> Path:

@@ -24,6 +24,8 @@ from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.disk.writing import require_place
 from aacp.errors import RunMismatch
+from aacp.latency.defaults import SECONDS_PER_STRUCTURE
+from aacp.latency.defaults import STRUCTURES as STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
@@ -33,7 +35,6 @@ from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTime
 from aacp.runs.folder import RunFolder
 from aacp.user.progress import report_progress
 
-STRUCTURES = 48  # how many structures are measured to fit a table
 HELD_OUT = 10  # how many more structures are measured, only to determine the error of the table
 EXTRA_ROUNDS = 4  # how often the noisiest structures are measured again if the table cannot decide anything
 EXTRA_SHARE = 1 / EXTRA_ROUNDS  # how many of all structures are measured again in each of these rounds
@@ -52,7 +53,7 @@ def measure_latency(
     file: str | os.PathLike[str] | None = None,
     structures: int = STRUCTURES,
     held_out: int = HELD_OUT,
-    seconds_per_structure: float = 1.0,
+    seconds_per_structure: float = SECONDS_PER_STRUCTURE,
     seed: int = 0,
     accept_noise: bool = False,
 ) -> LatencyTable:

@@ -52,12 +52,7 @@ class NetworkTimer:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        graph: ChannelGraph,
-        example: Any,
-        where: Deployment,
-        seconds_per_structure: float = 1.0,
+        self, model: nn.Module, graph: ChannelGraph, example: Any, where: Deployment, seconds_per_structure: float
     ) -> None:
         self._model = model
         self._graph = graph

@@ -1,10 +1,12 @@
-"""The defaults of a plan, apart from it, so that the command line can show them without importing torch."""
+"""Defaults that the command line can show without importing torch: those of a plan, and of a measurement."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from aacp.channels.space import PRUNING_STEP as PRUNING_STEP
+from aacp.latency.defaults import SECONDS_PER_STRUCTURE as SECONDS_PER_STRUCTURE
+from aacp.latency.defaults import STRUCTURES as STRUCTURES
 
 METHOD = "default"
 IMPORTANCE = "l1"
