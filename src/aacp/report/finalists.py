@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aacp.report.html import Markup, joined, table, tag
+from aacp.report.html import Markup, capitalised, joined, table, tag
 from aacp.report.numbers import DASH, score
 from aacp.report.run import Run
 from aacp.runs.finalists import Finalists
@@ -29,9 +29,4 @@ def _row(run: Run, found: Finalists, position: int) -> tuple[object, ...]:
     scores = [score(value, run.metric) for value in finalist.holdout]
     missing = [DASH] * (len(found.rungs) - len(scores))
     outcome = "delivered" if finalist is found.winner else ""
-    return _name(found, position), score(finalist.choice.score, run.metric), *scores, *missing, outcome
-
-
-def _name(found: Finalists, position: int) -> str:
-    name = found.name(position)
-    return name[:1].upper() + name[1:]
+    return capitalised(found.name(position)), score(finalist.choice.score, run.metric), *scores, *missing, outcome

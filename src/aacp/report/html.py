@@ -102,6 +102,22 @@ def _kind(column: int, numeric: int) -> str:
     return "number" if column >= numeric else "words"
 
 
+def listed(heading: str, items: Sequence[object]) -> Markup:
+    """A heading and a list below it; empty if there are no items."""
+    return joined([tag("p", heading), tag("ul", *(tag("li", item) for item in items))]) if items else Markup()
+
+
+def verdict(outcome: str) -> Markup:
+    """Whether a limit holds, marked as good or bad if that is known."""
+    kinds = {"met": {"class": "good"}, "missed": {"class": "bad"}}
+    return tag("span", outcome, attributes=kinds.get(outcome))
+
+
+def capitalised(text: str) -> str:
+    """Text whose first letter is a capital one; the others stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def definitions(pairs: Iterable[tuple[object, object]]) -> Markup:
     """A list of names and values."""
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))

@@ -11,7 +11,7 @@ from aacp.report.chart import AMBER, axis, hover, layout, points
 from aacp.report.cloud import Cloud, scale
 from aacp.report.curves import score_title
 from aacp.report.headline import limits_text, subject, unpruned_score
-from aacp.report.html import Figure, Markup, joined, section, table, tag
+from aacp.report.html import Figure, Markup, joined, section, table, tag, verdict
 from aacp.report.numbers import DASH, change, gain, score
 from aacp.report.rates import outcome, rate_figures
 from aacp.report.run import Run
@@ -34,20 +34,17 @@ def _table(runs: Sequence[Run]) -> Markup:
 
 def _row(run: Run, place: int) -> tuple[object, ...]:
     before, after, found, unpruned = run.before, run.after, outcome(run), unpruned_score(run)
-    is_cut = before is not None and after is not None
     outcomes = {limit.outcome for limit in run.limits}
     worst = next((each for each in ("missed", TOO_NOISY, TO_BE_CHECKED) if each in outcomes), "met")
-    kinds = {"met": {"class": "good"}, "missed": {"class": "bad"}}
-    verdict = tag("span", worst, attributes=kinds.get(worst, {}))
     return (
         tag("a", run.name, attributes={"href": f"#run{place}"}),
         limits_text(run.request.limits) if run.request else DASH,
-        change(before.macs, after.macs) if is_cut and before and after else DASH,
-        change(before.params, after.params) if is_cut and before and after else DASH,
+        change(before.macs, after.macs) if before and after else DASH,
+        change(before.params, after.params) if before and after else DASH,
         DASH if unpruned is None else score(unpruned, run.metric),
         DASH if found is None else f"{score(found[0], run.metric)} {found[1]}",
         DASH if unpruned is None or found is None else gain(unpruned, found[0], run.metric),
-        verdict if run.limits else DASH,
+        verdict(worst) if run.limits else DASH,
     )
 
 

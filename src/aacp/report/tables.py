@@ -8,7 +8,7 @@ from typing import Any
 from aacp.cost.kinds import cost_unit, cost_words
 from aacp.report.channels import kept_counts, layers_of
 from aacp.report.headline import limits_text
-from aacp.report.html import Markup, definitions, details, joined, table, tag
+from aacp.report.html import Markup, capitalised, definitions, details, joined, listed, table, tag, verdict
 from aacp.report.numbers import (
     DASH,
     NBSP,
@@ -82,8 +82,7 @@ def _costs(run: Run) -> Iterator[Row]:
     units = {limit.cost: limit.unit for limit in (run.choice.limits if run.choice else ())}
     for cost, old in before.costs.items():
         new = None if after is None else after.costs.get(cost)
-        name = cost_words(cost)
-        yield _cost_row(name[:1].upper() + name[1:], old, new, units.get(cost, cost_unit(cost)))
+        yield _cost_row(capitalised(cost_words(cost)), old, new, units.get(cost, cost_unit(cost)))
     if before.file_bytes is not None:
         yield _cost_row("Weights as a file", before.file_bytes, None if after is None else after.file_bytes, "bytes")
 
@@ -153,13 +152,10 @@ def limits_table(run: Run) -> Markup:
 
 def _limit(limit: LimitResult) -> tuple[object, ...]:
     full, bound, reached = (quantity(value, limit.unit) for value in (limit.full, limit.bound, limit.reached))
-    name = cost_words(limit.cost)
-    name = name[:1].upper() + name[1:]
+    name = capitalised(cost_words(limit.cost))
     requested = f"at most {bound}" if limit.pruning_rate is None else f"{percent(limit.pruning_rate)} less"
     shown = _under(reached, signed(percent(limit.reached / limit.full - 1, 2))) if limit.full else reached
-    kinds = {"met": {"class": "good"}, "missed": {"class": "bad"}}
-    verdict = tag("span", limit.outcome, attributes=kinds.get(limit.outcome, {}))
-    return f"{name}: {requested}", full, bound, shown, percent(limit.slack, 2), verdict
+    return f"{name}: {requested}", full, bound, shown, percent(limit.slack, 2), verdict(limit.outcome)
 
 
 def channel_table(run: Run) -> Markup:
@@ -188,9 +184,7 @@ def frozen_table(run: Run) -> Markup:
 
 
 def tracing_notes(run: Run) -> Markup:
-    notes = () if run.graph is None else run.graph.notes
-    words = tag("p", "Notes of the tracer:")
-    return joined([words, tag("ul", *(tag("li", note) for note in notes))]) if notes else Markup()
+    return listed("Notes of the tracer:", () if run.graph is None else run.graph.notes)
 
 
 # -- trainings --------------------------------------------------------------------------------------------------------
@@ -243,9 +237,7 @@ def recovery_table(run: Run) -> Markup:
 
 def recovery_notes(run: Run) -> Markup:
     """What could not be repaired, and what was decided."""
-    notes = () if run.recovery is None else run.recovery.notes
-    words = tag("p", "Notes of the repair:")
-    return joined([words, tag("ul", *(tag("li", note) for note in notes))]) if notes else Markup()
+    return listed("Notes of the repair:", () if run.recovery is None else run.recovery.notes)
 
 
 # -- how to reproduce -------------------------------------------------------------------------------------------------
