@@ -107,7 +107,7 @@ def test_a_faster_update_is_used_if_there_is_one_and_the_user_does_not_decline(m
         return faster
 
     monkeypatch.setattr("aacp.train.session.accelerated", door)
-    monkeypatch.setattr("aacp.train.trained_as.accelerated", door)
+    monkeypatch.setattr("aacp.train.loop.accelerated", door)
     one, other = network(), network()
     fit(one, small_images(), RECIPE, device="cpu", accelerate=False)
     assert (requests, steps) == ([], [])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from aacp.acceleration import accelerated
 from aacp.data.batches import Batches
 from aacp.data.scores import Score, WatchedBatches, accuracy
 from aacp.errors import InvalidOption
@@ -29,7 +30,7 @@ from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, batches_of, has_own_batches, parts_of
 from aacp.train.teaching import Loss
 from aacp.train.threads import THREADS, same_threads
-from aacp.train.trained_as import TrainedDirectly, accelerated_network
+from aacp.train.trained_as import TrainedAs, TrainedDirectly
 from aacp.user.code import without_exit
 from aacp.user.options import known_options
 from aacp.user.values import counted, function, instance, whole_number
@@ -115,11 +116,10 @@ def fit(
         # The user's loss or score may hold a reference to the network, so no other network may be trained for it.
         # Other optimisers than SGD may learn differently in another network, such as a wider one.
         is_replaceable = loss is None and score is accuracy and recipe.optimiser == "sgd"
-        trained_as = stack.enter_context(
-            accelerated_network(model, source, fabric, steps, is_replaceable)
-            if accelerate
-            else nullcontext(TrainedDirectly(model))
+        faster: AbstractContextManager[TrainedAs] | None = (
+            accelerated("network_for", model, source, fabric, steps, is_replaceable) if accelerate else None
         )
+        trained_as = stack.enter_context(faster or nullcontext(TrainedDirectly(model)))
         session = Session(trained_as.network, source, recipe, fabric, teacher, loss, accelerate)
         batches = None if holdout is None else WatchedBatches(Batches.of(holdout, device=fabric.device))
         log = stack.enter_context(report(recipe, has_own_batches(train), place, fabric, tensorboard))
