@@ -135,9 +135,9 @@ def test_both_ways_of_pricing_reach_exactly_the_maximal_structures() -> None:
     budget = Budget(Limit(cost, at_most=9))
     fitting = {s for s in product(*space.choices) if budget.feasible(s)}
     maximal = {s for s in fitting if not any(tuple(more) in fitting for more in steps_up(s, space))}
-    priced = Rescaling(space, budget)
     start = np.zeros((400, 3), dtype=int)
-    for rescaling in (priced, priced._without_forms()):
+    for uses_forms in (True, False):
+        rescaling = Rescaling(space, budget, uses_forms=uses_forms)
         reached = {tuple(row) for row in space.counts(rescaling(start, np.random.default_rng(0))).tolist()}
         assert reached == maximal
 

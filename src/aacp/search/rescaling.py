@@ -47,16 +47,18 @@ class Rescaling:
 
     It terminates for every cost, monotone or not. Each step down removes channels, and the smallest structure meets the
     budget (checked at the start); each step up adds channels, up to the full width.
+
+    Args:
+        space: the legal structures.
+        budget: the limits.
+        uses_forms: whether costs that are quadratic in the counts are computed as such, which is faster.
     """
 
-    def __init__(self, space: SearchSpace, budget: Budget) -> None:
+    def __init__(self, space: SearchSpace, budget: Budget, *, uses_forms: bool = True) -> None:
         budget.check(space)
-        self._fill(space, budget, [QuadraticForm.fit(limit.cost, space) for limit in budget.limits])
-
-    def _fill(self, space: SearchSpace, budget: Budget, forms: list[QuadraticForm | None]) -> None:
         self.space = space
         self.budget = budget
-        self._forms = forms
+        self._forms = [QuadraticForm.fit(limit.cost, space) if uses_forms else None for limit in budget.limits]
         self._top = space.levels - 1
         genes = np.minimum(np.arange(space.levels.max())[:, None], self._top)
         # The count of each gene and its distance to the next, as floats, for which matrix products are fast. Of tied
@@ -78,7 +80,7 @@ class Rescaling:
             rows = self._grown(rows, generator)
         # A polynomial that agrees with its cost on every probe may differ elsewhere, so the cost is checked last.
         if any(self._forms) and not self.budget.feasible(self.space.counts(rows)).all():
-            return self._without_forms()(start, generator, form)
+            return Rescaling(self.space, self.budget, uses_forms=False)(start, generator, form)
         return rows
 
     def results(self, form: SafeForm) -> Genes:
@@ -86,11 +88,6 @@ class Rescaling:
         every: Genes = np.array(list(itertools.product(*map(range, self.space.levels.tolist()))), dtype=np.int64)
         kept = (every == self(every, np.random.default_rng(0), form)).all(axis=1)
         return np.asarray(every[kept])
-
-    def _without_forms(self) -> Rescaling:
-        plain = Rescaling.__new__(Rescaling)
-        plain._fill(self.space, self.budget, [None for _ in self.budget.limits])
-        return plain
 
     # -- down ---------------------------------------------------------------------------------------------------------
 
