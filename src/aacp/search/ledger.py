@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aacp.channels.space import SearchSpace
 from aacp.search.history import Candidate, History
-from aacp.search.outstanding import Outstanding, Proposal, Trials, read_trials
+from aacp.search.outstanding import Outstanding, Proposal
 from aacp.search.rescaling import Genes
 from aacp.search.state import SearchState
+
+
+class Trials(NamedTuple):
+    """A generation that a method has proposed: all its rows, and the number of the first proposal behind it."""
+
+    genes: Genes
+    end: int
 
 
 class Ledger:
@@ -78,9 +85,24 @@ class Ledger:
     def resume(self, saved: SearchState, candidates: Iterable[Candidate], fingerprint: int) -> None:
         """Take over what a state holds, and the candidates that it counts, with their fingerprint."""
         self.proposed = saved.asked
-        self._trials = read_trials(saved.trials, saved.generations, saved.asked, len(self._space))
+        self._trials = _read_trials(saved.trials, saved.generations, saved.asked, len(self._space))
         self.outstanding = Outstanding(saved.proposals)
         for early in map(Candidate.from_json, saved.early):
             self.outstanding.report(early.structure, early.score, early.images)
         self.history = History(candidates)
         self._fingerprint = fingerprint
+
+
+def _read_trials(rows: Any, lengths: Any, proposed: int, groups: int) -> list[Trials]:
+    """The generations of a saved search.
+
+    Args:
+        rows: the genes of all generations.
+        lengths: of each generation its number of rows and its end; None in files of older versions, which hold one.
+        proposed: the number of structures that were proposed.
+        groups: the number of genes.
+    """
+    genes = np.array(rows, dtype=np.int64).reshape(-1, groups)
+    parts = lengths if lengths is not None else [[len(genes), proposed]] if len(genes) else []
+    begins = np.cumsum([0, *(length for length, _ in parts)])
+    return [Trials(genes[begin : begin + length], end) for begin, (length, end) in zip(begins, parts, strict=False)]

@@ -1,23 +1,14 @@
-"""Outstanding: the structures that a method has proposed and that are not in its history yet.
-
-Proposals are rows of genes. They are checked here, and those that a method has not learned from yet are kept as Trials.
-"""
+"""Outstanding: the structures that a method has proposed and that are not in its history yet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
-from aacp.cost.budget import Budget
 from aacp.errors import InvalidStructure
 from aacp.search.history import Candidate
-from aacp.search.rescaling import Genes
-from aacp.user.values import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,41 +91,3 @@ class Outstanding:
 
     def to_json(self) -> list[Any]:
         return [each.to_json() for each in self._proposals.values()]
-
-
-class Trials(NamedTuple):
-    """A generation that a method has proposed: all its rows, and the number of the first proposal behind it."""
-
-    genes: Genes
-    end: int
-
-
-def read_trials(rows: Any, lengths: Any, proposed: int, groups: int) -> list[Trials]:
-    """The generations of a saved search.
-
-    Args:
-        rows: the genes of all generations.
-        lengths: of each generation its number of rows and its end; None in files of older versions, which hold one.
-        proposed: the number of structures that were proposed.
-        groups: the number of genes.
-    """
-    genes = np.array(rows, dtype=np.int64).reshape(-1, groups)
-    parts = lengths if lengths is not None else [[len(genes), proposed]] if len(genes) else []
-    begins = np.cumsum([0, *(length for length, _ in parts)])
-    return [Trials(genes[begin : begin + length], end) for begin, (length, end) in zip(begins, parts, strict=False)]
-
-
-def checked_rows(genes: Genes, space: SearchSpace, budget: Budget, method: str) -> Genes:
-    """Reject rows that are not legal or not within the budget, so that a mistake in a method shows at once."""
-    if genes.ndim != 2 or genes.shape[1] != len(space) or genes.dtype.kind != "i":
-        raise InvalidStructure(
-            f"{method}.propose returned {genes.dtype} of shape {genes.shape}. Return a matrix of integers with "
-            f"{counted(len(space), 'column')}, one per group."
-        )
-    legal = ((genes >= 0) & (genes < space.levels)).all(axis=1)
-    if not legal.all() or not budget.feasible(space.counts(genes)).all():
-        raise InvalidStructure(
-            f"{method}.propose returned a row outside the space or the budget. Return "
-            "self.rescaling(genes, self.generator)."
-        )
-    return genes

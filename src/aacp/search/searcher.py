@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget
+from aacp.errors import InvalidStructure
 from aacp.search.history import Candidate, History
 from aacp.search.ledger import Ledger
-from aacp.search.outstanding import Proposal, checked_rows
+from aacp.search.outstanding import Proposal
 from aacp.search.rescaling import Genes, Rescaling, SafeForm
 from aacp.search.state import SearchState, damaged_state
 from aacp.search.transfer import closest, warm_starts
-from aacp.user.values import finite_score, seed_number
+from aacp.user.values import counted, finite_score, seed_number
 
 Settings = TypeVar("Settings")
 Self = TypeVar("Self", bound="Searcher[Any]")
@@ -266,7 +267,20 @@ class Searcher(ABC, Generic[Settings]):
         return [*map(tuple, self.space.counts(self.rescaling.results(self.proposal_form)).tolist())]
 
     def _checked_proposal(self) -> Genes:
-        return checked_rows(self.propose(), self.space, self.budget, type(self).__name__)
+        """The rows that the method proposes; illegal ones are rejected, so that a mistake in it shows at once."""
+        genes = self.propose()
+        name = f"{type(self).__name__}.propose"
+        if genes.ndim != 2 or genes.shape[1] != len(self.space) or genes.dtype.kind != "i":
+            raise InvalidStructure(
+                f"{name} returned {genes.dtype} of shape {genes.shape}. Return a matrix of integers with "
+                f"{counted(len(self.space), 'column')}, one per group."
+            )
+        legal = ((genes >= 0) & (genes < self.space.levels)).all(axis=1)
+        if not legal.all() or not self.budget.feasible(self.space.counts(genes)).all():
+            raise InvalidStructure(
+                f"{name} returned a row outside the space or the budget. Return self.rescaling(genes, self.generator)."
+            )
+        return genes
 
     @property
     def _is_waiting(self) -> bool:
