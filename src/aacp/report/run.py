@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,17 +48,23 @@ from aacp.search.screening_error import ScreeningError
 Anything = TypeVar("Anything")
 
 
-@dataclass(frozen=True, eq=False)
-class RecordedTraining:
-    """The content of the folder of one training. Missing files give None or an empty value."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingFiles:
+    """What a training has written. Missing files give None or an empty value."""
 
-    path: Path
-    request: TrainingRequest | None = None
     epochs: tuple[Epoch, ...] = ()
     evaluation: Evaluation | None = None
     exported: ExportRecord | None = None
     recovery: Recovery | None = None
     device_check: DeviceCheck | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedTraining(TrainingFiles):
+    """The content of the folder of one training."""
+
+    path: Path
+    request: TrainingRequest | None = None
 
     @property
     def name(self) -> str:
@@ -67,11 +73,11 @@ class RecordedTraining:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Run(TrainingFiles):
     """The content of one run folder. Missing files give None or an empty value; `troubles` names unreadable files.
 
-    The fields `training` to `device_check` are those of one training: the first that was evaluated, or else the first.
-    `trainings` has all of them.
+    The field `training` and those of TrainingFiles are about one training: the first that was evaluated, or else the
+    first. `trainings` has all of them.
     """
 
     name: str
@@ -82,11 +88,6 @@ class Run:
     choice: ChosenStructure | None = None
     finalists: Finalists | None = None
     training: TrainingRequest | None = None
-    epochs: tuple[Epoch, ...] = ()
-    evaluation: Evaluation | None = None
-    exported: ExportRecord | None = None
-    recovery: Recovery | None = None
-    device_check: DeviceCheck | None = None
     troubles: tuple[str, ...] = ()
     trainings: tuple[RecordedTraining, ...] = ()
     most_points: int = POINTS_PER_PAGE  # of a figure, unless they are the best
@@ -96,15 +97,8 @@ class Run:
         found = next((training for training in self.trainings if training.path == place), None)
         if found is None:  # its files cannot be found any more
             return self
-        return replace(
-            self,
-            training=found.request,
-            epochs=found.epochs,
-            evaluation=found.evaluation,
-            exported=found.exported,
-            recovery=found.recovery,
-            device_check=found.device_check,
-        )
+        files = {each.name: getattr(found, each.name) for each in fields(TrainingFiles)}
+        return replace(self, training=found.request, **files)
 
     @property
     def is_empty(self) -> bool:
@@ -220,11 +214,11 @@ class _Reader:
         return RecordedTraining(
             place,
             self._attempt(str(inside / TRAINING_REQUEST), lambda: read_training(place)),
-            self._attempt(str(inside / TRAINING / LOG), lambda: self._epochs(place)) or (),
-            read(EVALUATION, Evaluation.from_json),
-            read(EXPORT, ExportRecord.from_json),
-            read(RECOVERY, Recovery.from_json),
-            read(DEVICE_CHECK, DeviceCheck.from_json),
+            epochs=self._attempt(str(inside / TRAINING / LOG), lambda: self._epochs(place)) or (),
+            evaluation=read(EVALUATION, Evaluation.from_json),
+            exported=read(EXPORT, ExportRecord.from_json),
+            recovery=read(RECOVERY, Recovery.from_json),
+            device_check=read(DEVICE_CHECK, DeviceCheck.from_json),
         )
 
     def _attempt(self, name: str, read: Callable[[], Anything]) -> Anything | None:
