@@ -198,7 +198,7 @@ def check_same_request(folder: RunFolder, request: dict[str, Any]) -> None:
         raise DamagedRun(
             f"{folder.path / RUN} does not describe a training run. Restore it from a copy, or choose another folder."
         )
-    recorded.pop(THREADS, None)  # `same_threads` has set it
+    recorded.pop(THREADS, None)  # `fit` has set it
     recorded["recipe"] = Recipe.completed(recorded["recipe"])
     before = _flat(recorded)
     now = _flat(json.loads(json.dumps(request)))

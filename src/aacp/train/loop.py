@@ -29,7 +29,7 @@ from aacp.train.reporting import Report, report
 from aacp.train.session import Session
 from aacp.train.sources import as_carried_out, batches_of, has_own_batches, parts_of
 from aacp.train.teaching import Loss
-from aacp.train.threads import THREADS, same_threads
+from aacp.train.threads import THREADS, recorded_threads, using_threads
 from aacp.train.trained_as import TrainedAs, TrainedDirectly
 from aacp.user.code import without_exit
 from aacp.user.options import known_options
@@ -109,7 +109,8 @@ def fit(
             mend(place)
         fabric.barrier()  # no process may read a file before it is mended
         is_finished = place is not None and (place.path / WEIGHTS).exists()
-        stack.enter_context(same_threads(None if is_finished else place, fabric.device))
+        if place is not None and not is_finished:
+            stack.enter_context(using_threads(recorded_threads(place), fabric.device, place.path))
         request = {} if place is None else training_request(model, recipe, source.identity(), teacher)
         stack.enter_context(_restored_afterwards(model))
         steps = 0 if is_finished else recipe.epochs * source.steps

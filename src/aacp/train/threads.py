@@ -24,7 +24,7 @@ def using_threads(count: int, device: torch.device, place: Path) -> Iterator[Non
     """Use the recorded number of threads inside the block, and say so if the present number is another.
 
     Args:
-        count: the recorded number; 0 if an older version recorded none.
+        count: the recorded number; 0 if none is recorded.
         device: where the work is done; a GPU computes the same with any number of threads.
         place: the folder that records the number, for the message.
     """
@@ -42,13 +42,8 @@ def using_threads(count: int, device: torch.device, place: Path) -> Iterator[Non
         torch.set_num_threads(present)
 
 
-@contextmanager
-def same_threads(folder: RunFolder | None, device: torch.device) -> Iterator[None]:
-    """Use the number of threads that the run.json of a training records, if there is one."""
-    known = None if folder is None else folder.read_json(RUN)
+def recorded_threads(folder: RunFolder) -> int:
+    """The number of threads that the run.json of a training records; 0 if there is none."""
+    known = folder.read_json(RUN)
     count = known.get(THREADS) if isinstance(known, Mapping) else None
-    if folder is None or not isinstance(count, int):
-        yield
-        return
-    with using_threads(count, device, folder.path):
-        yield
+    return count if isinstance(count, int) else 0
