@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,7 +46,7 @@ class LoaderBatches:
         self.device = device
         self.rank = rank
         self.ranks = ranks
-        self._classes: float = math.inf  # the network's number of classes, if `expect_classes` was called
+        self._classes: int | None = None  # the network's number of classes, if `expect_classes` was called
         self._is_finite: Tensor | None = None  # whether all inputs so far were finite; on the device, nothing waits
         self._min_examples = 1  # batches with fewer examples are skipped, except the first
         self.steps = len(source) // batch_size if self._is_dataset else len(source)
@@ -77,20 +76,20 @@ class LoaderBatches:
             share = batch if self._is_dataset else self._share(batch)
             # A short last batch is normal. A short first batch is a mistake, which training reports.
             if batch_size_of(share) >= self._min_examples or not position:
-                self._check(targets_of(share))
+                if self._classes is not None:
+                    check_targets(targets_of(share), self._classes)
                 here = moved(share, self.device, in_background=self._is_dataset and self.device.type == "cuda")
-                inputs = inputs_of(here)
-                is_encoded = isinstance(self.source, PixelSource)
-                if not is_encoded:
-                    self._watch(inputs)
-                yield self.source.normalised(inputs) if is_encoded else inputs, targets_of(here)
+                yield self._prepared(inputs_of(here)), targets_of(here)
 
-    def _watch(self, inputs: Any) -> None:
-        """Notice NaN and infinity in inputs, without waiting for the device."""
+    def _prepared(self, inputs: Any) -> Any:
+        """Inputs as the network takes them; NaN and infinity are noticed without waiting for the device."""
+        if isinstance(self.source, PixelSource):
+            return self.source.normalised(inputs)
         for tensor in tensors_in(inputs):
             if tensor.is_floating_point():
                 found = tensor.detach().isfinite().all()
                 self._is_finite = found if self._is_finite is None else self._is_finite & found
+        return inputs
 
     @property
     def are_inputs_finite(self) -> bool:
@@ -138,12 +137,8 @@ class LoaderBatches:
         part = count // self.ranks
         return narrowed(batch, self.rank * part, part, count)
 
-    def _check(self, targets: Any) -> None:
-        if math.isfinite(self._classes):
-            check_targets(targets, self._classes)
 
-
-def check_targets(targets: Any, classes: float) -> None:
+def check_targets(targets: Any, classes: int) -> None:
     """Reject a label without a class before it reaches a GPU, where it would end the process, and other types.
 
     Numbers with a fraction are accepted only as a probability for each class, of shape (n, classes, ...).
@@ -165,7 +160,7 @@ def check_targets(targets: Any, classes: float) -> None:
         )
 
 
-def check_labels(labels: Tensor, classes: float) -> None:
+def check_labels(labels: Tensor, classes: int) -> None:
     """Reject labels for which the network has no output."""
     if not labels.numel():
         return
