@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aacp.channels.graph import ChannelGraph
@@ -27,14 +27,7 @@ class MeasurementConditions:
 
     def require(self, requested: MeasurementConditions) -> None:
         """Raise DeviceMismatch if the requested conditions are different."""
-        for field in fields(self):
-            mine = getattr(self, field.name)
-            other = getattr(requested, field.name)
-            if mine != other:
-                raise DeviceMismatch(
-                    f"The latency table was measured with {field.name} {mine!r}, but {field.name} {other!r} is "
-                    "requested. Measure again there, with the same options."
-                )
+        self._require_equal(asdict(requested), "with", "Measure again there, with the same options.")
 
     def require_deployment(self, deployment: Mapping[str, Any]) -> None:
         """Raise DeviceMismatch if another deployment is requested; version and machine are those of the device.
@@ -42,12 +35,15 @@ class MeasurementConditions:
         Args:
             deployment: runtime, device, precision, batch and threads.
         """
-        for name, other in deployment.items():
+        advice = "Prune with the options that the networks were exported with."
+        self._require_equal(deployment, "on another device with", advice)
+
+    def _require_equal(self, requested: Mapping[str, Any], how: str, advice: str) -> None:
+        for name, other in requested.items():
             mine = getattr(self, name)
             if mine != other:
                 raise DeviceMismatch(
-                    f"The latency table was measured on another device with {name} {mine!r}, but {name} {other!r} is "
-                    "requested. Prune with the options that the networks were exported with."
+                    f"The latency table was measured {how} {name} {mine!r}, but {name} {other!r} is requested. {advice}"
                 )
 
     def __str__(self) -> str:

@@ -186,10 +186,6 @@ def _tell(method: Searcher[Any], structure: Structure, score: float, files: Sear
     (candidate,) = method.tell([(structure, score)])
     if files is not None:
         files.record(method, candidate)
-    _report_event(method, candidate, files)
-
-
-def _report_event(method: Searcher[Any], candidate: Candidate, files: SearchFiles | None) -> None:
     best = method.best
     assert best is not None
     folder = "" if files is None else str(files.folder.path)
