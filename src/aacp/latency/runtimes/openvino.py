@@ -61,14 +61,6 @@ class OpenVino(ConvertedRuntime):
         """
         return read_model(source)
 
-    def write_quickly(self, network: nn.Module, path: Path, example: Any) -> None:
-        """Write a network as an .xml file for timing only."""
-        arguments = positional(network, example)
-        with tempfile.TemporaryDirectory(prefix="aacp-openvino-") as folder:
-            source = Path(folder) / "network.onnx"
-            export_quickly(network, source, example)
-            save_model(self.model_of(source, network, tensors_in(arguments)), path)
-
     def open_file(self, path: Path, threads: int) -> OpenedFile:
         return OpenVinoFile(path, threads)
 
@@ -79,7 +71,13 @@ class OpenVino(ConvertedRuntime):
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
         self.require_installed()
-        timer = OpenVinoPieces(network, example, layers, threads, self.write_quickly)
+        tensors = tensors_in(positional(network, example))
+        with tempfile.TemporaryDirectory(prefix="aacp-openvino-") as folder:
+            source = Path(folder) / "network.onnx"
+            export_quickly(network, source, example)
+            file = Path(folder) / "network.xml"
+            save_model(self.model_of(source, network, tensors), file)
+            timer = OpenVinoPieces(file, tensors, layers, threads)
         if timer.places is not None:
             return timer
         log_division_by_macs(type(network).__name__, "OpenVINO has fused layers, which cannot be timed one by one")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor
 
-from aacp.data.examples import tensors_in
 from aacp.latency.layers import matched
 from aacp.latency.runtimes.openvino_files import OpenVinoFile, compiled
 from aacp.latency.runtimes.runtime import TimedLayer
-from aacp.pytorch.modules import positional
 
 # The operators that begin a piece, by their types in the graph that OpenVINO executes.
 CONVOLUTIONS = {"Convolution", "Deconvolution"}
@@ -45,31 +42,19 @@ class OpenVinoPieces:
     interrupted, and each run's are proportional to the time that the whole run took.
 
     Args:
-        network: a module in evaluation mode on the CPU.
-        example: one batch of inputs.
+        file: the network as an .xml file, which is not needed any more afterwards.
+        tensors: one batch of inputs.
         layers: the layers that begin a piece.
         threads: how many CPU threads the network may use.
-        write: writes the module as an .xml file.
 
     Attributes:
         places: for each operator the position of its piece among the layers; None if OpenVINO has fused layers, so
             that pieces cannot be identified.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        example: Any,
-        layers: Sequence[TimedLayer],
-        threads: int,
-        write: Callable[[nn.Module, Path, Any], None],
-    ) -> None:
-        tensors = tensors_in(positional(network, example))
-        with tempfile.TemporaryDirectory(prefix="aacp-latency-") as folder:
-            file = Path(folder) / "network.xml"
-            write(network, file, example)
-            self.run = OpenVinoFile(file, threads).bound_to(tensors)
-            profiled = compiled(file, threads, profile=True)
+    def __init__(self, file: Path, tensors: Sequence[Tensor], layers: Sequence[TimedLayer], threads: int) -> None:
+        self.run = OpenVinoFile(file, threads).bound_to(tensors)
+        profiled = compiled(file, threads, profile=True)
         self._request = profiled.create_infer_request()
         self._inputs = [tensor.detach().contiguous().numpy() for tensor in tensors]
         self._operators = executed_operators(profiled)
