@@ -28,7 +28,7 @@ from torch.utils.data import TensorDataset
 
 import aacp
 from aacp.latency.calibration import PredictionError
-from aacp.latency.runtimes.registry import BUILT_IN
+from aacp.latency.runtimes.registry import BUILT_IN, UNSUPPORTED
 from aacp.latency.timers import NetworkTimer
 from halving import circumstances
 from psae_speed import likeness
@@ -162,7 +162,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--runtimes", nargs="+", choices=BUILT_IN, default=list(BUILT_IN))
+    runtimes = [*BUILT_IN, *UNSUPPORTED]
+    parser.add_argument("--runtimes", nargs="+", choices=runtimes, default=runtimes)
     parser.add_argument("--precisions", nargs="+", default=["float32", "int8"])
     parser.add_argument("--step", choices=["default", "auto"], default="default")
     parser.add_argument("--device", default="cpu")

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
 import pytest
+
+from aacp.latency.runtimes.registry import BUILT_IN, UNSUPPORTED
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -778,6 +781,25 @@ def test_the_table_of_runtimes_is_what_its_benchmark_measured() -> None:
     assert (len(missed), len(intervals)) == (5, 27)
     (beyond,) = [interval for interval in missed if interval["lower"] > 0.7]
     assert f"that of MobileNetV2 in torch ({beyond['median']:.2f}) begins at {beyond['lower']:.4f}" in page
+
+
+def outcome_in_runtime(network: str, runtime: str, precision: str) -> str:
+    """What became of a network in a runtime: it was converted, it runs as it is, or the first sentence of an error."""
+    file = f"runtimes/{network}_{runtime}_{precision}.json"
+    if not (RESULTS / file).exists():
+        return "not measured"
+    row = raw(file)
+    if "largest_difference" in row:  # a failure comes later then, such as a limit that cannot be met
+        return "runs without a file" if row["largest_difference"] is None else "converted"
+    return re.split(r"\. (?=[A-Z])", row["failure"])[0].rstrip(".")
+
+
+def test_the_page_on_runtimes_states_what_became_of_every_network() -> None:
+    expected = []
+    for runtime, precision in product([*BUILT_IN, *UNSUPPORTED], ("float32", "int8")):
+        found = [outcome_in_runtime(network, runtime, precision) for network in ("resnet20", "mobilenet_v2")]
+        expected.append((f"`{runtime}`", precision, *found))
+    assert tables((ROOT / "docs" / "runtimes.md").read_text())["runtime", "precision"] == expected
 
 
 def int8_pairs(network: str) -> list[list[float]]:
