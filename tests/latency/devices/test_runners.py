@@ -56,6 +56,13 @@ def run_shell(folder: Path, **variables: str) -> subprocess.CompletedProcess[str
     return subprocess.run(["sh", str(folder / "runner.sh")], env=environment, capture_output=True, text=True)
 
 
+def written_tool(path: Path, script: str) -> Path:
+    """A benchmark tool that is a shell script."""
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
 def test_every_part_of_a_network_is_exported_and_hashed(tmp_path: Path) -> None:
     folder = exported(tmp_path / "networks", aacp.Deployment(TwoParts(), "npu", threads=1))
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -86,18 +93,20 @@ TOOLS = {
         "executor_runner",
         'echo "I x.cpp] Model executed successfully 50 time(s) in $(awk "BEGIN { print 5e4 * $seconds }") ms." >&2',
     ),
+    "ncnn": (
+        "benchncnn",
+        'echo "  timed.param  min =  0.01  max =  99.00  avg = $(awk "BEGIN { print 1e3 * $seconds }")" >&2',
+    ),
 }
 
 
-@pytest.mark.parametrize("runtime", sampled(TOOLS, 3, pytest.mark.slow))
+@pytest.mark.parametrize("runtime", sampled(TOOLS, 4, pytest.mark.slow))
 def test_the_shell_script_reads_the_report_of_a_benchmark_tool(tmp_path: Path, runtime: str) -> None:
     folder = exported_as(tmp_path / "networks", runtime)
     name, report = TOOLS[runtime]
-    finding = 'for argument; do case "$argument" in *.macs) file=${argument#--model_path=};; esac; done'
+    finding = 'for argument; do case "$argument" in *.macs | *.param) file=${argument#*=};; esac; done'
     seconds = f'seconds=$(awk \'{{ printf "%.9f", {SECONDS_PER_BATCH} + {SECONDS_PER_MAC} * $1 }}\' "$file")'
-    tool = tmp_path / name
-    tool.write_text(f"#!/bin/sh\n{finding}\n{seconds}\n{report}\n")
-    tool.chmod(0o755)
+    written_tool(tmp_path / name, f"{finding}\n{seconds}\n{report}")
     ended = run_shell(folder, PATH=f"{tmp_path}:{os.environ['PATH']}", RESOLUTION="1e-8")
     assert ended.returncode == 0, ended.stderr
     table = aacp.table_from_results(folder / "results.json", accept_noise=True)
@@ -106,12 +115,65 @@ def test_the_shell_script_reads_the_report_of_a_benchmark_tool(tmp_path: Path, r
     assert table.reference == pytest.approx(true, rel=1e-4)
 
 
-def test_the_shell_script_names_what_it_cannot_do(tmp_path: Path) -> None:
+PARAM = """7767517
+4 4
+Input            in0       0 1 in0 0=224 1=112 2=3
+Input            in1       0 1 in1 0=9 1=8 11=7 2=6
+Convolution      conv_0    1 1 in0 1 0=16 1=3 5=1
+BinaryOp         add_0     2 1 1 in1 out0 0=0
+"""
+
+
+def test_the_shell_script_calls_benchncnn_with_shapes_and_without_numbers_of_16_bits(tmp_path: Path) -> None:
     folder = exported_as(tmp_path / "networks", "ncnn")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for network in (manifest["original"], *manifest["networks"]):
+        (folder / network["file"]).write_text(PARAM)
+    digest = hashlib.sha256(PARAM.encode()).hexdigest()
+    (folder / "SHA256SUMS").write_text(f"{digest}  original.macs\n")
+    tool = written_tool(tmp_path / "bench", f'echo "$@" > {tmp_path}/arguments\necho "x  avg =    2.50" >&2')
+    ended = run_shell(folder, TOOL=str(tool), BATCHES="60")
+    assert ended.returncode == 0, ended.stderr
+    # Loops, threads, all cores, no GPU, no pauses: the order in which benchncnn's README lists them.
+    arguments = "60 1 0 -1 0 param=timed.param shape=[224,112,3],[9,8,7,6]\n"
+    assert (tmp_path / "arguments").read_text() == arguments
+    head, rest = PARAM.splitlines()[:2], PARAM.splitlines()[2:]
+    assert (folder / "timed.param").read_text().splitlines() == [*head, *(f"{line} 31=7" for line in rest)]
+    timed = json.loads((folder / "results.json").read_text())["networks"]["structure-000.macs"]
+    assert timed["turns"] == [[0.0025, 0.0025]] * 3
+
+
+@pytest.mark.slow
+def test_ncnn_runs_what_the_shell_script_gives_to_benchncnn_in_float32(tmp_path: Path) -> None:
+    ncnn = pytest.importorskip("ncnn")
+    pytest.importorskip("pnnx")
+    folder = exported(tmp_path / "networks", aacp.Deployment("ncnn", threads=1))
+    tool = written_tool(tmp_path / "bench", 'echo "x  avg =    2.50" >&2')
+    assert run_shell(folder, TOOL=str(tool), TURNS="1").returncode == 0
+    image = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(0)).numpy()
+
+    def output(name: str, **options: bool) -> Any:
+        net = ncnn.Net()
+        for option, value in options.items():
+            setattr(net.opt, option, value)
+        assert net.load_param(str(folder / name)) == 0
+        assert net.load_model(str(folder / "structure-002.bin")) == 0  # the last one that was timed
+        extractor = net.create_extractor()
+        extractor.input("in0", ncnn.Mat(image).clone())
+        return torch.tensor(extractor.extract("out0")[1].numpy().copy())
+
+    halves = {f"use_{name}": True for name in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage")}
+    exact = output("structure-002.param", **dict.fromkeys(halves, False))
+    assert (output("structure-002.param", **halves) - exact).abs().max() > 1e-4 * exact.abs().max()
+    assert torch.equal(output("timed.param", **halves), exact)
+
+
+def test_the_shell_script_names_what_it_cannot_do(tmp_path: Path) -> None:
+    folder = exported_as(tmp_path / "networks", "litert")
     ended = run_shell(folder)
     assert ended.returncode == 1
     assert ended.stderr == (
-        "runner.sh knows no benchmark tool of ncnn. Give a command that prints the seconds of one batch as BENCH.\n"
+        "runner.sh knows no benchmark tool of litert. Give a command that prints the seconds of one batch as BENCH.\n"
     )
     ended = run_shell(exported_as(tmp_path / "others", "openvino"), TOOL="true")
     assert ended.returncode == 1

@@ -5,10 +5,11 @@
 # Usage: VERSION=1.2 [TOOL=./benchmark_app] [TURNS=20] [BATCHES=50] [RESOLUTION=1e-6] sh runner.sh
 #        BENCH='./bench' VERSION=1.2 [TURNS=20] [RESOLUTION=1e-6] sh runner.sh
 #
-# VERSION is that of the runtime. TOOL is onnxruntime_perf_test, benchmark_app (OpenVINO) or executor_runner (ExecuTorch),
-# which is found by its name if it is not given. For another runtime, BENCH is a command that is given a file and prints
-# the seconds of one batch, and nothing else. BATCHES are run in each call of a tool, RESOLUTION is the smallest difference
-# in what it prints, in seconds. If the program is stopped, the same command continues; with more TURNS it adds turns.
+# VERSION is that of the runtime. TOOL is onnxruntime_perf_test, benchmark_app (OpenVINO), executor_runner (ExecuTorch) or
+# benchncnn (ncnn): a path from this folder; if it is not given, the tool is found by its name. For another runtime, BENCH
+# is a command that is given a file and prints the seconds of one batch, and nothing else. BATCHES are run in each call of
+# a tool, RESOLUTION is the smallest difference in what it prints, in seconds. If the program is stopped, the same command
+# continues; with more TURNS it adds turns.
 set -eu
 : "${VERSION:?is needed: the version of the runtime}"
 TURNS=${TURNS:-20}
@@ -22,6 +23,15 @@ threads=$(number threads)
 known=$(field version)
 [ -z "$known" ] || [ "$known" = "$VERSION" ] ||
   stop "The latency table is of $runtime $known, but this is $VERSION. Install that version, or measure a new table."
+
+# Prints the shapes of the inputs in a file of ncnn as width, height and channels: [32,32,3],[8]
+shapes() {
+  awk '$1 == "Input" {
+    sizes = ""
+    for (i = 6; i <= NF; i++) { sub(/.*=/, "", $i); sizes = sizes (sizes ? "," : "") $i }
+    printf "%s[%s]", (inputs++ ? "," : ""), sizes
+  }' "$1"
+}
 
 # Prints the seconds of one batch of a file.
 bench() {
@@ -40,6 +50,11 @@ bench() {
     executorch) # Model executed successfully 50 time(s) in 61.500000 ms.
       "${TOOL:-executor_runner}" --model_path="$1" --num_executions="$BATCHES" --cpu_threads="$threads" 2>&1 |
         awk '/Model executed successfully/ { sub(/.* in /, ""); print $1 * 1e-3 / n }' n="$BATCHES" ;;
+    ncnn) #       timed.param  min =    1.10  max =    1.32  avg =    1.15
+      # benchncnn allows numbers of 16 bits. 31=7 forbids them to a layer, so that it runs in float32 as elsewhere.
+      awk 'NR > 2 && NF { $0 = $0 " 31=7" } { print }' "$1" > timed.param
+      "${TOOL:-benchncnn}" "$BATCHES" "$threads" 0 -1 0 param=timed.param shape="$(shapes "$1")" 2>&1 |
+        awk '/ avg = / { print $NF * 1e-3 }' ;;
   esac
 }
 
@@ -48,7 +63,7 @@ case "${BENCH:+own}$runtime" in
   onnxruntime)
     [ "$(number batch)" = 1 ] || stop "onnxruntime_perf_test runs batches of 1 here. Use runner.py, or give BENCH."
     RESOLUTION=${RESOLUTION:-1e-8} ;;
-  openvino) RESOLUTION=${RESOLUTION:-1e-5} ;;
+  openvino | ncnn) RESOLUTION=${RESOLUTION:-1e-5} ;;
   executorch) RESOLUTION=${RESOLUTION:-1e-8} ;;
   *) stop "runner.sh knows no benchmark tool of $runtime. Give a command that prints the seconds of one batch as BENCH." ;;
 esac
