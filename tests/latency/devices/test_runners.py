@@ -6,6 +6,8 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -141,6 +143,23 @@ def test_the_shell_script_calls_benchncnn_with_shapes_and_without_numbers_of_16_
     assert (folder / "timed.param").read_text().splitlines() == [*head, *(f"{line} 31=7" for line in rest)]
     timed = json.loads((folder / "results.json").read_text())["networks"]["structure-000.macs"]
     assert timed["turns"] == [[0.0025, 0.0025]] * 3
+
+
+def test_the_shell_script_needs_only_the_commands_that_the_page_lists(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "devices.md").read_text()
+    listed = re.findall(r"a POSIX shell and `([a-z0-9 ]+)`", page)[0].split()
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in listed:
+        (commands / name).symlink_to(str(shutil.which(name)))
+    folder = exported_as(tmp_path / "networks", "ncnn")
+    assert all(re.search(rf"\b{name} ", (folder / "runner.sh").read_text()) for name in listed)
+    tool = written_tool(folder / "bench", 'echo "x  avg =    2.50" >&2')
+    environment = {"PATH": str(commands), "VERSION": "7", "TURNS": "2", "TOOL": f"./{tool.name}"}
+    program = [str(shutil.which("sh")), str(folder / "runner.sh")]
+    ended = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert aacp.table_from_results(folder / "results.json", accept_noise=True).reference == 0.0025
 
 
 @pytest.mark.slow
