@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import aacp
 from aacp.cli import main
 from aacp.commands.parameters import step
 from aacp.latency.job import MeasurementJob
+from latency.device_process import BOARD, run_on_device
 
 SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1", "--accept-noise"]
 
@@ -41,6 +43,35 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
     other = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--step", "0.5", "--out", str(file)])
     assert other.exit_code == 1
     assert "another network, space or setting" in other.output
+
+
+def command(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.mark.slow
+def test_a_device_is_measured_pruned_for_and_checked_by_commands_alone(tmp_path: Path) -> None:
+    networks, table, run = (tmp_path / name for name in ("networks", "table.json", "run"))
+    runtime = ["--runtime", "latency.simulator:FileSimulator", "--threads", "1"]
+    made = command(
+        "measure", "digits_resnet", *runtime, "--device", "npu", "--structures", "8", "--export-only", networks
+    )
+    assert made.exit_code == 0, made.output
+    assert made.stdout.splitlines()[-1].endswith(f"then aacp measure --from {networks / 'results.json'}")
+    assert run_on_device(networks).returncode == 0
+    made = command("measure", "--from", networks / "results.json", "--out", table)
+    assert made.exit_code == 0, made.output
+    limit = ["--prune-latency", "0.3", *runtime, "--runs-on", "npu", "--table", table]
+    quick = ["--no-training", "--reconstruction", "none", "--evaluations", "4", "--calibration", "64"]
+    found = command("prune", "digits_resnet", "--data", "digits", *limit, *quick, "--run", run)
+    assert found.exit_code == 0, found.output
+    advice = f"check on the device: copy {run / 'trainings/untrained/check'} there, run its runner.py, then aacp check"
+    assert advice in found.stdout
+    away = shutil.copytree(run / "trainings" / "untrained" / "check", tmp_path / "check")
+    assert run_on_device(away, pruned_factor=0.5).returncode == 0
+    checked = command("check", run, "--from", away / "results.json")
+    assert checked.exit_code == 0, checked.output
+    assert f"on {BOARD} (file_simulator 1.0, 20 turns): within the limit" in checked.stdout
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,22 @@ def test_the_device_decides_whether_the_limit_is_met(run: Path, options, outcome
     assert CliRunner().invoke(main, ["check", str(run)]).exit_code == 0  # every file is whole
 
 
+def test_the_command_says_what_to_do_after_a_limit_that_is_not_met(run: Path) -> None:
+    def said(**options: Any) -> list[str]:
+        shutil.rmtree(run.parent / "device", ignore_errors=True)
+        results = checked(run, **options)
+        return CliRunner().invoke(main, ["check", str(run), "--from", str(results)]).stdout.splitlines()
+
+    (line,) = said(pruned_factor=0.9)
+    assert line.endswith("within the limit")
+    line, advice = said(pruned_factor=1.5)
+    assert line.endswith("over the limit")
+    assert "with the latency.json of this run as --table and this run as --from" in advice
+    line, advice = said(**at_the_limit(run))
+    assert line.endswith("too noisy to tell")
+    assert advice == "Run runner.py on the device again, with nothing else running there."
+
+
 def test_the_measured_ratio_is_that_of_the_device(run: Path) -> None:
     found = aacp.check_from_results(run, checked(run, pruned_factor=0.9))
     before, after = seconds_of(run)

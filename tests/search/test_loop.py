@@ -146,6 +146,7 @@ def test_progress_says_how_far_how_good_how_tight_and_how_long(problem: Problem)
     assert all(0 <= share < 0.2 for share in last.slack.values())
     for part in ("40/40 evaluations", f"best {last.best.score:.4f}", "macs -50 %", "points to spare", "left"):
         assert part in str(last)
+    assert " met " not in str(last)  # a latency is only predicted here
 
 
 def test_one_evaluation_says_nothing_of_the_pace(problem: Problem) -> None:

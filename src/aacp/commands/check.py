@@ -32,7 +32,8 @@ def check(context: click.Context, folder: str, results: str | None, as_json: boo
 
     if results is not None:
         measured = check_from_results(folder, results)
-        show(measured, measured.to_json(), as_json)
+        lines = [str(measured), *([measured.next_step] if measured.next_step else [])]
+        show("\n".join(lines), measured.to_json(), as_json)
         context.exit(0 if measured.is_met else 1)
     found = check_folder(folder)
     show(found, found.to_json(), as_json)

@@ -106,11 +106,22 @@ def measure(
     job = MeasurementJob(model, out, where, shapes, step, frozen, scope, structures, seconds, accept_noise)
     if export_only is not None:
         manifest = job.export(export_only)
-        show(f"networks and runner.py: {manifest.parent}", {"manifest": str(manifest)}, as_json)
+        show(_after_export(manifest.parent), {"manifest": str(manifest)}, as_json)
         return
     with resumable(f"{out}.log"):
         table = job.run()
     _show(table, out, as_json)
+
+
+def _after_export(folder: Path) -> str:
+    """What was exported, and what to do with it."""
+    from aacp.latency.devices.exporting import RESULTS
+
+    return (
+        f"networks and runner.py: {folder}\n"
+        f"Copy {folder} to the device, run its runner.py there, copy results.json back into {folder}, then "
+        f"aacp measure --from {folder / RESULTS}"
+    )
 
 
 def _show(table: LatencyTable, out: str, as_json: bool) -> None:

@@ -102,6 +102,18 @@ class DeviceCheck(Record):
         """Whether the network meets the limit beyond the uncertainty of the measurement."""
         return self.limit.outcome == "met"
 
+    @property
+    def next_step(self) -> str:
+        """What to do after this result; "" if the limit is met."""
+        if self.is_met:
+            return ""
+        if self.limit.outcome == TOO_NOISY:
+            return "Run runner.py on the device again, with nothing else running there."
+        return (
+            "To search with what the device has shown, prune again into a new --run, with the latency.json of this run "
+            "as --table and this run as --from."
+        )
+
     def __str__(self) -> str:
         verdict = {"met": "within the limit", "missed": "over the limit"}.get(self.limit.outcome, self.limit.outcome)
         return f"{self.limit} on {self.machine} ({self.runtime} {self.version}, {self.turns} turns): {verdict}"

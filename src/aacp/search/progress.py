@@ -32,7 +32,7 @@ class Progress:
     @property
     def outcome(self) -> str:
         """The best structure so far and how close it is to the limits."""
-        slack = "".join(f", {limit} met with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
+        slack = "".join(f", {limit} with {100 * share:.2f} points to spare" for limit, share in self.slack.items())
         return f"generation {self.generation}, best {self.best.score:.4f} (number {self.best.number}{slack})"
 
     def __str__(self) -> str:
