@@ -387,7 +387,8 @@ def test_the_network_in_int8_is_delivered_scored_and_reported(quantised: Quantis
     assert [("int8" in timing.runtime) for timing in record.timings] == [False, False, True]
     summary = str(quantised.found)
     assert f"test score in int8: {scores.before_test:.4f} -> {scores.after_test:.4f}" in summary
-    assert f"pruned.int8.onnx, {record.in_int8.after_bytes:,} bytes" in summary
+    sizes = f"{record.in_int8.after_bytes:,} bytes, in float {record.after_bytes:,} bytes"
+    assert f"pruned.int8.onnx, {sizes}" in summary
     page = (quantised.recorder.folder / "report.html").read_text()
     assert all(words in page for words in ("test, int8", "pruned.int8.onnx", f"calibrated on {CALIBRATION} training"))
 

@@ -1,10 +1,10 @@
-"""The verdict of a timing: faster, slower, as fast, or too noisy to tell."""
+"""The verdict of a timing: faster, slower, as fast, or too noisy to tell; and the sizes that are compared."""
 
 from __future__ import annotations
 
 import pytest
 
-from aacp.runs.exports import BeforeAfter, Latency
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency, QuantizedScores, RuntimeFiles
 
 
 def timed(before: float, after: float, *speedups: float) -> BeforeAfter:
@@ -32,3 +32,11 @@ def test_a_wide_interval_is_too_noisy_to_tell_and_a_narrow_one_decides(
 ) -> None:
     assert str(timing) == f"ORT, batch 1: {words}"
     assert timing.is_decided == is_decided
+
+
+def test_a_file_in_int8_is_compared_with_the_float_file_of_its_own_runtime() -> None:
+    scores = QuantizedScores(512, 0.9, 0.8, 1.0, 1.0)
+    quantised = RuntimeFiles("pruned.int8.xml", "IR", 0.1, 40, 30, "int8", scores)
+    plain = RuntimeFiles("pruned.xml", "IR", 0.0, 100, 70)
+    assert ExportRecord(18, 0.0, 90, 60, others=(plain, quantised)).float_bytes == 70
+    assert ExportRecord(18, 0.0, 90, 60, others=(quantised,)).float_bytes == 60  # ONNX Runtime has no other file

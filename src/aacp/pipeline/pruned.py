@@ -136,7 +136,7 @@ class Pruned:
         onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
         if self.exported and self.exported.in_int8:
             files = self.exported.in_int8
-            sizes = f"{files.after_bytes:,} bytes, in float {self.exported.after_bytes:,} bytes"
+            sizes = f"{files.after_bytes:,} bytes, in float {self.exported.float_bytes:,} bytes"
             onnx.append(f"in int8: {self.training.path / files.file}, {sizes}")
         onnx += [f"export failed: {self.unexported}"] if self.unexported else []
         onnx += self._check_to_run()

@@ -155,6 +155,12 @@ class ExportRecord(Record):
         """The files of the quantised networks, if there are any."""
         return next((files for files in self.others if files.quantized is not None), None)
 
+    @property
+    def float_bytes(self) -> int:
+        """The size of the pruned network in float, in the format of the deployment's runtime."""
+        own = [files.after_bytes for files in self.others if files.quantized is None]
+        return own[0] if own else self.after_bytes
+
     def missing_in(self, folder: Path) -> str:
         """The first exported file that is not in a folder; empty if all are.
 
