@@ -1,12 +1,15 @@
 """Claim: quantised in int8 as `--precision int8` does it, trained networks keep their accuracy.
 
-Each network is exported twice by ONNX Runtime's runtime of aacp: in float, and in int8 with the ranges of activations
-found on training images. Both files are scored on all test images. Calibration on fewer images is shown beside it.
-Raw numbers, versions and hardware: results/int8_accuracy.json, and int8_accuracy_imagenet.json for MobileNetV2.
+Each network is exported twice by a runtime: in float, and in int8 with the ranges of activations found on training
+images. Both files are scored on all test images. Calibration on fewer images is shown beside it. With --prune-macs the
+network is first searched for within that limit and repaired; it is not trained. Raw numbers, versions and hardware:
+results/int8_accuracy.json, int8_accuracy_imagenet.json for MobileNetV2, and int8_accuracy_pruned.json.
 
     python benchmarks/int8_accuracy.py --weights resnet20=FILE --weights resnet56=FILE --data cifar10:PATH
         [--images 512 32] [--out FILE]
     python benchmarks/int8_accuracy.py --weights torchvision:mobilenet_v2=FILE --data imagefolder:PATH [--out FILE]
+    python benchmarks/int8_accuracy.py --weights resnet20=FILE --data cifar10:PATH --prune-macs 0.5
+        --runtimes onnxruntime openvino executorch --images 512 [--out FILE]
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import aacp
 from aacp.data.splits import sampled
@@ -28,20 +32,41 @@ from aacp.runs.provenance import Provenance
 from aacp.zoo.data import load_data
 
 BATCH = 32  # images that are calibrated at once, as in a run
+EVALUATIONS = 40  # of the search for a pruned network
+REPAIR_IMAGES = 1024  # that batch norms are recalibrated on and weights are repaired on
 
 
-def measured(name: str, weights: str, data: aacp.Data, counts: list[int]) -> list[dict[str, Any]]:
-    """The accuracy and the size of a network's files, in float and in int8."""
+def trained(name: str, weights: str) -> nn.Module:
+    """A network with its weights, in evaluation mode."""
     network = aacp.build_model(name)
     aacp.load_weights(network, weights)
-    network.eval()
+    return network.eval()
+
+
+def pruned(network: nn.Module, name: str, data: aacp.Data, rate: float) -> tuple[nn.Module, dict[str, Any]]:
+    """The network that a search finds within a limit on MACs, with repaired weights, and what was found."""
+    plan = aacp.Plan(evaluations=EVALUATIONS, recipe=None, calibration_images=REPAIR_IMAGES, export=False)
+    with tempfile.TemporaryDirectory() as folder:
+        found = aacp.prune(network, data, {"macs": rate}, Path(folder) / "run", plan=plan, name=name)
+    before, after = found.evaluation.before, found.evaluation.after
+    about = {
+        "structure": list(found.choice.counts),
+        "macs_left": after.costs["macs"] / before.costs["macs"],
+        "test_accuracy_unpruned": before.test,
+    }
+    print(about, flush=True)
+    return found.network.cpu(), about
+
+
+def measured(network: nn.Module, runtime_name: str, data: aacp.Data, counts: list[int]) -> list[dict[str, Any]]:
+    """The accuracy and the size of a network's files in a runtime, in float and in int8."""
     test = aacp.Batches.of(data.test, batch_size=50)
     example = next(iter(aacp.Batches.of(sampled(data.train, 1, 0), batch_size=1).inputs()))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for count in [0, *counts]:
             images = list(aacp.Batches.of(sampled(data.train, max(1, count), 0), batch_size=BATCH).inputs())
-            where = aacp.Deployment(precision="int8" if count else "float32")
+            where = aacp.Deployment(runtime_name, precision="int8" if count else "float32")
             runtime = where.runtime_calibrated_on(images)
             path = Path(folder) / f"{count}{runtime.suffix}"
             start = time.perf_counter()
@@ -50,7 +75,7 @@ def measured(name: str, weights: str, data: aacp.Data, counts: list[int]) -> lis
             accuracy = aacp.accuracy(runtime.module_of(path, network, example), test)
             rows.append(
                 {
-                    "network": name,
+                    "runtime": f"{runtime.name} {runtime.version}",
                     "precision": where.precision,
                     "calibration_images": count,
                     "test_accuracy": accuracy,
@@ -67,11 +92,22 @@ def main() -> None:
     parser.add_argument("--weights", action="append", required=True, help="NAME=FILE of a trained network")
     parser.add_argument("--data", required=True)
     parser.add_argument("--images", type=int, nargs="+", default=[512, 32])
+    parser.add_argument("--runtimes", nargs="+", default=["onnxruntime"])
+    parser.add_argument("--prune-macs", type=float, help="the share of the MACs that is removed first")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.manual_seed(0)
     data = load_data(options.data)
-    rows = [row for pair in options.weights for row in measured(*pair.split("=", 1), data, options.images)]
+    rows = []
+    for pair in options.weights:
+        name, weights = pair.split("=", 1)
+        network = trained(name, weights)
+        about: dict[str, Any] = {}
+        if options.prune_macs is not None:
+            network, about = pruned(network, name, data, options.prune_macs)
+        for runtime in options.runtimes:
+            found = measured(network, runtime, data, options.images)
+            rows += [{"network": name, **about, **row} for row in found]
     result = asdict(Provenance.of(" ".join(["python", *sys.argv])))
     if options.out:
         options.out.write_text(json.dumps({**result, "rows": rows}, indent=1) + "\n")

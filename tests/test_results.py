@@ -745,6 +745,24 @@ def test_the_accuracy_in_int8_is_what_its_benchmark_measured() -> None:
     assert tables((ROOT / "docs" / "int8.md").read_text())["network", "float"] == expected
 
 
+def test_the_accuracy_of_a_pruned_network_in_int8_is_what_its_benchmark_measured() -> None:
+    rows = raw("int8_accuracy_pruned.json")["rows"]
+    assert all(row["network"] == "resnet20" and 0.45 < row["macs_left"] <= 0.5 for row in rows)
+    found = {(row["runtime"].split()[0], row["calibration_images"]): row for row in rows}
+    expected = []
+    for name, title in (("onnxruntime", "ONNX Runtime"), ("openvino", "OpenVINO"), ("executorch", "ExecuTorch")):
+        both = [found[name, images] for images in (0, 512)]
+        accuracies = [f"{pct(row['test_accuracy'])} %" for row in both]
+        expected.append((title, *accuracies, *(f"{row['file_bytes']:,} bytes" for row in both)))
+    page = (ROOT / "docs" / "int8.md").read_text()
+    assert tables(page)["runtime", "float"] == expected
+    (exact,) = {row["test_accuracy"] for row in rows if row["precision"] == "float32"}
+    lost = [exact - row["test_accuracy"] for row in rows if row["precision"] == "int8"]
+    least, most = pct(min(lost)), pct(max(lost))
+    assert f"int8 loses between {least} and {most} points of {pct(exact)} %" in page
+    assert f"standard error of an accuracy is {pct((exact * (1 - exact) / 10_000) ** 0.5)} points" in page
+
+
 def test_the_table_of_runtimes_is_what_its_benchmark_measured() -> None:
     expected = []
     measured = [
