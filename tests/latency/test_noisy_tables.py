@@ -73,7 +73,7 @@ def test_a_quiet_machine_measures_each_structure_once() -> None:
 @pytest.mark.slow
 def test_a_machine_that_stays_noisy_measures_longer_and_then_gets_no_table(tmp_path: Path) -> None:
     bench = NoisyBench(BUSY)
-    with pytest.raises(aacp.InconclusiveMeasurement, match=r"uncertain by \d+%, at most 5% .* quiet machine"):
+    with pytest.raises(aacp.InconclusiveMeasurement, match=r"uncertain by \d+\.\d%, at most 5% .* quiet machine"):
         measured(bench, tmp_path / "table.json")
     assert len(bench.measured) == PLANNED + EXTRA_ROUNDS * PLANNED / 4
     assert not (tmp_path / "table.json").exists()
@@ -138,9 +138,11 @@ def error_of(median: float = 0.02, rank: float = 0.98, noise: float = 0.01, stru
     [
         (error_of(), []),
         (error_of(median=0.04, rank=0.915, noise=0.02), []),  # MobileNetV2 on a busy machine, still of use
-        (error_of(rank=0.10), ["rank correlation is 0.10"]),
-        (error_of(noise=2.1), ["uncertain by 210%"]),
-        (error_of(median=0.114, rank=0.54), ["rank correlation is 0.54", "median error is 11%"]),  # a starved GPU
+        (error_of(rank=0.10), ["rank correlation is 0.100"]),
+        (error_of(noise=2.1), ["uncertain by 210.0%"]),
+        (error_of(median=0.114, rank=0.54), ["rank correlation is 0.540", "median error is 11.4%"]),  # a starved GPU
+        # Rounded further, these would be the thresholds themselves.
+        (error_of(0.102, 0.749, 0.052), ["is 0.749, at least 0.75", "is 10.2%, at most 10%", "by 5.2%, at most 5%"]),
         (error_of(rank=float("nan")), ["rank correlation is nan"]),
         (error_of(rank=0.1, noise=2.1, structures=4), []),  # too few to judge
     ],

@@ -44,11 +44,11 @@ def shortcomings(error: PredictionError, depends_on_widths: bool = True) -> list
         return []
     found = []
     if depends_on_widths and not error.rank_correlation >= MIN_RANK_CORRELATION:
-        found.append(f"the rank correlation is {error.rank_correlation:.2f}, at least {MIN_RANK_CORRELATION} is needed")
+        found.append(f"the rank correlation is {error.rank_correlation:.3f}, at least {MIN_RANK_CORRELATION} is needed")
     if not error.median <= MAX_MEDIAN_ERROR:
-        found.append(f"the median error is {error.median:.0%}, at most {MAX_MEDIAN_ERROR:.0%} is allowed")
+        found.append(f"the median error is {error.median:.1%}, at most {MAX_MEDIAN_ERROR:.0%} is allowed")
     if not error.noise <= MAX_NOISE:
-        found.append(f"measurements are uncertain by {error.noise:.0%}, at most {MAX_NOISE:.0%} is allowed")
+        found.append(f"measurements are uncertain by {error.noise:.1%}, at most {MAX_NOISE:.0%} is allowed")
     return found
 
 
