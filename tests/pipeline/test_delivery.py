@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
 
 import aacp
 from aacp.latency.deployment import Deployment
@@ -12,6 +17,7 @@ from aacp.latency.timing import Timing
 from aacp.pipeline import delivery
 from aacp.pipeline.delivery import export_both, is_complete
 from aacp.runs.folder import RunFolder
+from pipeline.tiny_run import UNTRAINED
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
@@ -39,3 +45,24 @@ def test_each_network_is_reported_with_its_own_time(model, example, tmp_path: Pa
         assert (timing.low_speedup, timing.high_speedup) == (2.0, 4.0)  # of 4 / 1, 5 / 2 and 6 / 3
         assert timing.times == timing.median_speedup == 2.5
         assert (timing.batch_size, timing.repeats, timing.device) == (3, 3, "CPU")
+
+
+class ColourAndDepth(nn.Module):
+    """A network of two images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.colour, self.depth, self.head = nn.Conv2d(3, 8, 1), nn.Conv2d(1, 8, 1), nn.Linear(8, 2)
+
+    def forward(self, colour: torch.Tensor, depth: torch.Tensor) -> torch.Tensor:
+        return self.head((self.colour(colour) + self.depth(depth)).relu().mean((2, 3)))
+
+
+@pytest.mark.slow
+def test_inputs_by_name_in_another_order_than_the_arguments_are_exported_and_timed(tmp_path: Path) -> None:
+    inputs = [{"depth": torch.randn(1, 4, 4), "colour": torch.randn(3, 4, 4)} for _ in range(16)]
+    parts = [DataLoader([(each, number % 2) for number, each in enumerate(inputs)], batch_size=8) for _ in range(3)]
+    plan = replace(UNTRAINED, export=True, mimic=0)
+    pruned = aacp.prune(ColourAndDepth(), aacp.Data(*parts), {"macs": 0.4}, tmp_path, plan=plan)
+    for runtime in ("torch", "ONNX Runtime"):
+        assert re.search(rf"{runtime} \S+, .* ms ", str(pruned))

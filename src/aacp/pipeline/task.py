@@ -21,7 +21,7 @@ from aacp.errors import InvalidData, UntraceableModel
 from aacp.estimate.inheritance import Inheritance
 from aacp.graph.tracing import difference_when_cut
 from aacp.pipeline.plan import Plan
-from aacp.pytorch.modules import evaluating, require_network, unwrapped
+from aacp.pytorch.modules import evaluating, in_order, require_network, unwrapped
 from aacp.runs.scores import NetworkMetrics
 from aacp.train.seeding import global_seed
 from aacp.train.teaching import Loss
@@ -122,8 +122,8 @@ class PruningTask:
         return self.name or type(self.model).__name__
 
     def example(self) -> Any:
-        """One held-out input, as the network takes it: costs are those of one input."""
-        return next(self.read(self.data.holdout, 1, torch.device("cpu")).inputs())
+        """One held-out input, as the network and its exported files take it: costs are those of one input."""
+        return in_order(self.model, next(self.read(self.data.holdout, 1, torch.device("cpu")).inputs()))
 
     def calibration(self, plan: Plan) -> Batches:
         """The training images that batch norms are recalibrated on: a sample with the same share of every label."""

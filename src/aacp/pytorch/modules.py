@@ -111,6 +111,14 @@ def positional(model: nn.Module, example: Any) -> tuple[Any, ...]:
     return (example,)
 
 
+def in_order(model: nn.Module, example: Any) -> Any:
+    """An example whose inputs by name are in the order of the model's arguments; any other example as it is."""
+    names = inspect.signature(model.forward).parameters
+    if isinstance(example, dict) and example.keys() <= names.keys():
+        return {name: example[name] for name in names if name in example}
+    return example
+
+
 def has_external_references(module: nn.Module) -> bool:
     """Whether a module has hooks or was compiled, which a copy would lose."""
     return has_hooks(module) or is_compiled(module)
