@@ -753,7 +753,7 @@ VERIFIED = [
             "if found != choice.structure:", "if False:",
             f"{BELIEVED}test_results_of_another_structure_are_noticed_without_checksums"),
     _mutant("an evaluation of another network is taken", "pipeline/believing.py",
-            "        require_costs(found.after, choice.structure, graph)\n", "",
+            "    _require_costs(found.after, structure, graph)\n", "",
             f"{BELIEVED}test_results_of_another_structure_are_noticed_without_checksums"),
     _mutant("an export without its files is believed", "pipeline/delivery.py",
             "if missing := record.missing_in(folder.path):", "if missing := False:",

@@ -13,6 +13,7 @@ import torch
 
 import aacp
 from aacp.pipeline import training
+from aacp.pipeline.believing import mend_search
 from aacp.pipeline.checking import check_folder
 from aacp.pipeline.delivery import believed_export
 from aacp.pipeline.training import TrainingRun
@@ -267,6 +268,30 @@ def test_results_of_another_structure_are_noticed_without_checksums(
     assert states[f"{PLACE}/{name}"] == "foreign"
     pruned(run)
     assert (run / PLACE / name).read_bytes() == (whole / PLACE / name).read_bytes()
+
+
+def test_the_evaluation_of_another_original_is_noticed_by_a_check_as_by_the_next_call(run: Path, whole: Path) -> None:
+    without_manifests(run)
+    file = run / PLACE / "evaluation.json"
+    known = json.loads(file.read_text())
+    known["before"]["macs"] += 1000
+    file.write_text(json.dumps(known))
+    states = {checked.file: checked.state for checked in check_folder(run).files}
+    assert states[f"{PLACE}/evaluation.json"] == "foreign"
+    pruned(run)
+    assert file.read_bytes() == (whole / PLACE / "evaluation.json").read_bytes()
+
+
+@pytest.mark.parametrize("place", ["corrected-1", "probes/0.5", "probes/0.5/corrected-1/confirmed"])
+def test_a_history_of_a_search_inside_a_search_is_mended(place: str, tmp_path: Path) -> None:
+    inner = RunFolder(tmp_path / place)
+    inner.path.mkdir(parents=True)
+    inner.write_json("search.json", {})
+    history = inner.path / "history.jsonl"
+    history.write_text("{}\n")
+    inner.listing.add(history.name)
+    history.unlink()
+    assert mend_search(RunFolder(tmp_path))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.999])

@@ -24,8 +24,9 @@ from aacp.runs.mending import mend, set_aside
 from aacp.runs.scores import Evaluation, NetworkMetrics
 
 T = TypeVar("T")
-# The folders of further searches inside a run folder.
-SEARCHES = (CONFIRMED, f"{CORRECTED}-*", f"{CORRECTED}-*/{CONFIRMED}", f"{PROBES}/*", f"{PROBES}/*/{CONFIRMED}")
+# The folders of further searches inside that of a search, and inside a run folder.
+FURTHER = (CONFIRMED, f"{CORRECTED}-*", f"{CORRECTED}-*/{CONFIRMED}")
+SEARCHES = (*FURTHER, f"{PROBES}/*", *(f"{PROBES}/*/{further}" for further in FURTHER))
 # What reading plain data of an unknown form may raise.
 UNREADABLE = (AACPError, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 
@@ -101,14 +102,19 @@ def believed_evaluation(place: RunFolder, graph: ChannelGraph, choice: ChosenStr
 
     def read(known: Any) -> Evaluation:
         found = Evaluation.from_json(known)
-        require_costs(found.before, graph.full, graph)
-        require_costs(found.after, choice.structure, graph)
+        require_evaluated(found, choice.structure, graph)
         return found
 
     return believed(place, EVALUATION, read, "is not the evaluation of this network")
 
 
-def require_costs(metrics: NetworkMetrics, structure: Structure, graph: ChannelGraph) -> None:
+def require_evaluated(found: Evaluation, structure: Structure, graph: ChannelGraph) -> None:
+    """Reject the evaluation of another network than the one cut to the structure, or of another original."""
+    _require_costs(found.before, graph.full, graph)
+    _require_costs(found.after, structure, graph)
+
+
+def _require_costs(metrics: NetworkMetrics, structure: Structure, graph: ChannelGraph) -> None:
     """Reject recorded costs that are not those of the structure."""
     for cost in computed_costs(graph):
         found = metrics.costs.get(cost.name)

@@ -17,7 +17,7 @@ from aacp.disk.reading import read_bytes, read_json
 from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
-from aacp.pipeline.believing import UNREADABLE, require_costs, require_valid
+from aacp.pipeline.believing import UNREADABLE, require_evaluated, require_valid
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
@@ -204,7 +204,7 @@ def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) 
     try:
         known = training.read(EVALUATION, Evaluation.from_json)
         if known is not None:
-            require_costs(known.after, choice.structure, graph)
+            require_evaluated(known, choice.structure, graph)
     except UNREADABLE:
         yield EVALUATION
 
