@@ -158,6 +158,12 @@ def test_the_header_tells_everything_but_the_weights(saved: tuple[Path, nn.Modul
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_wrapped_original_is_unwrapped(saved: tuple[Path, nn.Module, aacp.ChannelGraph]) -> None:
+    path, network, _ = saved
+    assert_same(aacp.load(path, into=nn.DataParallel(chain())), network, (X,))
+    assert_same(aacp.load(path, into=torch.compile(chain())), network, (X,))
+
+
 @pytest.mark.slow
 def test_a_loaded_network_trains_copies_exports_and_compiles(saved: tuple[Path, nn.Module, aacp.ChannelGraph]) -> None:
     path, network, _ = saved

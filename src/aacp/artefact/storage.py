@@ -99,7 +99,7 @@ def load(path: str | os.PathLike[str], into: nn.Module | str | None = None, *, t
     path = artefact_path(path)
     _require_whole(path)
     artefact = Artefact.read(path)
-    network = into if isinstance(into, nn.Module) else _original(path, artefact, into, trust)
+    network = unwrapped(into) if isinstance(into, nn.Module) else _original(path, artefact, into, trust)
     with reading_as(BrokenArtefact):
         weights = tensors_in(path, COPY_AGAIN)
     # A header may be well formed and describe a cut that this network does not allow.
