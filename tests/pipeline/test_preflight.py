@@ -18,6 +18,7 @@ from aacp.data.likeness import Likeness
 from aacp.pipeline.preflight import (
     advice_on_search,
     check_data,
+    check_deployment,
     check_scoring,
     check_training_step,
     doubt_about_holdout,
@@ -474,3 +475,14 @@ def test_a_network_without_gradients_is_not_trained() -> None:
     ):
         check_training_step(known, TRAINED, graph)
     check_training_step(known, SEARCHED, graph)
+
+
+def test_a_runtime_that_is_not_installed_is_rejected_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(runtime: aacp.Runtime) -> None:
+        raise aacp.MissingPackage(f"{runtime.name} is not installed. Install it.")
+
+    monkeypatch.setattr(aacp.Runtime, "require_installed", missing)
+    with pytest.raises(aacp.MissingPackage, match=r"openvino is not installed\."):
+        check_deployment(aacp.Plan(deployment=aacp.Deployment("openvino")))
+    check_deployment(aacp.Plan())
+    check_deployment(aacp.Plan(deployment=aacp.Deployment("openvino"), export=False))

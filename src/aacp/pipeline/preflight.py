@@ -1,4 +1,4 @@
-"""Preflight: small batches pass through the unpruned network, so that errors show before a search."""
+"""Preflight: what is checked before a search, such as small batches in the unpruned network, and what is advised."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from aacp.data.scores import accuracy
 from aacp.data.splits import Source, require_examples
 from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
+from aacp.latency.deployment import HERE
 from aacp.latency.resources import require_separate_process
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask, can_be_given
@@ -143,7 +144,9 @@ def check_deployment(plan: Plan) -> None:
         plan.deployment.require_device()
     if plan.resources:
         require_separate_process(plan.deployment)
-    if plan.deployment.is_quantized:
+    # Without the packages of the default runtime a run is complete, but has no exported files.
+    is_exported_there = plan.export and plan.deployment.runtime != HERE.runtime
+    if is_exported_there or plan.deployment.is_quantized:
         plan.deployment.resolved_runtime.require_installed()
 
 
