@@ -450,7 +450,13 @@ LATER = {
 }
 
 
-@pytest.mark.parametrize(("command", "name"), [*options_of("finetune"), *sampled(options_of("scratch"), 3)])
+OF_SCRATCH_ALONE = ("scratch", "init")
+SHARED_BY_SCRATCH = [option for option in options_of("scratch") if option != OF_SCRATCH_ALONE]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [*options_of("finetune"), OF_SCRATCH_ALONE, *sampled(SHARED_BY_SCRATCH, 3)]
+)
 def test_every_option_of_what_follows_a_search_has_an_effect(
     command: str, name: str, searched: Path, file: Path, tmp_path: Path
 ) -> None:
