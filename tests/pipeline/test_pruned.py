@@ -13,7 +13,7 @@ from torch import nn
 import aacp
 from aacp.pipeline.pruned import Pruned
 from aacp.runs.chosen import ChosenStructure, LimitResult
-from aacp.runs.exports import ExportRecord
+from aacp.runs.exports import ExportRecord, RuntimeFiles
 from aacp.runs.requests import TrainingRequest
 from aacp.runs.scores import Evaluation, NetworkMetrics
 
@@ -64,6 +64,13 @@ def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: 
         f"report: {tmp_path}/run/report.html",
     ]
     assert "ONNX" not in str(replace(pruned, exported=None))
+
+
+def test_it_names_the_file_of_the_deployments_runtime(pruned: Pruned, tmp_path: Path) -> None:
+    others = (RuntimeFiles("pruned.xml", "OpenVINO", 0.0, 100, 70),)
+    exported = ExportRecord(18, 0.0, 10, 5, (), others=others)
+    lines = str(replace(pruned, exported=exported)).splitlines()
+    assert f"OpenVINO: {tmp_path}/run/trainings/finetuned/pruned.xml" in lines
 
 
 def test_it_can_be_shown_after_its_folder_is_gone(pruned: Pruned) -> None:

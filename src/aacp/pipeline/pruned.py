@@ -133,15 +133,23 @@ class Pruned:
 
     def _places(self) -> list[str]:
         """The files of the result."""
-        onnx = [f"ONNX: {self.training.path / PRUNED_ONNX}"] if self.exported else []
-        if self.exported and self.exported.in_int8:
-            files = self.exported.in_int8
-            sizes = f"{files.after_bytes:,} bytes, in float {self.exported.float_bytes:,} bytes"
-            onnx.append(f"in int8: {self.training.path / files.file}, {sizes}")
-        onnx += [f"export failed: {self.unexported}"] if self.unexported else []
-        onnx += self._check_to_run()
-        report = [f"no report: {self.unreported}"] if self.unreported else [f"report: {self.report}"]
-        return [f'network: aacp.load("{self.file}", into=MODEL)', *onnx, *report]
+        files = [f'network: aacp.load("{self.file}", into=MODEL)', *self._exported_files()]
+        files += [f"export failed: {self.unexported}"] if self.unexported else []
+        files += self._check_to_run()
+        return [*files, f"no report: {self.unreported}" if self.unreported else f"report: {self.report}"]
+
+    def _exported_files(self) -> list[str]:
+        if self.exported is None:
+            return []
+        found = [f"ONNX: {self.training.path / PRUNED_ONNX}"]
+        for other in self.exported.others:
+            path = self.training.path / other.file
+            if other.quantized is None:
+                found.append(f"{other.format}: {path}")
+            else:
+                sizes = f"{other.after_bytes:,} bytes, in float {self.exported.float_bytes:,} bytes"
+                found.append(f"in int8: {path}, {sizes}")
+        return found
 
     def _check_to_run(self) -> list[str]:
         """How to check the latency on the device, if that was not done yet."""
