@@ -134,7 +134,7 @@ def test_uniform_widths_are_those_of_the_method_uniform(rate: float, leaves_stre
 def test_fewer_structures_than_finalists_are_all_finalists(tmp_path: Path) -> None:
     compared(tmp_path, replace(PLAN, evaluations=1, finalists=16))
     assert len(finalists_of(tmp_path)) <= 2
-    assert "fewer than 16 finalists" in json.loads((tmp_path / "finalists.json").read_text())["notes"][-1]
+    assert "1 finalist instead of 16" in json.loads((tmp_path / "finalists.json").read_text())["notes"][-1]
 
 
 @pytest.mark.slow

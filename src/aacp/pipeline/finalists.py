@@ -18,9 +18,9 @@ from aacp.search.history import Candidate, History
 from aacp.search.methods import searcher
 from aacp.user.values import counted
 
-APART = 0.05  # the share of all channels in which finalists differ, if the search has enough such structures
+APART = 0.05  # the share of all units in which finalists differ, if the search has enough such structures
 CUTS_STREAMS = "The uniform structure cuts residual streams too, since the limits cannot be met without that."
-NO_UNIFORM = "The uniform structure is left out, since it misses the limit on latency when it is measured."
+NO_UNIFORM = "The uniform structure is left out, since no measurement shows that it meets the limit on latency."
 
 
 def chosen_finalists(search: Search, chosen: ChosenStructure, history: History) -> Finalists:
@@ -48,7 +48,8 @@ def chosen_finalists(search: Search, chosen: ChosenStructure, history: History) 
         notes += [] if delivered else [NO_UNIFORM]
     if len(found) < wanted:
         notes.append(
-            f"The search has {counted(len(found), 'structure')} within the limits, fewer than {wanted} finalists."
+            f"There is no more than {counted(len(found), 'finalist')} instead of {wanted}: the search has no other "
+            "structures that are known to be within the limits."
         )
     return Finalists(search.plan.chosen_rungs, tuple(found), tuple(notes))
 
@@ -78,30 +79,30 @@ def _shrunk(search: Search, graph: ChannelGraph) -> Structure:
     return found
 
 
-def best_apart(first: Structure, ranked: Sequence[Candidate], count: int, channels: float) -> list[Candidate]:
+def best_apart(first: Structure, ranked: Sequence[Candidate], count: int, units: float) -> list[Candidate]:
     """The best candidates that differ enough from each other and from a structure.
 
     The best candidates of a search are nearly the same, so a comparison of them by training tells little. A candidate
-    is taken if it differs in at least `channels` channels, summed over all groups, from each one taken before it. If
-    fewer than `count` candidates do, the number of channels is halved.
+    is taken if it differs in at least `units` units, summed over all groups, from each one taken before it. If fewer
+    than `count` candidates do, the number of units is halved.
 
     Args:
         first: the structure that is taken before the candidates.
         ranked: the candidates, best first, each structure once.
         count: how many to take, or all if there are fewer.
-        channels: the number of channels.
+        units: the number of units.
     """
     if len(ranked) <= count:
         return list(ranked)
     counts = np.array([candidate.structure.counts for candidate in ranked])
     nearest = np.abs(counts - first.counts).sum(axis=1)  # to the structures that are taken
     taken: list[int] = []
-    while len(taken) < count and (nearest >= channels).any():
-        best = int(np.argmax(nearest >= channels))
+    while len(taken) < count and (nearest >= units).any():
+        best = int(np.argmax(nearest >= units))
         taken.append(best)
         nearest = np.minimum(nearest, np.abs(counts - counts[best]).sum(axis=1))
     if len(taken) < count:
-        return best_apart(first, ranked, count, channels / 2)
+        return best_apart(first, ranked, count, units / 2)
     return [ranked[position] for position in taken]
 
 
