@@ -17,7 +17,7 @@ from aacp.pipeline.believing import mend_search
 from aacp.pipeline.checking import check_folder
 from aacp.pipeline.delivery import believed_export
 from aacp.pipeline.training import TrainingRun
-from aacp.runs.exports import ExportRecord
+from aacp.runs.exports import ExportRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.search import loop as search_loop
@@ -270,6 +270,17 @@ def test_results_of_another_structure_are_noticed_without_checksums(
     assert (run / PLACE / name).read_bytes() == (whole / PLACE / name).read_bytes()
 
 
+def test_a_repaired_network_of_another_structure_is_not_loaded(tmp_path: Path) -> None:
+    whole, plan = tmp_path / "whole", replace(UNTRAINED, mimic=0)
+    file = pruned(whole, plan=plan).file
+    other = pruned(tmp_path / "other", seed=1, plan=plan).file
+    right = file.read_bytes()
+    without_manifests(whole)
+    shutil.copy(other, file)
+    pruned(whole, plan=plan)
+    assert file.read_bytes() == right
+
+
 def test_the_evaluation_of_another_original_is_noticed_by_a_check_as_by_the_next_call(run: Path, whole: Path) -> None:
     without_manifests(run)
     file = run / PLACE / "evaluation.json"
@@ -307,12 +318,13 @@ def test_a_network_that_was_cut_short_is_written_again_without_checksums(share: 
 # -- exported files ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", ["pruned.onnx", "original.onnx"])
+@pytest.mark.parametrize("lost", ["pruned.onnx", "original.onnx", "pruned.pte", "original.pte"])
 def test_an_export_whose_files_are_lost_is_not_believed(lost: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    record = ExportRecord(18, 0.0, 5, 3, ())
-    for name, content in (("original.onnx", b"12345"), ("pruned.onnx", b"123")):
-        (tmp_path / name).write_bytes(content)
+    record = ExportRecord(18, 0.0, 5, 3, (), others=(RuntimeFiles("pruned.pte", "ExecuTorch", 0.0, 5, 3),))
+    for suffix in ("onnx", "pte"):
+        (tmp_path / f"original.{suffix}").write_bytes(b"12345")
+        (tmp_path / f"pruned.{suffix}").write_bytes(b"123")
     folder.write_json("export.json", record.to_json())
     assert believed_export(folder) == record
     (tmp_path / lost).unlink()

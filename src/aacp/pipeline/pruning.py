@@ -218,7 +218,7 @@ class PruningRun:
         if ranks.leads:
             with ranks.leading():
                 return self.prune()
-        ranks.is_training_next()
+        ranks.wait_for_rank_0()
         graph = self.trace()  # rank 0 has written it
         choice = ChosenStructure.from_json(self.folder.read_json(STRUCTURE))
         place = RunFolder(training_folder(self.folder.path, self.plan.training_name))
@@ -227,7 +227,7 @@ class PruningRun:
             return training.follow(graph, choice, ranks)
 
     def find(self) -> tuple[ChannelGraph, ChosenStructure]:
-        """The stages up to the structure: trace and search."""
+        """The stages up to the structure: trace and search. Evaluations that are lost are repeated."""
         with self.folder.lock():
             self.mend()
             request = self.register()
@@ -237,7 +237,7 @@ class PruningRun:
                 require_finalists(self.folder, request, self.plan)
                 return graph, self.search(graph, request)
             if self._lacks_history:
-                self._chosen(graph, request)  # for the evaluations that are lost; the choice stands
+                self._resume_search(graph, request)  # for the evaluations that are lost; the choice stands
                 list_histories(self.folder)
                 self._lacks_history = False
             if self._training is not None and not self._training.is_trained:
@@ -294,14 +294,14 @@ class PruningRun:
 
     def search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         """The best structure within the budget; `request` names the runs whose evaluations are reused."""
-        choice = self._chosen(graph, request)
+        choice = self._resume_search(graph, request)
         self.task.require_equal(self.shared.inheritance(graph), choice.structure)
         choice = replace(choice, unpruned=self.task.unpruned_holdout())
         self.folder.write_json(STRUCTURE, choice.to_json())
         return choice
 
-    def _chosen(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
-        """The choice of the search, which is resumed from what the folder holds."""
+    def _resume_search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
+        """The choice of the search, resumed from what the folder holds, with the threads that it began with."""
         try:
             with using_threads(request.threads, self.task.device, self.folder.path):
                 return self._search(graph, request)

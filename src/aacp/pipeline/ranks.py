@@ -61,7 +61,7 @@ class Ranks:
             with self.leading():
                 text = json.dumps(work())
         else:
-            self.is_training_next()
+            self.wait_for_rank_0()
         message = [text]
         if self._group is not None:
             dist.broadcast_object_list(message, src=0, group=self._group)
@@ -76,13 +76,12 @@ class Ranks:
         yield
         self._are_waiting = True
 
-    def is_training_next(self) -> bool:
-        """Whether rank 0 begins a training next, and not ends; its error is raised here too."""
+    def wait_for_rank_0(self) -> None:
+        """Wait until rank 0 begins a training or ends; raise an error if it failed."""
         message: list[Any] = [None]
         dist.broadcast_object_list(message, src=0, group=self._group)
         if message[0] not in (TRAIN, END):
             raise WorkerFailed(f"Process 0 failed: {message[0]}. Look at its messages; the same program resumes.")
-        return bool(message[0] == TRAIN)
 
     def _send(self, message: str) -> None:
         if self._group is not None and self._are_waiting:

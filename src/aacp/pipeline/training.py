@@ -109,7 +109,7 @@ class TrainingRun:
         """What a rank other than 0 does: train with the others, and read the rest from the folder once it is there."""
         network = self.train(graph, choice)
         if self.plan.recipe is not None:
-            ranks.is_training_next()  # rank 0 has ended when this returns
+            ranks.wait_for_rank_0()  # it has ended when this returns
         exported = self.place.read(EXPORT, ExportRecord.from_json)
         evaluation = Evaluation.from_json(self.place.read_json(EVALUATION))
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place)
@@ -121,7 +121,7 @@ class TrainingRun:
         return 0 if request is None or is_finished(self.place.path) else request.threads
 
     def _prepare_folder(self, choice: ChosenStructure) -> None:
-        """Reject files of another structure, and discard results of a network that is not there any more."""
+        """Reject or set aside files of another structure; discard results of a network that is not there any more."""
         manifest = usable_manifest(self.place.path)
         counts = None if manifest is None else manifest.counts
         if counts is not None and counts != choice.counts and is_begun(self.place.path):
@@ -132,6 +132,7 @@ class TrainingRun:
             )
         self.place.listing.bind(choice.counts)
         mend(RunFolder(self.place.path / TRAINING))
+        set_aside_other_network(self.place, choice)
         if not is_begun(self.place.path):
             self.place.remove(EVALUATION, RECOVERY, EXPORT, DEVICE_CHECK)
 
@@ -156,7 +157,7 @@ class TrainingRun:
         if recipe is None:
             return self._recover(graph, choice)
         if self._is_only_delivered:
-            return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
+            return self._delivered()
         inheritance = self.shared.inheritance(graph)
         self._begin_stage("train", "training")
         task = self.task
@@ -196,16 +197,19 @@ class TrainingRun:
     def _recover(self, graph: ChannelGraph, choice: ChosenStructure) -> nn.Module:
         """The network without training: repaired as planned, or as an earlier call has saved it."""
         if is_complete(self.place.path / ARTEFACT):
-            return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
+            return self._delivered()
         self._begin_stage("train", "recovering without training")
         return self._recovering(graph).network(choice.structure)
+
+    def _delivered(self) -> nn.Module:
+        """The network of the file that an earlier call has saved."""
+        return load(self.place.path / ARTEFACT, into=self.task.model).to(self.task.device)
 
     def _recovering(self, graph: ChannelGraph) -> Recovering:
         return Recovering(self.task, self.plan, self.shared.inheritance(graph), self.place)
 
     def save(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> None:
         """Write the network as safetensors, unless the file is there."""
-        set_aside_other_network(self.place, choice)
         path = self.place.path / ARTEFACT
         if not path.exists():
             kept = self.shared.inheritance(graph).kept(choice.structure)

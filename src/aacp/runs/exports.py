@@ -167,7 +167,8 @@ class ExportRecord(Record):
         A file that the manifest does not list must have its recorded size.
         """
         sizes = {ORIGINAL_ONNX: self.before_bytes, PRUNED_ONNX: self.after_bytes}
-        sizes |= {other.file: other.after_bytes for other in self.others}
+        for other in self.others:
+            sizes |= {other.file: other.after_bytes, other.file.replace("pruned", "original", 1): other.before_bytes}
         listed = (usable_manifest(folder) or Manifest()).entries
         for name, size in sizes.items():
             found = sum(file.stat().st_size for file in files_of(folder / name))
