@@ -46,7 +46,7 @@ def _limits(kind: CostKind, given: Given) -> list[Limit]:
     try:
         if most is not None:
             return [Limit(kind, at_most=kind.parse(most))]
-        return [Limit(kind, _number(rate, rate_option)) for rate in rates.split(",")]
+        return [Limit(kind, _number(rate)) for rate in rates.split(",")]
     except InvalidOption as error:
         if most is not None:
             raise click.BadParameter(str(error), param_hint=most_option) from error
@@ -54,13 +54,11 @@ def _limits(kind: CostKind, given: Given) -> list[Limit]:
         raise click.BadParameter(f"{error} {advice}", param_hint=rate_option) from error
 
 
-def _number(text: str, option: str) -> float:
+def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is not a share to remove. Write 0.5, or 0.3,0.5 in a sweep.", param_hint=option
-        ) from None
+        raise InvalidOption(f"{text!r} is not a share to remove. Write 0.5, or 0.3,0.5 in a sweep.") from None
 
 
 def _rate_option(kind: CostKind) -> Callable[[Command], Command]:

@@ -71,7 +71,7 @@ class Found:
 
     @property
     def structure(self) -> Structure:
-        """The number of channels that each free group of the graph keeps."""
+        """The number of units that each free group of the graph keeps; `graph.channels_of` gives channels."""
         return self.choice.structure
 
     def cut(self) -> nn.Module:

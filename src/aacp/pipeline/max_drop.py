@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from aacp.cost.budget import Budget, Limit
-from aacp.cost.kinds import LATENCY
+from aacp.cost.kinds import COSTS, LATENCY
 from aacp.cost.reach import fastest
 from aacp.errors import InfeasibleBudget
 from aacp.pipeline.searching import Search
@@ -76,7 +76,7 @@ class MaxDropSearch:
 
     def _first_share_out_of_reach(self) -> int:
         """The smallest share, in steps of the bisection, that even the cheapest structure does not reach."""
-        cost = Limit(self.plan.shrink, pruning_rate=0.0).on(self.search.graph, self.search.table).cost
+        cost = COSTS[self.plan.shrink].on(self.search.graph, self.search.table)
         space = self.search.whole_space
         is_latency = self.plan.shrink == LATENCY
         cheapest = fastest(space, cost, self.search.bound_budget) if is_latency else space.smallest
@@ -91,7 +91,7 @@ class MaxDropSearch:
         return choice, self._train(choice, folder) if self.plan.probe_epochs else choice.score
 
     def _train(self, choice: ChosenStructure, folder: RunFolder) -> float:
-        """The score of a structure on the hold-out after a short fine-tuning."""
+        """The score of a structure on the hold-out after a short fine-tuning with the unpruned network as teacher."""
         task = self.search.task
         recipe = self.plan.recipe
         assert recipe is not None

@@ -173,7 +173,7 @@ class Plan:
             object.__setattr__(self, name, value)
 
     def _check_combinations(self) -> None:
-        """Reject fields that would be ignored because another field is missing."""
+        """Reject fields that contradict each other, or that would be ignored."""
         given = [f"shrink={self.shrink!r}"] if self.shrink != Plan.shrink else []
         given += [f"probe_epochs={self.probe_epochs}"] if self.probe_epochs else []
         if self.max_drop is None and given:
@@ -198,8 +198,8 @@ class Plan:
             raise InvalidOption(f"init is {self.init!r}. Choose one of {', '.join(get_args(Init))}, or None.")
         if self.init is not None and not self.from_scratch:
             raise InvalidOption(
-                f"init={self.init!r} says how new weights are drawn, but fine-tuning keeps the inherited ones. Give "
-                "from_scratch=True, or leave init out."
+                f"init={self.init!r} says how new weights are drawn, but fine-tuning keeps the inherited ones. Train "
+                "from scratch (--scratch, or from_scratch=True), or leave init out."
             )
         if self.recipe is not None and self.recipe.distillation and self.from_scratch:
             raise InvalidOption(

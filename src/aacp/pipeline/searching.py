@@ -258,8 +258,8 @@ class Search:
             )
         return InconclusiveMeasurement(
             f"{LATENCY}: {counted(len(verdicts), 'candidate')} missed the limit when measured, and the corrected table "
-            f"says that nothing meets it, but the smallest structure took {smallest}. Remove {CHECKS} from the folder "
-            "and call again on a less busy machine, or loosen the limit."
+            f"says that nothing meets it, but the smallest structure took {smallest}. Remove "
+            f"{self.latency.folder.path / CHECKS} and call again on a less busy machine, or loosen the limit."
         )
 
     def _corrected_name(self, number: int) -> str:
@@ -336,7 +336,7 @@ def known_evaluations(request: Request, graph: ChannelGraph) -> History:
         if not Path(path).is_dir():
             raise RunMismatch(f"There is no folder {path} to take evaluations from. Give the folder of a run.")
         folder = RunFolder(path)
-        advice = "Scores can only be reused if these settings are the same."
+        advice = "Leave this folder out (--from, known_from), or search with its settings."
         require_same(folder.path, read_request(folder), request, ESTIMATE_FIELDS, advice)
         history = recorded(folder).whole
         for counts in history.counts_in_parts():

@@ -51,8 +51,8 @@ class StageFile:
 
 # Files with other names are not listed: nothing is decided by them.
 STAGE_FILES = {
-    RUN: StageFile("request", "cannot be made again; put it back from a copy", is_copied=True),
-    TRAINING_REQUEST: StageFile("request", "is written again with the request of the next training", is_copied=True),
+    RUN: StageFile("request", "it cannot be made again; put it back from a copy", is_copied=True),
+    TRAINING_REQUEST: StageFile("request", "it is written again with the request of the next training", is_copied=True),
     GRAPH: StageFile("trace", "the network is traced again"),
     TABLE: StageFile("latency", "the latency table is made again"),
     STEPS: StageFile("latency", "the pruning steps are found again", is_copied=True),

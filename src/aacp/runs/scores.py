@@ -35,9 +35,9 @@ class NetworkMetrics(Record):
 
     test: float | None  # score on test data
     holdout: float | None  # score on held-out data
-    # Built-in costs except latency, and user-defined costs, by name.
+    # Built-in costs except latency and file_size, and user-defined costs, by name.
     costs: dict[str, float] = field(default_factory=dict)
-    file_bytes: int | None = None  # the size of the weights as a safetensors file
+    file_bytes: int | None = None  # the size as a safetensors file, with the header of a pruned network
 
     def __getattr__(self, name: str) -> float:
         costs = self.__dict__.get("costs", {})
