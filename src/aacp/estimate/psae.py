@@ -34,8 +34,8 @@ class PSAE:
         holdout: images and targets that the network was not trained on: a loader, a data set, tensors or Batches. They
             are read once and kept if they fit into memory, and read for each structure otherwise.
         score: accuracy, or any function of (network, batches) that returns a number, larger is better.
-        execution: "sliced" scores the network that would be delivered; "masked" gives the same scores faster on a GPU;
-            "auto" chooses by the device.
+        execution: "sliced" scores the network that would be delivered; "masked" gives the same scores up to rounding,
+            faster on a GPU; "auto" chooses by the device.
         batch_size: held-out images that are scored at once; None chooses by the device and the size of an image.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Masked execution: the network runs at full width as if channels were absent, in shapes that never change.
 
 Structures differ only in which weights are zero, so on a GPU every pass is one replay of a CUDA graph that was captured
-once. `aacp.estimate.execution.Sliced` gives the same numbers with networks that are really cut.
+once. `aacp.estimate.execution.Sliced` computes the same with networks that are really cut, up to the rounding of bf16.
 """
 
 from __future__ import annotations
