@@ -93,8 +93,8 @@ class Careless(HillClimber):  # type: ignore[misc, valid-type]
         (lambda space: space.levels[None], "outside the space"),
         (lambda space: -np.ones((1, len(space)), dtype=np.int64), "outside the space"),
         (lambda space: np.zeros((1, len(space))), "a matrix of integers"),
-        (lambda space: np.zeros((1, len(space) + 1), dtype=np.int64), "columns, one per group"),
-        (lambda space: np.zeros(len(space), dtype=np.int64), "columns, one per group"),
+        (lambda space: np.zeros((1, len(space) + 1), dtype=np.int64), "columns, one per gene"),
+        (lambda space: np.zeros(len(space), dtype=np.int64), "columns, one per gene"),
     ],
 )
 def test_a_proposal_that_is_not_within_space_and_budget_is_rejected(problem: Problem, rows, message: str) -> None:

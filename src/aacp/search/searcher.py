@@ -77,8 +77,9 @@ class Searcher(ABC, Generic[Settings]):
             self.top_score = memory["top_score"]
     ```
 
-    Genes: a structure is a row of integers, one per group. Gene 0 is the smallest choice of its group and
-    `space.levels - 1` the full width; `space.counts` and `space.genes` convert to and from channel counts.
+    Genes: a structure is a row of integers, one per gene. A gene sets one group, or several groups that are tied. Gene
+    value 0 is the smallest choice and `space.levels - 1` the full width; `space.counts` and `space.genes` convert to
+    and from counts of units.
 
     Attributes for subclasses:
         space, budget, seed: as given.
@@ -273,7 +274,7 @@ class Searcher(ABC, Generic[Settings]):
         if genes.ndim != 2 or genes.shape[1] != len(self.space) or genes.dtype.kind != "i":
             raise InvalidStructure(
                 f"{name} returned {genes.dtype} of shape {genes.shape}. Return a matrix of integers with "
-                f"{counted(len(self.space), 'column')}, one per group."
+                f"{counted(len(self.space), 'column')}, one per gene."
             )
         legal = ((genes >= 0) & (genes < self.space.levels)).all(axis=1)
         if not legal.all() or not self.budget.feasible(self.space.counts(genes)).all():
