@@ -134,11 +134,11 @@ def test_a_table_of_another_machine_is_rejected_unless_that_is_meant(table: Late
 def test_a_graph_that_the_table_does_not_cover_is_rejected_by_name(table: LatencyTable) -> None:
     with pytest.raises(aacp.GraphMismatch, match="layer 'conv0' with outputs of 8x8, but the graph has 16x16"):
         table.cost(chain(32, 64, 64, 128, side=16))
-    with pytest.raises(aacp.GraphMismatch, match="128 channels in group 'conv3', but the graph has 256"):
+    with pytest.raises(aacp.GraphMismatch, match="128 units in group 'conv3', but the graph has 256"):
         table.cost(chain(32, 64, 64, 256))
     with pytest.raises(aacp.GraphMismatch, match=r"layer 'conv3' .*no such layer"):
         table.cost(chain(32, 64, 64))
-    with pytest.raises(aacp.InvalidStructure, match="covers 4 to 32 channels of group 'conv0', but 2"):
+    with pytest.raises(aacp.InvalidStructure, match="covers 4 to 32 units of group 'conv0', but 2"):
         table.cost(GRAPH)([2, 64, 64, 128])
 
 

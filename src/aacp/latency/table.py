@@ -232,7 +232,7 @@ class LatencyTable:
         for group in graph.free:
             if widest.get(group.name) != group.width:
                 raise GraphMismatch(
-                    f"The latency table has {widest.get(group.name, 'no')} channels in group {group.name!r}, but the "
+                    f"The latency table has {widest.get(group.name, 'no')} units in group {group.name!r}, but the "
                     f"graph has {group.width} that may be pruned. Measure this graph."
                 )
         return np.array([self.names.index(group.name) for group in graph.free], dtype=np.int64)
@@ -249,7 +249,7 @@ class LatencyTable:
         if (rows < self._least).any():
             _, group = np.argwhere(rows < self._least)[0]
             raise InvalidStructure(
-                f"The latency table covers {self._least[group]} to {self.choices[group][-1]} channels of group "
+                f"The latency table covers {self._least[group]} to {self.choices[group][-1]} units of group "
                 f"{self.names[group]!r}, but {rows[:, group].min()} were requested. Measure with this pruning step."
             )
 

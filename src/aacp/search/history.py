@@ -175,7 +175,7 @@ class History:
     __hash__ = None  # type: ignore[assignment]
 
     def find(self, counts: Iterable[int]) -> Candidate | None:
-        """The candidate with these channel counts, if it was evaluated."""
+        """The candidate with these counts, if it was evaluated."""
         return self._by_counts.get(counts.counts if isinstance(counts, Structure) else tuple(counts))
 
     def top(self, count: int) -> list[Candidate]:

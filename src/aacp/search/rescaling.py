@@ -1,7 +1,7 @@
 """Rescaling: turns any vector into a legal structure that meets every limit and uses the budget up (Alg. 1, corrected).
 
-Genes are positions among the choices of a group, from 0 (`SearchSpace.counts` converts them to channels). All functions
-work on many vectors at once, one per row.
+Genes are positions among the choices of a group, from 0 (`SearchSpace.counts` converts them to counts of units). All
+functions work on many vectors at once, one per row.
 """
 
 from __future__ import annotations
