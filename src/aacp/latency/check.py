@@ -18,7 +18,7 @@ from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.runtimes.torch import timed_copy, torch_threads
-from aacp.latency.timing import MAX_SECONDS, MedianInterval, Timing, speedup, time_interleaved
+from aacp.latency.timing import MAX_SECONDS, MedianInterval, Timing, ratio, time_interleaved
 
 ORIGINAL = "original"  # the name of the unpruned network among the networks that are timed
 
@@ -50,8 +50,7 @@ class LatencyCheck:
     @classmethod
     def of(cls, structure: Structure, original: Timing, timing: Timing) -> LatencyCheck:
         """Compare the seconds of a structure with those of the original in the same turns."""
-        share = speedup(timing, original)  # the time of the structure over that of the original
-        return cls(structure, timing.interval, share, original.interval)
+        return cls(structure, timing.interval, ratio(timing, original), original.interval)
 
     @property
     def is_faster(self) -> bool:

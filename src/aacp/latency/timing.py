@@ -170,13 +170,18 @@ class _Turns:
 
 
 def speedup(before: Timing, after: Timing) -> MedianInterval:
-    """Return the ratio of the first to the second, turn by turn: if the interval is above 1, `after` is faster."""
-    if len(before.seconds) != len(after.seconds):
+    """Return how many times faster `after` is, turn by turn: if the interval is above 1, it is faster."""
+    return ratio(before, after)
+
+
+def ratio(first: Timing, second: Timing) -> MedianInterval:
+    """Return the time of the first over that of the second, turn by turn."""
+    if len(first.seconds) != len(second.seconds):
         raise InvalidOption(
-            f"{before.name} was timed in {len(before.seconds)} turns, {after.name} in {len(after.seconds)}. "
+            f"{first.name} was timed in {len(first.seconds)} turns, {second.name} in {len(second.seconds)}. "
             "Time them together, in one call of time_interleaved."
         )
-    return MedianInterval.of(np.asarray(before.seconds) / np.asarray(after.seconds))
+    return MedianInterval.of(np.asarray(first.seconds) / np.asarray(second.seconds))
 
 
 def _repeats(call: Callable[[], object], tries: int, seconds_per_sample: float, clock: Callable[[], float]) -> int:
