@@ -57,8 +57,8 @@ class Candidate:
             images = _images(data["images"]) if "images" in data else None
         except (KeyError, TypeError, IndexError, ValueError):
             raise _not_a_candidate(data) from None
-        are_whole = type(number) is int and type(generation) is int and type(score) in (float, int)
-        if not are_whole or not (0 <= number <= LARGEST and 0 <= generation <= LARGEST and widest <= LARGEST):
+        are_numbers = type(number) is int and type(generation) is int and type(score) in (float, int)
+        if not are_numbers or not (0 <= number <= LARGEST and 0 <= generation <= LARGEST and widest <= LARGEST):
             raise _not_a_candidate(data)
         return cls(number, generation, structure, float(score), images)
 
