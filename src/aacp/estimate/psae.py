@@ -67,7 +67,7 @@ class PSAE:
         self.holdout = Batches.of(read, batch_size=self._batch_size, device=device)
         require_finite("held-out images", self.holdout)
         self._running = self._execution(execution)
-        self.execution = "sliced" if isinstance(self._running, Sliced) else "masked"
+        self.execution: ExecutionName = "sliced" if isinstance(self._running, Sliced) else "masked"
         if not running_norms(inheritance.model):
             self.notes.append("This network has no batch norm with running statistics: nothing is recalibrated.")
 
