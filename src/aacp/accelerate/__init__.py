@@ -1,6 +1,7 @@
 """Everything that only makes aacp faster. The library works, more slowly, without this folder.
 
-The core calls the functions of this module through `aacp.acceleration`. Each returns None where it does not apply.
+The core calls the functions of this module through `aacp.acceleration`. `execution_for` and `update_for` return None
+where they do not apply.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ def network_for(
     fabric: Fabric,
     steps: int,
     is_replaceable: bool,
-) -> AbstractContextManager[TrainedAs] | None:
-    """The network to optimise in place of a model, on a GPU; see `aacp.accelerate.widening`."""
+) -> AbstractContextManager[TrainedAs]:
+    """The network to optimise in place of a model: wider, and with our layers, where these are faster.
+
+    Else it is the model itself; see `aacp.accelerate.widening`.
+    """
     from aacp.accelerate.widening import faster_network
 
     return faster_network(model, source, fabric, steps, is_replaceable)

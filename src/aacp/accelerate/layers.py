@@ -1,4 +1,7 @@
-"""What our layers have in common, which take the place of torch's while a network is trained in bf16 on one GPU."""
+"""What FastConv2d and FastBatchNorm2d share.
+
+Both replace layers of torch while a network is trained in bf16 on one GPU.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ if TYPE_CHECKING:
 @contextmanager
 def swapped(layers: Sequence[nn.Module], ours: type[nn.Module]) -> Iterator[None]:
     """Give layers of torch a class of ours while the context lasts."""
-    torchs = [type(layer) for layer in layers]
+    originals = [type(layer) for layer in layers]
     for layer in layers:
         layer.__class__ = ours
     try:
         yield
     finally:
-        for layer, kind in zip(layers, torchs, strict=True):
+        for layer, kind in zip(layers, originals, strict=True):
             layer.__class__ = kind
 
 

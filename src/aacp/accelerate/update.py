@@ -54,6 +54,8 @@ class ConcurrentUpdate(PlainUpdate):
 def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
     """The fastest form of an update on its device; None on a device other than a CUDA GPU.
 
+    The teacher's networks, which are copies, get our convolutions if the student has them.
+
     Args:
         plain: the update as `aacp.train` builds it.
         model: its network, without the wrapper that `fabric.setup` puts around it.
