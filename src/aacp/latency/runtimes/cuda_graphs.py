@@ -20,7 +20,7 @@ from aacp.latency.runtimes.torch import (
     LayerMarker,
     TorchNetwork,
     TorchRuntime,
-    first_operators,
+    beginning_test,
     required_module,
     seconds_between,
 )
@@ -45,7 +45,7 @@ class CudaGraphs(TorchRuntime):
     ) -> PieceTimer:
         if not HAS_EXTERNAL_EVENTS:
             return Runtime.prepare_pieces(self, network, example, layers, device=device, threads=threads)
-        return CapturedPieces(network, example, first_operators(layers), device)
+        return CapturedPieces(network, example, beginning_test(layers), device)
 
 
 class CapturedNetwork:

@@ -35,7 +35,7 @@ class TorchRuntime(Runtime):
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
-        return TorchPieces(network, example, first_operators(layers), device)
+        return TorchPieces(network, example, beginning_test(layers), device)
 
     def device_name(self, device: str) -> str:
         return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
@@ -57,8 +57,8 @@ def required_module(network: nn.Module | Path) -> nn.Module:
     raise InvalidOption(f"torch runs modules, but {network} is a file. Load it with aacp.load, or time it elsewhere.")
 
 
-def first_operators(layers: Sequence[TimedLayer]) -> Callable[[str], bool]:
-    """Return whether a torch function, given by name, is the first operator of a piece."""
+def beginning_test(layers: Sequence[TimedLayer]) -> Callable[[str], bool]:
+    """Return the function that says whether a torch function, given by name, begins a piece."""
     return is_convolution if all(layer.is_convolution for layer in layers) else is_layer
 
 
