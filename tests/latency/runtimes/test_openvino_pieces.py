@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from aacp.latency.runtimes import openvino, openvino_pieces
 from aacp.latency.runtimes.openvino_pieces import Operator, mean_of_runs, pieces_of_operators
 from aacp.latency.runtimes.runtime import TimedLayer
 
@@ -48,3 +54,42 @@ def test_runs_that_were_interrupted_do_not_count() -> None:
     seconds = np.array([1.0, 1.1, 9.0, 0.9])
     rows = np.array([[0.5, 0.2], [0.5, 0.4], [8.0, 0.2], [0.2, 0.3]])
     assert mean_of_runs(seconds, rows) == pytest.approx([0.4, 0.3])
+
+
+class SimulatedRuntime(openvino.OpenVino):
+    """OpenVINO on a machine with a clock of its own, which every run moves forward."""
+
+    packages = ()
+    now = 0.0
+    seconds = 1.0  # of the next run
+
+    def clock(self) -> float:
+        return self.now
+
+    def model_of(self, source: object, network: object, tensors: object) -> None:
+        return None
+
+    def infer(self, inputs: object, share_inputs: bool) -> None:
+        self.now += self.seconds
+
+    def create_infer_request(self) -> SimulatedRuntime:
+        return self
+
+    def get_profiling_info(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(node_name="Convolution_0", real_time=timedelta(microseconds=100))]
+
+
+def test_runs_are_timed_by_the_clock_of_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = SimulatedRuntime()
+    monkeypatch.setattr(openvino, "export_quickly", lambda *arguments: None)
+    monkeypatch.setattr(openvino, "save_model", lambda *arguments: None)
+    monkeypatch.setattr(
+        openvino_pieces, "OpenVinoFile", lambda *arguments: SimpleNamespace(bound_to=lambda tensors: None)
+    )
+    monkeypatch.setattr(openvino_pieces, "compiled", lambda *arguments, profile: runtime)
+    monkeypatch.setattr(openvino_pieces, "executed_operators", lambda _: operators(("Convolution", (1, 16, 8, 8))))
+    pieces = runtime.prepare_pieces(nn.Identity(), torch.zeros(1), [layer((8, 8), 16)], device="cpu", threads=1)
+    for runtime.seconds in (2.0, 3.0, 4.0):
+        pieces.run_timed()
+    ((short,), (middle,), (long,)) = pieces.take_recorded()
+    assert (short / middle, long / middle) == pytest.approx((2 / 3, 4 / 3))

@@ -8,6 +8,7 @@ from torch import nn
 
 import aacp
 from aacp.latency.layers import is_layer
+from aacp.latency.runtimes.runtime import TimedLayer
 from aacp.latency.runtimes.torch import TorchPieces, TorchRuntime, seconds_between
 
 
@@ -48,6 +49,18 @@ def test_a_piece_is_a_layer_and_what_follows_it() -> None:
     assert pieces.take_recorded() == [[3, 0, 4]] * 3
     pieces.run()
     assert pieces.take_recorded() == []
+
+
+def test_pieces_are_timed_by_the_clock_of_the_runtime() -> None:
+    class Simulated(TorchRuntime):
+        def clock(self) -> float:
+            return Clock.now
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), Slow(2), nn.Conv2d(4, 4, 1), Slow(4))
+    layers = [TimedLayer(name, True, (4, 4), 4, 1) for name in ("0", "2")]
+    pieces = Simulated().prepare_pieces(model, torch.randn(1, 3, 4, 4), layers, device="cpu", threads=1)
+    pieces.run_timed()
+    assert pieces.take_recorded() == [[2, 4]]
 
 
 def test_a_gpu_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

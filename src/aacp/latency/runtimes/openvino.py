@@ -77,7 +77,7 @@ class OpenVino(ConvertedRuntime):
             export_quickly(network, source, example)
             file = Path(folder) / "network.xml"
             save_model(self.model_of(source, network, tensors), file)
-            timer = OpenVinoPieces(file, tensors, layers, threads)
+            timer = OpenVinoPieces(file, tensors, layers, threads, self.clock)
         if timer.places is not None:
             return timer
         log_division_by_macs(type(network).__name__, "OpenVINO has fused layers, which cannot be timed one by one")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,19 +45,28 @@ class OpenVinoPieces:
         tensors: one batch of inputs.
         layers: the layers that begin a piece.
         threads: how many CPU threads the network may use.
+        clock: the current time in seconds.
 
     Attributes:
         places: for each operator the position of its piece among the layers; None if OpenVINO has fused layers, so
             that pieces cannot be identified.
     """
 
-    def __init__(self, file: Path, tensors: Sequence[Tensor], layers: Sequence[TimedLayer], threads: int) -> None:
+    def __init__(
+        self,
+        file: Path,
+        tensors: Sequence[Tensor],
+        layers: Sequence[TimedLayer],
+        threads: int,
+        clock: Callable[[], float],
+    ) -> None:
         self.run = OpenVinoFile(file, threads).bound_to(tensors)
         profiled = compiled(file, threads, profile=True)
         self._request = profiled.create_infer_request()
         self._inputs = [tensor.detach().contiguous().numpy() for tensor in tensors]
         self._operators = executed_operators(profiled)
         self._layers = layers
+        self._clock = clock
         self.places = pieces_of_operators(self._operators, layers)
         self._runs = 0
         self._seconds: list[float] = []
@@ -68,9 +76,9 @@ class OpenVinoPieces:
 
     def run_timed(self) -> None:
         """Run one batch in a network that counts the time of its operators."""
-        start = time.perf_counter()
+        start = self._clock()
         self._run_profiled()
-        self._seconds.append(time.perf_counter() - start)
+        self._seconds.append(self._clock() - start)
         self._totals.append(self._counted())
 
     def take_recorded(self) -> list[list[float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +34,7 @@ class TorchRuntime(Runtime):
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
-        return TorchPieces(network, example, beginning_test(layers), device)
+        return TorchPieces(network, example, beginning_test(layers), device, self.clock)
 
     def device_name(self, device: str) -> str:
         return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
@@ -116,7 +115,7 @@ class TorchPieces(RecordedPieces):
         example: Any,
         begins_piece: Callable[[str], bool],
         device: str,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float],
     ) -> None:
         super().__init__()
         self._prepared = TorchNetwork(network, example, device)
