@@ -1,7 +1,8 @@
 """Our 3x3 convolutions of few channels in place of cuDNN's while a network is trained in bf16 on one GPU.
 
-On an H200, cuDNN takes three to five times as long for 8 or 16 channels at 32 x 32 pixels, and 1.3 to 2.8 times as long
-for 16 to 64 channels at 16 x 16 and 8 x 8 pixels, in batches of 128 (benchmarks/results/convolution_speed.json).
+On an H200, in batches of 128, cuDNN takes three to five times as long for 8 or 16 channels at 32 x 32 pixels, and 1.3
+to 2.8 times as long for 16 to 32 channels at 16 x 16 and for 32 to 64 channels at 8 x 8. These numbers are from
+benchmarks/results/convolution_speed.json.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 UNIT = 8  # numbers of channels are multiples of this: bfloat16 numbers that one instruction loads
 WIDEST = 64  # most channels
 NARROW = 16  # most channels for which the kernels are faster at any size
-LARGEST = 2**20  # elements of wider activations: 2**20 were faster in all measurements, 2**24 slower than with cuDNN
+# Most elements of activations with more than NARROW channels: up to 2**20 the kernels were always faster, from 2**21 on
+# not always.
+LARGEST = 2**20
 ADDRESSED = 2**31  # elements that the kernels can number
 
 
