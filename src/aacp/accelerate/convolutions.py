@@ -21,7 +21,7 @@ from aacp.accelerate.layers import is_supported_activation, is_supported_run, sw
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-UNIT = 8  # numbers of channels are multiples of this: bfloat16 numbers that one instruction loads
+VECTOR = 8  # channels are multiples of this: one instruction loads 8 bfloat16 numbers
 WIDEST = 64  # most channels
 NARROW = 16  # most channels for which the kernels are faster at any size
 # Most elements of activations with more than NARROW channels: up to 2**20 the kernels were always faster, from 2**21 on
@@ -95,7 +95,7 @@ def is_supported_convolution(layer: nn.Conv2d) -> bool:
     """Whether the kernels can compute a convolution: 3x3, same size, no bias, no groups, few channels."""
     settings = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups, layer.padding_mode)
     is_plain = layer.bias is None and settings == ((3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros")
-    return is_plain and all(n % UNIT == 0 and n <= WIDEST for n in (layer.in_channels, layer.out_channels))
+    return is_plain and all(n % VECTOR == 0 and n <= WIDEST for n in (layer.in_channels, layer.out_channels))
 
 
 def is_supported_input(x: Tensor, weight: Tensor) -> bool:

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from aacp.accelerate.convolutions import UNIT
+from aacp.accelerate.convolutions import VECTOR
 
 CHANNELS_LAST = torch.channels_last
 SUMMED = 4096  # partial sums that a program adds up at once
@@ -62,11 +62,11 @@ def _pixels(x, line, column, known, channels, WIDTH: tl.constexpr, SPAN: tl.cons
 @triton.jit
 def _window(
     x, line, left, lines, channels,
-    DOWN: tl.constexpr, TALL: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, PADDED: tl.constexpr,
+    DOWN: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
     """The input pixels one line above each row's line (DOWN = 0), on it (1) or below it (2); 0 outside the image."""
-    above = line % TALL + DOWN - 1
-    known = (line < lines) & (above >= 0) & (above < TALL)
+    in_image = line % HEIGHT + DOWN - 1
+    known = (line < lines) & (in_image >= 0) & (in_image < HEIGHT)
     at, seen = _pixels(x, line + DOWN - 1, left, known, channels, WIDTH, SPAN, PADDED)
     return tl.load(at, mask=seen, other=0.0)
 
@@ -88,23 +88,23 @@ def _taps(
     return tl.load(weight + at, mask=known, other=0.0)
 
 
-@triton.jit(do_not_specialize=["lines", "in_units", "out_units"])
+@triton.jit(do_not_specialize=["lines", "in_vectors", "out_vectors"])
 def _convolve_kernel(
-    x, weight, y, lines, in_units, out_units,
-    FLIPPED: tl.constexpr, TALL: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr,
+    x, weight, y, lines, in_vectors, out_vectors,
+    FLIPPED: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, VECTOR: tl.constexpr,
     PADDED_IN: tl.constexpr, PADDED_OUT: tl.constexpr,
     PIXELS: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The convolution, or with the flipped and transposed kernel the gradient of its inputs."""
-    in_channels, out_channels = in_units * UNIT, out_units * UNIT
+    in_channels, out_channels = in_vectors * VECTOR, out_vectors * VECTOR
     line, left = _places(tl.program_id(0), WIDTH, PIXELS, ROWS)
     value = tl.zeros((ROWS, PIXELS * PADDED_OUT), tl.float32)
     for first in tl.range(0, PIXELS + 2, SPAN, num_stages=STAGES):
         start = left + first - 1
         # All loads come before the products, which wait for all threads.
-        x_0 = _window(x, line, start, lines, in_channels, 0, TALL, WIDTH, SPAN, PADDED_IN)
-        x_1 = _window(x, line, start, lines, in_channels, 1, TALL, WIDTH, SPAN, PADDED_IN)
-        x_2 = _window(x, line, start, lines, in_channels, 2, TALL, WIDTH, SPAN, PADDED_IN)
+        x_0 = _window(x, line, start, lines, in_channels, 0, HEIGHT, WIDTH, SPAN, PADDED_IN)
+        x_1 = _window(x, line, start, lines, in_channels, 1, HEIGHT, WIDTH, SPAN, PADDED_IN)
+        x_2 = _window(x, line, start, lines, in_channels, 2, HEIGHT, WIDTH, SPAN, PADDED_IN)
         w_0 = _taps(weight, first, in_channels, out_channels, 0, FLIPPED, PIXELS, SPAN, PADDED_IN, PADDED_OUT)
         w_1 = _taps(weight, first, in_channels, out_channels, 1, FLIPPED, PIXELS, SPAN, PADDED_IN, PADDED_OUT)
         w_2 = _taps(weight, first, in_channels, out_channels, 2, FLIPPED, PIXELS, SPAN, PADDED_IN, PADDED_OUT)
@@ -115,15 +115,15 @@ def _convolve_kernel(
     tl.store(at, value.to(tl.bfloat16), mask=known)
 
 
-@triton.jit(do_not_specialize=["lines", "in_units", "out_units"])
+@triton.jit(do_not_specialize=["lines", "in_vectors", "out_vectors"])
 def _products_kernel(
-    x, dy, partial, lines, in_units, out_units,
-    TALL: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr,
+    x, dy, partial, lines, in_vectors, out_vectors,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, VECTOR: tl.constexpr,
     PADDED_IN: tl.constexpr, PADDED_OUT: tl.constexpr,
     PIXELS: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Products of input pixels with gradients of output pixels, added up over the tiles of a program."""
-    in_channels, out_channels = in_units * UNIT, out_units * UNIT
+    in_channels, out_channels = in_vectors * VECTOR, out_vectors * VECTOR
     first = tl.program_id(1) * SPAN
     total_0 = tl.zeros((SPAN * PADDED_IN, PIXELS * PADDED_OUT), tl.float32)
     total_1 = tl.zeros((SPAN * PADDED_IN, PIXELS * PADDED_OUT), tl.float32)
@@ -134,9 +134,9 @@ def _products_kernel(
         at, known = _pixels(dy, line, left, line < lines, out_channels, WIDTH, PIXELS, PADDED_OUT)
         gradient = tl.load(at, mask=known, other=0.0)
         start = left + first - 1
-        x_0 = _window(x, line, start, lines, in_channels, 0, TALL, WIDTH, SPAN, PADDED_IN)
-        x_1 = _window(x, line, start, lines, in_channels, 1, TALL, WIDTH, SPAN, PADDED_IN)
-        x_2 = _window(x, line, start, lines, in_channels, 2, TALL, WIDTH, SPAN, PADDED_IN)
+        x_0 = _window(x, line, start, lines, in_channels, 0, HEIGHT, WIDTH, SPAN, PADDED_IN)
+        x_1 = _window(x, line, start, lines, in_channels, 1, HEIGHT, WIDTH, SPAN, PADDED_IN)
+        x_2 = _window(x, line, start, lines, in_channels, 2, HEIGHT, WIDTH, SPAN, PADDED_IN)
         total_0 = tl.dot(tl.trans(x_0), gradient, total_0)
         total_1 = tl.dot(tl.trans(x_1), gradient, total_1)
         total_2 = tl.dot(tl.trans(x_2), gradient, total_2)
@@ -152,7 +152,7 @@ def _products_kernel(
 def _sum_kernel(
     partial, dweight, programs, in_channels, out_channels,
     PADDED_IN: tl.constexpr, PADDED_OUT: tl.constexpr, PIXELS: tl.constexpr, SPAN: tl.constexpr,
-    HEIGHT: tl.constexpr, ELEMENTS: tl.constexpr,
+    AT_ONCE: tl.constexpr, ELEMENTS: tl.constexpr,
 ):  # fmt: skip
     """The gradient of some weights from partial sums, which hold every output pixel of a row by itself."""
     steps: tl.constexpr = (PIXELS + 1) // SPAN + 1
@@ -160,9 +160,9 @@ def _sum_kernel(
     target, source, tap = element % PADDED_OUT, element // PADDED_OUT % PADDED_IN, element // (PADDED_OUT * PADDED_IN)
     down, right = tap // 3, tap % 3
     known = (source < in_channels) & (target < out_channels)
-    total = tl.zeros((HEIGHT, ELEMENTS), tl.float32)
-    for start in range(0, programs, HEIGHT):
-        program = start + tl.arange(0, HEIGHT)
+    total = tl.zeros((AT_ONCE, ELEMENTS), tl.float32)
+    for start in range(0, programs, AT_ONCE):
+        program = start + tl.arange(0, AT_ONCE)
         inside = (program < programs)[:, None] & known[None, :]
         for pixel in tl.static_range(PIXELS):
             place = right + pixel
@@ -194,9 +194,9 @@ def weight_gradient(x: torch.Tensor, dy: torch.Tensor, blocks: Blocks | None = N
     grid = (min(blocks.programs, tiles), triton.cdiv(blocks.pixels + 2, blocks.span))
     size = 3 * blocks.span * padded[0] * blocks.pixels * padded[1]
     partial = torch.empty(*grid, size, device=x.device, dtype=torch.float32)
-    units = in_channels // UNIT, out_channels // UNIT
+    vectors = in_channels // VECTOR, out_channels // VECTOR
     _products_kernel[grid](
-        x, dy, partial, n * height, *units, height, width, UNIT, *padded, *blocks[:3], blocks.stages,
+        x, dy, partial, n * height, *vectors, height, width, VECTOR, *padded, *blocks[:3], blocks.stages,
         num_warps=blocks.warps,
     )  # fmt: skip
     dweight = torch.empty(out_channels, in_channels, 3, 3, device=x.device, dtype=x.dtype, memory_format=CHANNELS_LAST)
@@ -224,9 +224,9 @@ def _convolved(
     y = torch.empty(n, out_channels, height, width, device=x.device, dtype=x.dtype, memory_format=CHANNELS_LAST)
     padded = _padded(in_channels, blocks.span), _padded(out_channels, blocks.pixels)
     rows = n * height * triton.cdiv(width, blocks.pixels)
-    units = in_channels // UNIT, out_channels // UNIT
+    vectors = in_channels // VECTOR, out_channels // VECTOR
     _convolve_kernel[(triton.cdiv(rows, blocks.rows),)](
-        x, weight, y, n * height, *units, is_flipped, height, width, UNIT, *padded, *blocks[:3], blocks.stages,
+        x, weight, y, n * height, *vectors, is_flipped, height, width, VECTOR, *padded, *blocks[:3], blocks.stages,
         num_warps=blocks.warps,
     )  # fmt: skip
     return y

@@ -18,13 +18,13 @@ TILE = 2048  # elements per program: sixteen for each thread of four warps
 HEIGHT = 256  # partial sums that a program reads at once, for each of 16 channels
 
 
-@triton.jit(do_not_specialize=["programs", "units"])
+@triton.jit(do_not_specialize=["programs", "vectors"])
 def _statistics_kernel(
-    partial, x, mean, rstd, running_mean, running_var, batches, programs, count, momentum, eps, units,
-    UNIT: tl.constexpr, HEIGHT: tl.constexpr,
+    partial, x, mean, rstd, running_mean, running_var, batches, programs, count, momentum, eps, vectors,
+    VECTOR: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """Mean and inverse standard deviation of 16 channels; updates their running statistics."""
-    channels = units * UNIT
+    channels = vectors * VECTOR
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     known = channel < channels
     # Read before the sums, which synchronise all threads: no thread may read what another one has already replaced.
@@ -44,12 +44,12 @@ def _statistics_kernel(
         tl.store(batches, seen + 1)
 
 
-@triton.jit(do_not_specialize=["rows", "units"])
+@triton.jit(do_not_specialize=["rows", "vectors"])
 def _normalise_kernel(
-    x, y, weight, bias, mean, rstd, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
+    x, y, weight, bias, mean, rstd, rows, vectors, VECTOR: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
 ):
     """(x - mean) / deviation * weight + bias."""
-    channels = units * UNIT
+    channels = vectors * VECTOR
     channel, known = channels_at(channels, WIDTH)
     at, inside = elements_at(tl.program_id(0), rows, channel, known, channels, HEIGHT)
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
@@ -60,10 +60,12 @@ def _normalise_kernel(
     tl.store(y + at, value.to(tl.bfloat16), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows", "units"])
-def _products_kernel(dy, x, mean, partial, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
+@triton.jit(do_not_specialize=["rows", "vectors"])
+def _products_kernel(
+    dy, x, mean, partial, rows, vectors, VECTOR: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
+):
     """For each channel the sums of dy and of dy * (x - mean)."""
-    channels = units * UNIT
+    channels = vectors * VECTOR
     channel, known = channels_at(channels, WIDTH)
     middle = tl.load(mean + channel, mask=known, other=0.0)
     total = tl.zeros((HEIGHT, WIDTH), tl.float32)
@@ -77,10 +79,10 @@ def _products_kernel(dy, x, mean, partial, rows, units, UNIT: tl.constexpr, WIDT
     store_sums(partial, total, products, channel, known, channels)
 
 
-@triton.jit(do_not_specialize=["programs", "units"])
-def _parameters_kernel(partial, rstd, dweight, dbias, programs, units, UNIT: tl.constexpr, HEIGHT: tl.constexpr):
+@triton.jit(do_not_specialize=["programs", "vectors"])
+def _parameters_kernel(partial, rstd, dweight, dbias, programs, vectors, VECTOR: tl.constexpr, HEIGHT: tl.constexpr):
     """The gradients of weight and bias for 16 channels."""
-    channels = units * UNIT
+    channels = vectors * VECTOR
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     known = channel < channels
     deviation = tl.load(rstd + channel, mask=known, other=0.0)
@@ -89,13 +91,13 @@ def _parameters_kernel(partial, rstd, dweight, dbias, programs, units, UNIT: tl.
     tl.store(dweight + channel, products * deviation, mask=known)
 
 
-@triton.jit(do_not_specialize=["rows", "units"])
+@triton.jit(do_not_specialize=["rows", "vectors"])
 def _inputs_kernel(
-    dy, x, dx, weight, mean, rstd, dweight, dbias, share, rows, units,
-    UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
+    dy, x, dx, weight, mean, rstd, dweight, dbias, share, rows, vectors,
+    VECTOR: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the inputs, including their effect on mean and deviation."""
-    channels = units * UNIT
+    channels = vectors * VECTOR
     channel, known = channels_at(channels, WIDTH)
     at, inside = elements_at(tl.program_id(0), rows, channel, known, channels, HEIGHT)
     gradient = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
@@ -136,9 +138,9 @@ def normalise(
     partial = sums.moments(x)
     statistics = (running_mean, running_var, batches)
     known, grid = sums.sizes(x, TILE)
-    rows, units, unit = known[:3]
+    rows, vectors, vector = known[:3]
     _statistics_kernel[(triton.cdiv(x.shape[1], 16),)](
-        partial, x, mean, rstd, *statistics, len(partial), float(rows), momentum, eps, units, unit, HEIGHT,
+        partial, x, mean, rstd, *statistics, len(partial), float(rows), momentum, eps, vectors, vector, HEIGHT,
         num_warps=8, num_stages=1,
     )  # fmt: skip
     _normalise_kernel[grid](x, y, weight, bias, mean, rstd, *known, num_warps=4)
@@ -159,12 +161,12 @@ def differentiate(
     """
     dy = dy.to(x.dtype).contiguous(memory_format=torch.channels_last)
     known, (tiles, columns) = sums.sizes(x)
-    rows, units, unit = known[:3]
+    rows, vectors, vector = known[:3]
     partial = sums.room_for_sums(x, tiles)
     _products_kernel[(len(partial), columns)](dy, x, mean, partial, *known, num_warps=8, num_stages=1)
     dweight, dbias = torch.empty_like(weight), torch.empty_like(weight)
     _parameters_kernel[(triton.cdiv(x.shape[1], 16),)](
-        partial, rstd, dweight, dbias, len(partial), units, unit, HEIGHT, num_warps=8, num_stages=1
+        partial, rstd, dweight, dbias, len(partial), vectors, vector, HEIGHT, num_warps=8, num_stages=1
     )
     if not reaches_x:
         return None, dweight, dbias

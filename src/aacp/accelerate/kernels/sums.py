@@ -1,8 +1,8 @@
 """Sums over the pixels of bfloat16 activations with channels last, in single precision, shared by the Triton kernels.
 
 Every sum has a fixed order (partial sums of a fixed grid, then the sum of those), so results repeat bit for bit. The
-number of channels is given as a multiple of a unit of up to eight, which the compiler knows: it loads whole units at
-once and does not compile again for every width.
+number of channels is given as a multiple of a vector of up to eight, which the compiler knows: it loads whole vectors
+at once and does not compile again for every width.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ import triton.language as tl
 
 PROGRAMS = 132 * 8  # most partial sums: enough to fill an H200 (132 multiprocessors), few enough to add up quickly
 TILE = 4096  # elements that a program handles at once
-UNIT = 8  # bfloat16 numbers that one instruction loads
+VECTOR = 8  # bfloat16 numbers that one instruction loads
 WIDEST = 128  # channels of a tile
 
 
@@ -70,10 +70,10 @@ def first_of(x, channel, known):
     return tl.load(x + channel, mask=known, other=0.0).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["rows", "units"])
-def _moments_kernel(x, partial, rows, units, UNIT: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
+@triton.jit(do_not_specialize=["rows", "vectors"])
+def _moments_kernel(x, partial, rows, vectors, VECTOR: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr):
     """Sum and sum of squares of the differences from each channel's first element, over the tiles of a program."""
-    channels = units * UNIT
+    channels = vectors * VECTOR
     channel, known = channels_at(channels, WIDTH)
     first = first_of(x, channel, known)
     total = tl.zeros((HEIGHT, WIDTH), tl.float32)
@@ -88,13 +88,13 @@ def _moments_kernel(x, partial, rows, units, UNIT: tl.constexpr, WIDTH: tl.const
 
 
 def sizes(x: torch.Tensor, elements: int = TILE) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """The sizes that a kernel needs (rows, units, unit, width and height of a tile), and the grid of tiles."""
+    """The sizes that a kernel needs (rows, vectors, vector, width and height of a tile), and the grid of tiles."""
     channels = x.shape[1]
     rows = x.numel() // channels
-    unit = math.gcd(channels, UNIT)
+    vector = math.gcd(channels, VECTOR)
     width = min(WIDEST, triton.next_power_of_2(channels))
     height = elements // width
-    return (rows, channels // unit, unit, width, height), (triton.cdiv(rows, height), triton.cdiv(channels, width))
+    return (rows, channels // vector, vector, width, height), (triton.cdiv(rows, height), triton.cdiv(channels, width))
 
 
 def room_for_sums(x: torch.Tensor, tiles: int) -> torch.Tensor:
