@@ -874,6 +874,13 @@ def test_the_page_on_runtimes_states_the_limit_that_cuda_graphs_reject() -> None
     assert f"the fastest structure in the default steps takes {share} of that" in page
 
 
+def test_the_page_on_runtimes_states_why_the_table_of_torch_compile_is_rejected() -> None:
+    row = raw("runtimes/resnet20_torch-compile_float32.json")
+    (correlation,) = re.findall(r"the rank correlation is ([\d.]+), at least", row["failure"])
+    page = (ROOT / "docs" / "runtimes.md").read_text()
+    assert f"the table of 48 structures has a rank correlation of {correlation} on structures" in page
+
+
 def outcome_in_runtime(network: str, runtime: str, precision: str) -> str:
     """What became of a network in a runtime: it was converted, it runs as it is, or the first sentence of an error."""
     file = f"runtimes/{network}_{runtime}_{precision}.json"
