@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -89,9 +88,9 @@ class SharedEstimate:
         if self._few is None:
             calibration = self._part_of(self.task.data.train, share, estimate.inheritance.calibration.images)
             holdout = self._part_of(self.task.data.holdout, share, estimate.holdout.images)
-            execution: Any = estimate.execution  # scores on few and on all images must differ by the images alone
             inheritance = estimate.inheritance.recalibrating_on(calibration)
-            self._few = PSAE(inheritance, holdout, score=self.task.score, execution=execution)
+            # The same execution: scores on few and on all images must differ by the images alone.
+            self._few = PSAE(inheritance, holdout, score=self.task.score, execution=estimate.execution)
         return self._few
 
     def _part_of(self, source: Source, share: float, images: int) -> Batches:
