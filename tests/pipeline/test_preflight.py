@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import aacp
 from aacp.data.likeness import Likeness
+from aacp.data.scores import accuracy
 from aacp.pipeline.preflight import (
     advice_on_search,
     check_data,
@@ -22,6 +23,7 @@ from aacp.pipeline.preflight import (
     check_scoring,
     check_training_step,
     doubt_about_holdout,
+    doubt_about_network,
 )
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.user.progress import show_progress
@@ -60,8 +62,10 @@ def test_a_run_gives_this_advice_before_it_searches(
     with show_progress():
         tiny_run.pruned(tmp_path)
     lines = capsys.readouterr().err.splitlines()
-    (place,) = [number for number, text in enumerate(lines) if text.endswith("--method uniform needs no search")]
-    assert place < next(number for number, text in enumerate(lines) if "evaluations, generation" in text)
+    search = next(number for number, text in enumerate(lines) if "evaluations, generation" in text)
+    for note in ("--method uniform needs no search", "normalised as they were for its training."):
+        (place,) = [number for number, text in enumerate(lines) if text.endswith(note)]
+        assert place < search
 
 
 class Noisy(nn.Module):
@@ -464,6 +468,27 @@ def test_a_hold_out_that_the_network_knows_by_heart_is_doubted_before_a_search_f
     if is_doubted:
         assert said.startswith("The unpruned network is right on 100.0% of the held-out data")
         assert "Hold out data that it was not trained on" in said
+
+
+@pytest.mark.parametrize(
+    ("holdout", "score", "is_doubted"),
+    [
+        (marked(wrong=150), accuracy, True),  # 25 %: as many as each of the four labels has
+        (marked(wrong=138), accuracy, True),  # 31 %, and two standard errors above 25 % are 31.1 %
+        (marked(wrong=137), accuracy, False),  # 31.5 %
+        (marked(), accuracy, False),
+        (tuple(part[::4] for part in marked()), accuracy, False),  # one label alone says nothing
+        (marked(wrong=150), lambda model, batches: 0.25, False),  # not an accuracy
+    ],
+)
+def test_a_network_that_is_no_better_than_a_constant_answer_is_doubted(
+    holdout: Any, score: Any, is_doubted: bool
+) -> None:
+    task = PruningTask(Reader(), aacp.Data(marked(), holdout, marked()), None, torch.device("cpu"), score)
+    said = doubt_about_network(task)
+    assert bool(said) == is_doubted
+    if is_doubted:
+        assert "of the held-out data, and one constant answer on 25.0%. Check that its trained weights" in said
 
 
 def test_a_network_without_gradients_is_not_trained() -> None:

@@ -15,7 +15,7 @@ from aacp.channels.graph import ChannelGraph
 from aacp.cost.budget import Budget
 from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
-from aacp.data.splits import Source, require_examples
+from aacp.data.splits import Source, require_examples, sampled
 from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE
@@ -41,6 +41,7 @@ from aacp.workers.ray import WorkerRequest
 EXAMPLES = 2  # more than one, because the loss of one example looks the same as the mean
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
 SAMPLE = 2000  # the number of training examples that the hold-out is compared with
+LABELS = 500  # the number of held-out labels in which the most frequent one is found
 LONG_TRAINING = 100  # epochs; after these, uniform widths were as good as a search with the limit below
 UNIFORM_RATE = 0.5  # the share of the MACs that the limit removes at most
 MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
@@ -114,6 +115,26 @@ def doubt_about_holdout(task: PruningTask, plan: Plan) -> str:
         "was trained on both, every cut costs accuracy there, and max_drop may find nothing to remove. Hold out data "
         "that it was not trained on (aacp.Data(train, holdout, test)), allow a larger drop, score after a short "
         "training (--probe-epochs), or give limits instead."
+    )
+
+
+def doubt_about_network(task: PruningTask) -> str:
+    """Say so if the network is right no more often than one constant answer would be, beyond two standard errors.
+
+    It then lacks its weights, or the labels or inputs are not those that it was trained on.
+    """
+    if task.score is not accuracy:
+        return ""
+    batches = task.read(sampled(task.data.holdout, LABELS), LABELS, keep=False)
+    counts = torch.cat([targets_of(batch).flatten() for batch in batches]).unique(return_counts=True)[1]
+    share, labels = float(counts.max() / counts.sum()), int(counts.sum())
+    held = task.unpruned_holdout()
+    if len(counts) == 1 or held > share + 2 * math.sqrt(share * (1 - share) / labels):
+        return ""
+    return (
+        f"The unpruned network is right on {held:.1%} of the held-out data, and one constant answer on {share:.1%}. "
+        "Check that its trained weights are given (--weights), that label k is the network's output k, and that "
+        "the inputs are normalised as they were for its training."
     )
 
 

@@ -38,6 +38,7 @@ from aacp.pipeline.preflight import (
     check_training_arguments,
     check_training_step,
     doubt_about_holdout,
+    doubt_about_network,
 )
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import check_quantization
@@ -341,6 +342,7 @@ class PruningRun:
         check_training_step(self.task, self.plan, graph)
         if is_reported():
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
+            self._report_notes(doubt_about_network(self.task))
         self._report_notes(advice_on_search(self.budget, self.plan), advice_on_workers(self.plan))
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:
