@@ -6,7 +6,7 @@ accuracy does not fall until the second rate exceeds 0.5, from where on the seco
 
 The table has the test accuracy after the last epoch, mean and standard deviation over the seeds, and what is left of
 MACs and parameters. `aacp report RUNS/a-0 RUNS/b-0 --out FILE` draws both halves. Everything is kept in --runs: the
-same command resumes an interrupted benchmark.
+same command resumes an interrupted benchmark. It exits with 1 until all structures are trained.
 
     python benchmarks/fig6.py --weights FILE --data FOLDER [--rates 0 0.2 0.4 0.6 0.8] [--epochs 10]
         [--evaluations 200] [--seeds 0 1 2] [--at-once 6] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
@@ -83,10 +83,11 @@ def main() -> None:
         list(pool.map(lambda job: run(options, *job), jobs))
     points = [(half, rate, seed) for half in HALVES for rate in options.rates for seed in options.seeds]
     rows = [row for point in points if (row := outcome(options, *point)) is not None]
-    print(f"{len(rows)} of {len(points)} structures are trained", flush=True)
     summary(options, rows)
     given = {name: getattr(options, name) for name in ("network", "rates", "epochs", "evaluations", "seeds")}
     shared.write(options.out, "fig6", shared.circumstances(options.device) | given | {"rows": rows})
+    print(f"{len(rows)} of {len(points)} structures are trained", flush=True)
+    sys.exit(len(rows) < len(points))
 
 
 def arguments() -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """Does a search deliver a better network than uniform widths, and does it still after a training?
 
-For each arm and seed one `aacp prune` command prunes a network to the same share of its MACs, with the same last
-training on all training images. The arms:
+For each arm and seed one `aacp prune` command prunes a network to the same limits, with the same last training on all
+training images. The limits are shares of the MACs, of the parameters and of the measured latency. The arms:
 
     uniform           --method uniform: the same share of channels in every layer, residual streams untouched
     uniform-repaired  the same widths; --reconstruction repair --importance obs
@@ -20,14 +20,21 @@ The table has the test accuracy after the last epoch of each, its mean and stand
 difference to uniform widths, paired by seed. Neither the search nor the rungs use test images. The rungs cost epochs
 on top of the last training, which the table states beside the result.
 
+With a limit on latency, a table is measured first, and then the searches run one after the other, with nothing else on
+the device: each measures its candidates end to end, as `aacp prune` always does. The uniform arm does so too: it is the
+widest uniform network within the limit by the table, and a measurement has confirmed that.
+
 The weights should be those of a network that was not trained on the hold-out (`aacp train resnet56`): a public
 checkpoint has learnt all training images, the hold-out among them, and the hold-out says less about it.
-Everything is kept in --runs: the same command resumes an interrupted benchmark, also in the middle of a training.
+Everything is kept in --runs: the same command resumes an interrupted benchmark, also in the middle of a training. It
+exits with 1 until all commands are finished.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
         [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100]
         [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda]
         [--out FOLDER] [--label _TEXT]
+    python benchmarks/search_pays.py --network vgg16 --weights FILE --data FOLDER --rate 0 --latency-rate 0.3
+        [--runtime torch] [--runs-on cuda] [--batch 512] [--structures 48]
     python benchmarks/search_pays.py --smoke
 """
 
@@ -47,11 +54,12 @@ from statistics import mean, stdev
 import torch
 
 import repair_treatments as shared
+from aacp.latency.energy import find_counters
 from aacp.runs.finalists import Finalists, rung_sizes
 
 UNIFORM = ["--method", "uniform"]
 REPAIRED = ["--reconstruction", "repair", "--importance", "obs"]
-ARMS = {  # the options of each arm; finalists get the numbers of the command line too
+ARMS = {  # how each arm searches
     "uniform": UNIFORM,
     "uniform-repaired": UNIFORM + REPAIRED,
     "random": ["--method", "random"],
@@ -59,12 +67,13 @@ ARMS = {  # the options of each arm; finalists get the numbers of the command li
     "repaired": REPAIRED,
     "finalists": [],
     "released": ["--method", "released", "--scope", "paper"],
-    "scratch": ["--scratch"],
+    "scratch": [],
     "l2": ["--importance", "l2"],
     "activation": ["--importance", "activation"],
     "obs": ["--importance", "obs"],
     "random-channels": ["--importance", "random"],
 }
+AACP = [sys.executable, "-m", "aacp.cli"]
 PEERS = ("torch-pruning", "torch-pruning-global", "modelopt")
 OWN_LENGTH = ("uniform", "uniform-repaired", "released")  # searches whose number of evaluations is not an option here
 
@@ -87,37 +96,86 @@ def epochs_of(options: argparse.Namespace, arm: str) -> int:
     return options.epochs * (2 if arm == "scratch" else 1)
 
 
-def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
-    """The command of an arm and a seed."""
-    words = [options.network, "--data", "digits" if options.smoke else f"cifar10:{options.data}"]
+def subject(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
+    """What every command of an arm and a seed names: the network, the data and the folder."""
+    words = [options.network, "--data", options.data]
     words += ["--weights", str(options.weights)] if options.weights else []
-    words += ["--epochs", str(epochs_of(options, arm)), "--seed", str(seed), "--device", options.device]
-    words += ["--run", str(place_of(options, arm, seed))]
-    rate, images = str(options.rate), str(options.images)
+    words += ["--seed", str(seed), "--device", options.device]
+    return [*words, "--run", str(place_of(options, arm, seed))]
+
+
+def search_options(options: argparse.Namespace, arm: str) -> list[str]:
+    """How an arm of aacp searches, and within which limits."""
+    rates = {"macs": options.rate, "params": options.params_rate, "latency": options.latency_rate}
+    words = [word for cost, rate in rates.items() if rate for word in (f"--prune-{cost}", str(rate))]
+    if options.latency_rate:
+        words += [*deployment(options), "--runs-on", options.runs_on, "--table", str(table_of(options))]
+    words += ["--calibration", str(options.images), *ARMS[arm]]
+    return words + ([] if arm in OWN_LENGTH else ["--evaluations", str(options.evaluations)])
+
+
+def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
+    """The command of an arm and a seed, from the search to the trained network."""
+    words = [*subject(options, arm, seed), "--epochs", str(epochs_of(options, arm))]
     if arm in PEERS:
         script = str(Path(__file__).with_name("peers.py"))
-        return [sys.executable, script, arm, *words, "--rate", rate, "--images", images]
-    words += ["--prune-macs", rate, "--calibration", images, "--train-on-holdout", "--no-export", *ARMS[arm]]
-    words += ["--prune-params", str(options.params_rate)] if options.params_rate else []
-    words += [] if arm in OWN_LENGTH else ["--evaluations", str(options.evaluations)]
+        return [sys.executable, script, arm, *words, "--rate", str(options.rate), "--images", str(options.images)]
+    words += [*search_options(options, arm), "--train-on-holdout", "--no-export"]
+    words += ["--scratch"] if arm == "scratch" else []
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
-    return [sys.executable, "-m", "aacp.cli", "prune", *words]
+    return [*AACP, "prune", *words]
+
+
+def run_alone(options: argparse.Namespace, jobs: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Measure the latency table and search, one command after the other; `aacp prune` then trains what was found.
+
+    Returns:
+        The arms and seeds whose search is finished; none, if there is no time left for all.
+    """
+    table = table_of(options)
+    words = [*AACP, "measure", options.network, *deployment(options), "--device", options.runs_on, "--out", str(table)]
+    run_once(options, table, table, [*words, "--structures", str(options.structures)])
+    for arm, seed in jobs if table.exists() else []:
+        place = place_of(options, arm, seed)
+        words = [*AACP, "search", *subject(options, arm, seed), *search_options(options, arm)]
+        run_once(options, place, place / "structure.json", words)
+    return [job for job in jobs if (place_of(options, *job) / "structure.json").exists() and not is_late(options)]
+
+
+def run_once(options: argparse.Namespace, place: Path, file: Path, words: list[str]) -> None:
+    """A command, unless the file that it ends with exists or the time is over; adds up the seconds of all calls."""
+    if file.exists() or is_late(options):
+        return
+    begun = time.monotonic()
+    failure = run_until_deadline(options, words)
+    add_to(place.with_name(f"{place.name}.seconds"), time.monotonic() - begun)
+    if failure:
+        print(f"{' '.join(words)} failed:\n{failure}", flush=True)
+
+
+def deployment(options: argparse.Namespace) -> list[str]:
+    """What latency is measured in, besides the device."""
+    return ["--runtime", options.runtime, "--batch", str(options.batch)]
+
+
+def table_of(options: argparse.Namespace) -> Path:
+    """The latency table that all searches use."""
+    return Path(options.runs / "latency.json")
 
 
 def run(options: argparse.Namespace, arm: str, seed: int) -> None:
-    """One command, unless its outcome is known or the time is over; the seconds of all calls are added up."""
-    place = place_of(options, arm, seed)
-    if (training_of(options, arm, seed) / "evaluation.json").exists() or is_late(options):
-        return
-    place.parent.mkdir(parents=True, exist_ok=True)
-    clock = place.parent / f"{place.name}.seconds"
-    begun = time.monotonic()
-    failure = run_until_deadline(options, command(options, arm, seed))
-    if failure:
-        print(f"{arm} with seed {seed} failed:\n{failure}", flush=True)
-    earlier = float(clock.read_text()) if clock.exists() else 0.0
-    clock.write_text(str(earlier + time.monotonic() - begun))
+    """The command of an arm and a seed, as far as the time allows."""
+    file = training_of(options, arm, seed) / "evaluation.json"
+    run_once(options, place_of(options, arm, seed), file, command(options, arm, seed))
+
+
+def add_to(file: Path, amount: float) -> float:
+    """Add to the number in a file, and return the sum."""
+    total = amount + (float(file.read_text()) if file.exists() else 0.0)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(str(total))
+    return total
 
 
 def set_deadline(options: argparse.Namespace) -> None:
@@ -166,6 +224,8 @@ def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | No
         "seed": seed,
         **delivered(place / "structure.json", file),
         "seconds": round(float(clock.read_text()), 1) if clock.exists() else None,
+        "evaluations": sum(len(path.read_text().splitlines()) for path in place.rglob("history.jsonl")),
+        "training_seconds": training_seconds(file.with_name("training") / "log.jsonl"),
     }
     if arm == "finalists":
         found = Finalists.from_json(json.loads((place / "finalists.json").read_text()))
@@ -177,7 +237,9 @@ def delivered(structure_file: Path, evaluation_file: Path) -> shared.Row:
     """The scores and the costs of a trained network, and its structure with its estimate."""
     evaluation = json.loads(evaluation_file.read_text())
     structure = json.loads(structure_file.read_text())
-    return {
+    measured = [limit for limit in structure.get("limits", ()) if limit["cost"] == "latency"]
+    latency = {"latency": measured[0]["reached"] / measured[0]["full"]} if measured else {}
+    return latency | {
         "test": evaluation["after"]["test"],
         "unpruned": evaluation["before"]["test"],
         "macs": evaluation["after"]["macs"] / evaluation["before"]["macs"],
@@ -185,6 +247,11 @@ def delivered(structure_file: Path, evaluation_file: Path) -> shared.Row:
         "counts": structure["counts"],
         "estimate": structure["score"],
     }
+
+
+def training_seconds(log: Path) -> float:
+    """The seconds of all epochs of a training."""
+    return round(sum(json.loads(line)["seconds"] for line in log.read_text().splitlines()), 1)
 
 
 def rung_epochs(options: argparse.Namespace) -> int:
@@ -228,16 +295,33 @@ def main() -> None:
     options = arguments()
     set_deadline(options)
     jobs = [(arm, seed) for seed in options.seeds for arm in options.arms]
+    counters = find_counters(options.device)
+    begun = [counter.read() for counter in counters]
+    ready = run_alone(options, jobs) if options.latency_rate else jobs
     with ThreadPoolExecutor(options.at_once) as pool:
-        list(pool.map(lambda job: run(options, *job), jobs))
+        list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
-    print(f"{len(rows)} of {len(jobs)} commands are finished", flush=True)
-    names = ("network", "arms", "rate", "params_rate", "finalists", "rungs", "epochs", "evaluations", "seeds")
+    names = ("network", "arms", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "finalists")
+    names += ("rungs", "epochs", "evaluations", "seeds", "at_once")
     given = {name: getattr(options, name) for name in names}
-    result = shared.circumstances(options.device) | given | {"rows": rows, "summary": summary(options, rows)}
-    rates = f"{100 * options.rate:.0f}" + (f"_{100 * options.params_rate:.0f}" if options.params_rate else "")
-    case = "smoke" if options.smoke else f"{options.network}_{rates}_{options.epochs}_epochs{options.label}"
-    shared.write(options.out, f"search_pays_{case}", result)
+    used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
+    joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of all that ran on the device
+    found = {"rows": rows, "summary": summary(options, rows)}
+    shared.write(
+        options.out, f"search_pays_{case_of(options)}", shared.circumstances(options.device) | given | joules | found
+    )
+    print(f"{len(rows)} of {len(jobs)} commands are finished", flush=True)
+    sys.exit(len(rows) < len(jobs))
+
+
+def case_of(options: argparse.Namespace) -> str:
+    """The network, the limits and the epochs, for the name of the result."""
+    if options.smoke:
+        return "smoke"
+    rates = [f"{100 * rate:.0f}" for rate in (options.rate, options.params_rate) if rate]
+    rates += [f"latency_{100 * options.latency_rate:.0f}"] if options.latency_rate else []
+    network = options.network.rpartition(":")[2]
+    return f"{network}_{'_'.join(rates)}_{options.epochs}_epochs{options.label}"
 
 
 def arguments() -> argparse.Namespace:
@@ -245,10 +329,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--network", default="resnet56")
     parser.add_argument("--weights", type=Path, help="the weights of the network")
-    parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
+    parser.add_argument("--data", help="folder of the CIFAR-10 binaries, or data as aacp prune takes it")
     parser.add_argument("--arms", nargs="+", choices=(*ARMS, *PEERS), default=["uniform", "search", "finalists"])
-    parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove")
+    parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove; 0 is no limit on MACs")
     parser.add_argument("--params-rate", type=float, help="share of the parameters to remove; for arms of aacp only")
+    parser.add_argument("--latency-rate", type=float, help="share of the latency to remove; for arms of aacp only")
+    parser.add_argument("--runtime", default="torch", help="runtime that latency is measured in")
+    parser.add_argument("--runs-on", help="device of the runtime; by default that of --device")
+    parser.add_argument("--batch", type=int, default=512, help="inputs in a timed batch")
+    parser.add_argument("--structures", type=int, default=48, help="structures in the latency table")
     parser.add_argument("--finalists", type=int, default=16)
     parser.add_argument("--rungs", default="3,10,30")
     parser.add_argument("--epochs", type=int, default=100, help="of the last training")
@@ -263,13 +352,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.smoke:  # what is given is used
+        smallest = {"finalists": 3, "rungs": "1,2", "epochs": 2, "evaluations": 6, "images": 64, "at_once": 1}
+        parser.set_defaults(**smallest, network="digits_resnet", data="digits", seeds=[0, 1])
+        options = parser.parse_args()
     if not options.smoke and not (options.weights and options.data):
         parser.error("Give --weights and --data, or --smoke.")
-    if options.params_rate and set(options.arms) & set(PEERS):
-        parser.error("Other tools take one limit. Leave --params-rate out, or these arms.")
-    if options.smoke:
-        smallest = {"finalists": 3, "rungs": "1,2", "epochs": 2, "evaluations": 6, "images": 64, "at_once": 1}
-        vars(options).update(smallest, network="digits_resnet", seeds=options.seeds[:2])
+    if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(PEERS):
+        parser.error("Other tools take a limit on MACs alone. Leave the other limits out, or these arms.")
+    if options.latency_rate and "finalists" in options.arms:
+        parser.error("Finalists are timed during the trainings, which disturb that. Leave --latency-rate or them out.")
+    if not options.smoke and ":" not in options.data:
+        options.data = f"cifar10:{options.data}"
+    options.runs_on = options.runs_on or options.device
     return options
 
 
