@@ -1,6 +1,6 @@
 """Claim: a latency table predicts the seconds of structures it has not seen within about 3 % at the median on ResNet20,
 VGG16 (32 px) and MobileNetV2 (224 px), in torch and in ONNX Runtime on a CPU and in torch on a GPU with large batches,
-with a rank correlation of at least 0.95 (MobileNetV2 in torch: with --seconds 2; on the GPU: as in gpu.sh).
+with a rank correlation of at least 0.95 (MobileNetV2 in torch: with --seconds 2; on the GPU: as in gpu.py).
 
 A table is measured (48 structures to fit it, 10 to measure its error). Then 30 more random structures of the space of
 step 1/8, with 10 to 80 % fewer MACs, are measured end to end, each in turns with the unpruned network. Predicted and

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
 import re
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from aacp.cli import main
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
-DOCUMENTS = "".join(path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), FOLDER / "gpu.sh"))
+DOCUMENTS = "".join(path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")))
 OPTION = re.compile(r"--[a-z]+(?:-[a-z]+)*(?![\w{=-])")  # not those of other programs, which have a value after =
 OPTIONS_OF_AACP = {
     option
@@ -62,7 +64,8 @@ def test_a_script_starts_and_knows_the_options_and_names_that_are_used(
     own = set(OPTION.findall(capsys.readouterr().out))
     commands = re.findall(rf"python benchmarks/{script.name}((?:[^\n`]|\n {{8}})*)", text + DOCUMENTS)
     assert set(OPTION.findall(" ".join(commands))) <= own
-    assert set(OPTION.findall(text)) <= own | OPTIONS_OF_AACP
+    if script.name != "gpu.py":  # whose commands are checked below
+        assert set(OPTION.findall(text)) <= own | OPTIONS_OF_AACP
     attributes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)]
     names = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "aacp"}
     assert {name for name in names if not hasattr(aacp, name)} == set()
@@ -126,3 +129,139 @@ def test_search_pays_resumes_a_training_after_a_kill(tmp_path: Path) -> None:
     assert lines[: len(before) - 1] == before[:-1]  # the last epoch may have been logged but not saved
     (row,) = json.loads((tmp_path / "search_pays_smoke.json").read_text())["rows"]
     assert row["training_seconds"] == pytest.approx(sum(json.loads(line)["seconds"] for line in lines), abs=0.06)
+
+
+# -- gpu.py -----------------------------------------------------------------------------------------------------------
+
+
+class _Parsed(Exception):
+    """The options of a script were accepted."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_among_scripts")
+def test_every_command_of_a_plan_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(parser: argparse.ArgumentParser) -> None:
+        parse(parser)
+        raise _Parsed
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+    call = gpu.Call(tmp_path / "data", tmp_path / "small", tmp_path / "state", 500)
+    names: dict[str, gpu.Step] = {}
+    for step in (step for plan in gpu.PLANS.values() for step in plan.steps):
+        assert names.setdefault(step.name, step) == step  # runs, logs and what is done are found by the name
+        python, script, *words = shlex.split(call.filled(step.command, step))
+        assert python == "python"
+        used = [word for word in words if word.startswith("benchmarks/")]
+        assert [word for word in used if not (ROOT / word).exists()] == []
+        if script == "-m":
+            if words[0] == "aacp.cli":
+                main.commands[words[1]].make_context(words[1], words[2:])
+            continue
+        monkeypatch.setattr(sys, "argv", [script, *words])
+        with pytest.raises(_Parsed):
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    tests = set((ROOT / "tests").rglob("test_*.py")) - {Path(__file__)}
+    marked = {path for path in tests if "pytest.mark.gpu" in path.read_text()}
+    folders = [ROOT / word for word in shlex.split(names["tests"].command) if word.startswith("tests/")]
+    assert {path for path in marked if not any(folder in path.parents for folder in folders)} == set()
+    assert len(marked) > 5
+
+
+APPEND = "import sys; open(sys.argv[1], 'a').write('x')"
+UNTIL_INTERRUPTED = """
+import pathlib, sys, time
+file = pathlib.Path(sys.argv[1])
+try:
+    if not file.exists():
+        file.write_text("begun")
+        time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(0.5)
+    file.write_text("interrupted")
+    sys.exit(130)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_among_scripts")
+def test_a_plan_is_interrupted_at_its_deadline_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gpu
+
+    def step(name: str, code: str, *after: str, **others: object) -> gpu.Step:
+        return gpu.Step(name, 1, f"python -c {shlex.quote(code)} {tmp_path}/{name}", after, **others)
+
+    long = step("long", UNTIL_INTERRUPTED)
+    steps = (
+        step("made", APPEND, makes=f"{tmp_path}/is-there"),
+        step("first", APPEND),
+        long,
+        step("second", APPEND, "first", "made"),
+        step("fails", "raise SystemExit(3)"),
+        step("last", APPEND, "long"),
+        gpu.Step("tests", 9999, "python -c 0", resumes=False),
+    )
+    (tmp_path / "is-there").touch()
+    monkeypatch.setattr(gpu, "PLANS", {"toy": gpu.Plan(steps, at_once=2, is_shared=False)})
+    monkeypatch.setattr(gpu, "LEAST", 0)
+    monkeypatch.setattr(gpu.Call, "left", property(lambda call: 1e3 * (not waits_alone()) - 1e-3))
+    state = tmp_path / "state"
+
+    def waits_alone() -> bool:
+        """Whether all has ended but the step that lasts; the deadline comes then, however busy this machine is."""
+        ended = (state / "seconds").read_text() if (state / "seconds").exists() else ""
+        return "second" in ended and "fails" in ended and (tmp_path / "long").exists() and "long" not in ended
+
+    def call() -> str:
+        monkeypatch.setattr(sys, "argv", ["gpu.py", "toy", "--state", str(state), "--out", str(tmp_path / "out")])
+        with pytest.raises(SystemExit) as ended:
+            gpu.main()
+        return str(ended.value)
+
+    assert call().startswith("Not done yet: long, fails, last, tests.")
+    assert (tmp_path / "long").read_text() == "interrupted"  # it was waited for
+    assert [(tmp_path / name).exists() for name in ("made", "first", "second", "last")] == [False, True, True, False]
+    assert call().startswith("Not done yet: fails, tests.")
+    assert [(tmp_path / name).read_text() for name in ("first", "second", "last")] == ["x", "x", "x"]
+    assert [line.split()[::2] for line in (state / "seconds").read_text().splitlines() if "long" in line] == [
+        ["long", "130"],
+        ["long", "0"],
+    ]
+    assert {path.stem for path in (state / "logs").iterdir()} == {"first", "long", "second", "fails", "last"}
+
+
+@pytest.mark.usefixtures("_among_scripts")
+def test_another_machine_gets_results_and_the_weights_that_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu
+
+    monkeypatch.setattr(gpu, "PART", 40)
+    needed = {
+        "results/table.json": "{}",
+        "done/base": "",
+        "bases/vgg16/weights.safetensors": "base" * 50,
+        "runs/table/search-0/trainings/finetuned/training/training.safetensors": "in the middle",
+        "runs/table/search-1/trainings/finetuned/evaluation.json": "{}",
+    }
+    others = {
+        "bases/vgg16/training.safetensors": "at the end",
+        "runs/table/search-1/trainings/finetuned/pruned.safetensors": "trained",
+        "runs/table/search-1/trainings/finetuned/pruned.onnx": "exported",
+    }
+    for name, text in (needed | others).items():
+        path = tmp_path / "state" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    gpu.pack(tmp_path / "state", tmp_path / "out")
+    assert max(path.stat().st_size for path in (tmp_path / "out").glob("weights.*")) == 40
+    there = tmp_path / "there"
+    gpu.unpack(tmp_path / "out", there)
+    assert {str(path.relative_to(there)): path.read_text() for path in there.rglob("*") if path.is_file()} == needed
+    (there / "done" / "base").write_text("newer")
+    gpu.unpack(tmp_path / "out", there)
+    assert (there / "done" / "base").read_text() == "newer"

@@ -1,0 +1,381 @@
+"""All measurements that need a GPU, in calls of at most ten minutes: the same call continues where the last one ended.
+
+A plan is a list of steps: a name, the seconds that it is expected to take in all, a command, and the steps that must be
+done before it. Steps whose command ends with 0 are done and not run again. At the deadline, what still runs is
+interrupted and waited for, never killed: under MPS, killing one process can stop all others on the GPU. Everything is
+kept in --state: `done`, `logs`, `runs`, `results`, `bases`. At the end it is packed into --out: measured.tgz without
+weights, and weights.tgz in parts of 15 MB with those that unfinished trainings and later steps need. A call on another
+machine, which has no --state yet, unpacks both from --from.
+
+    python benchmarks/gpu.py --list
+    python benchmarks/gpu.py PLAN ... [--limit 540] [--data FOLDER] [--small FOLDER] [--state FOLDER]
+        [--from FOLDER] [--out FOLDER]
+
+--data has the binaries of CIFAR-10, --small the public checkpoints and, if it was kept, vgg16.safetensors. Plans run in
+the order in which they are given. Those that take times have the GPU to themselves; the others share it under MPS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PART = 15_000_000  # bytes
+TO_STOP = 30  # seconds that are left for commands to stop at their own limit
+LEAST = 30  # seconds in which it is still worth to continue a step
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command; {data}, {small}, {state}, {out}, {runs}, {vgg16} and {limit} are filled in when it begins.
+
+    Args:
+        name: its name in the plan.
+        seconds: what it is expected to take in all.
+        command: the command.
+        after: the names of steps that must be done before.
+        resumes: whether an interrupted command continues; otherwise it begins only if its seconds are left.
+        makes: a file; the step is done if it exists.
+    """
+
+    name: str
+    seconds: int
+    command: str
+    after: tuple[str, ...] = ()
+    resumes: bool = True
+    makes: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in order, and how many of them run at once; is_shared if commands share the GPU."""
+
+    steps: tuple[Step, ...]
+    at_once: int = 1
+    is_shared: bool = True
+
+
+def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) -> Step:
+    """A step of search_pays.py, from the base of a network that is in the repository, or that of VGG16."""
+    in_repository = f"benchmarks/results/bases/{network}/weights.safetensors"
+    weights, after = ("{vgg16}", ("base",)) if network == "vgg16" else (in_repository, ())
+    command = (
+        f"python benchmarks/search_pays.py --network {network} --weights {weights} --data {{data}} {options} "
+        f"--at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda"
+    )
+    return Step(name, seconds, command, after)
+
+
+def timing(name: str, seconds: int, command: str) -> Step:
+    """A step that takes times, and begins anew if it is interrupted."""
+    return Step(name, seconds, command, resumes=False)
+
+
+BASE = Step(
+    "base", 200, makes="{vgg16}", command="python -m aacp.cli train vgg16 --data cifar10:{data} --recipe base "
+    "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
+)  # fmt: skip
+TABLE_1 = "--arms uniform search released random --epochs 100"
+THREE = "--arms uniform search repaired"
+FASTER = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
+ESTIMATE = "python benchmarks/psae_speed.py"
+SEARCH = "python benchmarks/psae_search.py"
+RANKING = "python benchmarks/psae_ranking.py"
+R56 = "--weights {small}/resnet56-4bfd9763.th"
+ON_GPU = "--device cuda --runtimes torch --learn 96 --seconds 0.15 --out {out}"
+# Large batches, because the time of one image is that of its kernel launches, whatever the widths.
+PREDICTION = "python benchmarks/latency_prediction.py"
+PRUNE = "python benchmarks/prune_cifar10.py " + R56 + " --data {data} --seeds 0 1 --at-once 4 --runs {runs} --out {out}"
+
+# The seconds are from earlier runs, in benchmarks/results, or multiplied up from them; those of tests and of latency
+# are guesses.
+PLANS = {
+    "tests": Plan(
+        (
+            timing(
+                "tests", 300, "python -m pytest -p no:benchmark -p no:cacheprovider -q -m gpu -n 4 -W ignore "
+                "tests/accelerate tests/data tests/graph tests/latency tests/repair tests/train",
+            ),
+        )
+    ),
+    "table1": Plan((BASE, pays("vgg16-50", 900, "vgg16", f"{TABLE_1} --rate 0.5", 12))),
+    "fig6": Plan(
+        (
+            BASE,
+            Step(
+                "fig6", 1200, "python benchmarks/fig6.py --weights {vgg16} --data {data} --epochs 10 --at-once 6 "
+                "--limit {limit} --runs {runs} --out {out} --device cuda", ("base",),
+            ),
+        )
+    ),
+    "mobilenet": Plan(
+        (
+            pays("mobilenet-30", 400, "mobilenet_v2", f"{THREE} --rate 0.3 --epochs 10", 6),
+            pays("mobilenet-70", 400, "mobilenet_v2", f"{THREE} --rate 0.7 --epochs 10", 6),
+        )
+    ),
+    "finalists": Plan(
+        (
+            pays(
+                "finalists", 400, "resnet56",
+                "--arms finalists --finalists 8 --rungs 3,10 --rate 0.7 --epochs 10 --label _finalists",
+            ),
+        )
+    ),
+    "table1-rest": Plan(
+        (
+            BASE,
+            pays("vgg16-70", 450, "vgg16", "--arms released random --rate 0.7 --epochs 100 --label _more"),
+            pays("resnet56-50", 1700, "resnet56", f"{TABLE_1} --rate 0.5", 12),
+            pays("resnet110-40", 3600, "resnet110", f"{TABLE_1} --rate 0.4", 12),
+            pays("resnet110-65", 3600, "resnet110", f"{TABLE_1} --rate 0.65", 12),
+        )
+    ),
+    "latency-limit": Plan(
+        (
+            BASE,
+            pays("vgg16-latency", 600, "vgg16", f"{FASTER} --batch 512"),
+            pays("resnet56-latency", 700, "resnet56", f"{FASTER} --batch 2048"),
+            pays("mobilenet-latency", 700, "mobilenet_v2", f"{FASTER} --batch 2048"),
+        )
+    ),
+    "two-limits": Plan(
+        (
+            BASE,
+            pays("vgg16-70-90", 520, "vgg16", f"{THREE} --rate 0.7 --params-rate 0.9 --epochs 100"),
+            pays("resnet56-70-70", 230, "resnet56", f"{THREE} --rate 0.7 --params-rate 0.7 --epochs 10"),
+            pays("mobilenet-50-60", 400, "mobilenet_v2", f"{THREE} --rate 0.5 --params-rate 0.6 --epochs 10", 6),
+        )
+    ),
+    "epochs-300": Plan(
+        (
+            BASE,
+            pays("vgg16-300", 1560, "vgg16", f"{THREE} --rate 0.7 --epochs 300"),
+            pays("resnet56-300", 3750, "resnet56", f"{THREE} --rate 0.7 --epochs 300"),
+        )
+    ),
+    "speed": Plan(
+        (
+            timing(
+                "train-speed", 300, "python benchmarks/train_speed.py --data {data} " + R56 + " --epochs 3 "
+                '--out {out}/train_speed.json --way captured plain "captured, compiled" "captured, torch\'s norms" '
+                '"captured, torch\'s convolutions" "captured, autocast weights" "captured, not widened"',
+            ),
+            timing("estimate-resnet56", 120, f"{ESTIMATE} resnet56 {R56} --data cifar10:{{data}} --out {{out}}"),
+            timing(
+                "estimate-mobilenet", 200, f"{ESTIMATE} torchvision:mobilenet_v2 --data noise:224 --rate 0.3 "
+                "--structures 50 --reference 30 --weights {small}/mobilenet_v2-b0353104.pth --out {out}",
+            ),
+            timing("search", 300, f"{SEARCH} resnet56 {R56} --data cifar10:{{data}} --out {{out}}"),
+            timing(
+                "ranking", 400, f"{RANKING} resnet56 {R56} --data cifar10:{{data}} --epochs 4 "
+                "--history benchmarks/results/psae_search_resnet56.json --out {out}",
+            ),
+            timing("latency-mobilenet", 150, f"{PREDICTION} --networks torchvision:mobilenet_v2 --batch 256 {ON_GPU}"),
+            timing("latency-vgg16", 120, f"{PREDICTION} --networks vgg16 --batch 512 {ON_GPU}"),
+            timing("latency-resnet20", 120, f"{PREDICTION} --networks resnet20 --batch 2048 {ON_GPU}"),
+        ),
+        is_shared=False,
+    ),
+    "prune": Plan(
+        tuple(
+            Step(f"prune-{rate}-{epochs}", seconds, f"{PRUNE} --rate {rate} --epochs {epochs}")
+            for epochs, seconds in ((10, 220), (100, 1100))
+            for rate in ("0.5", "0.7")
+        ),
+        at_once=2,
+    ),
+    "recipes": Plan(
+        (
+            Step(
+                "recipes", 900, "python benchmarks/train_recipes.py --data {data} " + R56 + " --at-once 3 "
+                "--runs {runs} --out {out}/train_recipes.json",
+            ),
+        )
+    ),
+}  # fmt: skip
+
+
+# -- one call ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Call:
+    """What one call of this program may use, and what it has begun."""
+
+    data: Path
+    small: Path
+    state: Path
+    limit: float
+    begun: float = field(default_factory=time.monotonic)
+
+    def stop(self, *_: object) -> None:
+        """Make now the deadline, because this program was interrupted."""
+        self.limit = time.monotonic() - self.begun
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.begun + self.limit - time.monotonic()
+
+    def filled(self, text: str, step: Step) -> str:
+        """A text of a step with the places of this machine."""
+        kept = self.small / "vgg16.safetensors"
+        return text.format(
+            data=self.data, small=self.small, state=self.state, out=self.state / "results",
+            runs=self.state / "runs" / step.name, limit=max(0, round(self.left - TO_STOP)),
+            vgg16=kept if kept.exists() else self.state / "bases/vgg16/weights.safetensors",
+        )  # fmt: skip
+
+    def is_done(self, step: Step) -> bool:
+        """Whether the command of a step has ended well, here or in an earlier call, or is not needed."""
+        made = bool(step.makes) and Path(self.filled(step.makes, step)).exists()
+        return made or (self.state / "done" / step.name).exists()
+
+    def may_begin(self, step: Step, plan: Plan) -> bool:
+        """Whether a step is to be run, and there is time for it."""
+        is_ready = all(self.is_done(other) for other in plan.steps if other.name in step.after)
+        return is_ready and not self.is_done(step) and self.left > (LEAST if step.resumes else step.seconds)
+
+    def start(self, step: Step) -> subprocess.Popen[bytes]:
+        """Begin with a step, in a process group of its own."""
+        words = [sys.executable if word == "python" else word for word in shlex.split(self.filled(step.command, step))]
+        print(f"{self.limit - self.left:5.0f} s  {step.name} begins", flush=True)
+        with (self.state / "logs" / f"{step.name}.log").open("ab") as log:
+            return subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+
+    def end(self, step: Step, process: subprocess.Popen[bytes], seconds: float) -> None:
+        """Record how a step ended."""
+        if process.returncode == 0:
+            (self.state / "done" / step.name).touch()
+        with (self.state / "seconds").open("a") as file:
+            file.write(f"{step.name} {seconds:.0f} {process.returncode}\n")
+        is_over = "is done" if process.returncode == 0 else f"stopped with {process.returncode}"
+        print(f"{self.limit - self.left:5.0f} s  {step.name} {is_over} after {seconds:.0f} s", flush=True)
+
+    def run(self, plan: Plan) -> None:
+        """Run the steps of a plan until all are done, or none can begin, or the time is over."""
+        waiting = list(plan.steps)
+        running: dict[Step, tuple[subprocess.Popen[bytes], float]] = {}
+        is_over = False
+        while True:
+            ready = [step for step in waiting if self.may_begin(step, plan)]
+            for step in ready[: plan.at_once - len(running)]:
+                waiting.remove(step)
+                running[step] = self.start(step), time.monotonic()
+            if not running:
+                return
+            time.sleep(0.2)
+            if self.left <= 0 and not is_over:
+                is_over = True
+                for process, _ in running.values():
+                    os.killpg(process.pid, signal.SIGINT)
+            for step, (process, begun) in list(running.items()):
+                if process.poll() is not None:
+                    del running[step]
+                    self.end(step, process, time.monotonic() - begun)
+
+
+@contextmanager
+def sharing(is_shared: bool) -> Iterator[None]:
+    """Let processes run on the GPU at the same time, if this machine has MPS."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if not is_shared or control is None:
+        yield
+        return
+    subprocess.run([control, "-d"], check=False)
+    try:
+        yield
+    finally:
+        subprocess.run([control], input=b"quit\n", check=False)
+
+
+# -- the state, from one machine to another ---------------------------------------------------------------------------
+
+
+def pack(state: Path, out: Path) -> None:
+    """Write all files but ONNX and weights to one archive, and the weights that are still needed to another."""
+    files = sorted(path for path in state.rglob("*") if path.is_file() and path.suffix != ".onnx")
+    weights = [path for path in files if path.suffix == ".safetensors"]
+    out.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(out / "measured.tgz", "w:gz") as archive:
+        for path in files:
+            if path not in weights:
+                archive.add(path, path.relative_to(state))
+    whole = out / "weights.tgz"
+    with tarfile.open(whole, "w:gz") as archive:
+        for path in weights:
+            is_over = path.name == "training.safetensors" and path.with_name("weights.safetensors").exists()
+            if not is_over and not any((folder / "evaluation.json").exists() for folder in path.parents):
+                archive.add(path, path.relative_to(state))
+    with whole.open("rb") as source:
+        for number, part in enumerate(iter(lambda: source.read(PART), b"")):
+            (out / f"weights.tgz.{number:03}").write_bytes(part)
+    whole.unlink()
+
+
+def unpack(source: Path, state: Path) -> None:
+    """Bring back what `pack` wrote, if there is nothing yet."""
+    if state.exists():
+        return
+    state.mkdir(parents=True)
+    whole = state / "weights.tgz"
+    whole.write_bytes(b"".join(part.read_bytes() for part in sorted(source.glob("weights.tgz.*"))))
+    for file in (source / "measured.tgz", whole):
+        with tarfile.open(file) as archive:
+            archive.extractall(state, filter="data")
+    whole.unlink()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("plans", nargs="*", metavar="PLAN", help=", ".join(PLANS))
+    parser.add_argument("--list", action="store_true", help="print all steps, and what is done")
+    parser.add_argument("--limit", type=float, default=540, help="seconds after which this call ends")
+    parser.add_argument("--data", type=Path, default=Path("~/data/cifar10"), help="folder of the CIFAR-10 binaries")
+    parser.add_argument("--small", type=Path, default=Path("data/small"), help="folder of checkpoints")
+    parser.add_argument("--state", type=Path, default=Path("~/measured"), help="where everything is kept")
+    parser.add_argument("--from", dest="source", type=Path, help="what an earlier call packed on another machine")
+    parser.add_argument("--out", type=Path, help="where to pack the state")
+    options = parser.parse_args()
+    unknown = set(options.plans) - set(PLANS)
+    if unknown or not (options.plans or options.list):
+        parser.error(f"Give one or more of these plans: {', '.join(PLANS)}.")
+    data, small, state = (path.expanduser().absolute() for path in (options.data, options.small, options.state))
+    call = Call(data, small, state, options.limit)
+    if options.list:
+        for name, plan in PLANS.items():
+            for step in plan.steps:
+                print(f"{name}, {step.name}, {step.seconds} s{', done' * call.is_done(step)}: {step.command}")
+        return
+    if options.source:
+        unpack(options.source, state)
+    for folder in ("done", "logs", "runs", "results", "bases"):
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    # Also in the background of a shell, whose processes would ignore interrupts.
+    signal.signal(signal.SIGINT, call.stop)
+    os.environ |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    steps = [step for name in options.plans for step in PLANS[name].steps]
+    for name in options.plans:
+        with sharing(PLANS[name].is_shared):
+            call.run(PLANS[name])
+    if options.out:
+        pack(state, options.out)
+    left = [step.name for step in steps if not call.is_done(step)]
+    sys.exit(f"Not done yet: {', '.join(left)}. Give the same command again; logs are in {state}/logs." if left else 0)
+
+
+if __name__ == "__main__":
+    main()
