@@ -265,3 +265,14 @@ def test_another_machine_gets_results_and_the_weights_that_are_needed(
     (there / "done" / "base").write_text("newer")
     gpu.unpack(tmp_path / "out", there)
     assert (there / "done" / "base").read_text() == "newer"
+
+
+@pytest.mark.usefixtures("_among_scripts")
+def test_the_page_on_reproduction_has_the_minutes_of_plans() -> None:
+    import gpu
+
+    page = (ROOT / "docs" / "reproduce.md").read_text()
+    found = dict(re.findall(r"`python benchmarks/gpu.py ([\w-]+)` \| (\d+) \|", page))
+    minutes = {name: -(-sum(step.seconds for step in plan.steps) // 60) for name, plan in gpu.PLANS.items()}
+    assert {name: int(said) for name, said in found.items()} == {name: minutes[name] for name in found}
+    assert set(found) == set(gpu.PLANS) - {"tests", "speed", "prune", "recipes"}
