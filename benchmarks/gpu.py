@@ -11,7 +11,8 @@ machine, which has no --state yet, unpacks both from --from.
     python benchmarks/gpu.py PLAN ... [--limit 540] [--data FOLDER] [--small FOLDER] [--state FOLDER]
         [--from FOLDER] [--out FOLDER]
 
---data has the binaries of CIFAR-10, --small the public checkpoints and, if it was kept, vgg16.safetensors. Plans run in
+--data has the binaries of CIFAR-10, --small the public checkpoints, if it was kept vgg16.safetensors, and for the plan
+imagenette the folder imagenette with the weights imagenette.safetensors that imagenette.py writes. Plans run in
 the order in which they are given. Those that take times have the GPU to themselves; the others share it under MPS.
 """
 
@@ -125,6 +126,17 @@ PLANS = {
             pays("mobilenet-30", 400, "mobilenet_v2", f"{THREE} --rate 0.3 --epochs 10", 6),
             pays("mobilenet-70", 400, "mobilenet_v2", f"{THREE} --rate 0.7 --epochs 10", 6),
         )
+    ),
+    "imagenette": Plan(
+        tuple(
+            Step(
+                f"imagenette-{rate}", 300, "python benchmarks/search_pays.py --network imagenette:mobilenet_v2 "
+                "--weights {small}/imagenette.safetensors --data imagefolder:{small}/imagenette "
+                f"{THREE} --rate {rate} --epochs 10 --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} "
+                "--device cuda",
+            )
+            for rate in ("0.3", "0.5", "0.7")
+        ),
     ),
     "finalists": Plan(
         (
@@ -366,7 +378,7 @@ def main() -> None:
         (state / folder).mkdir(parents=True, exist_ok=True)
     # Also in the background of a shell, whose processes would ignore interrupts.
     signal.signal(signal.SIGINT, call.stop)
-    os.environ |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"}
+    os.environ |= {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'benchmarks'}", "PYTHONUNBUFFERED": "1"}
     steps = [step for name in options.plans for step in PLANS[name].steps]
     for name in options.plans:
         with sharing(PLANS[name].is_shared):
