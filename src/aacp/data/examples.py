@@ -67,7 +67,7 @@ def shapes_of(inputs: Any) -> Shapes:
     return tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(inputs))
 
 
-def moved(batch: Any, device: torch.device, in_background: bool = False) -> Any:
+def moved(batch: Any, device: torch.device | str, in_background: bool = False) -> Any:
     """A batch with its tensors on a device.
 
     Args:

@@ -17,10 +17,11 @@ from torch.overrides import TorchFunctionMode
 from aacp.channels.elements import Layer
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
+from aacp.data.examples import moved
 from aacp.errors import UntraceableModel
 from aacp.latency.pieces import Piece, Width
 from aacp.latency.runtimes.runtime import TimedLayer
-from aacp.pytorch.modules import copy_module, positional
+from aacp.pytorch.modules import copy_module, device_of_model, positional
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -47,8 +48,9 @@ def describe_pieces(network: nn.Module, example: Any, graph: ChannelGraph) -> tu
     """
     recorder = _CallRecorder()
     twin = copy_module(network).eval()
+    arguments = positional(network, moved(example, device_of_model(network)))
     with torch.inference_mode(), recorder:
-        twin(*positional(network, example))
+        twin(*arguments)
     for begins, layers in (
         (is_layer, list(graph.layers)),
         (is_convolution, [layer for layer in graph.layers if layer.is_convolution]),

@@ -12,6 +12,7 @@ from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
+from aacp.data.examples import moved
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import Deployment
@@ -19,8 +20,7 @@ from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.runtimes.runtime import PieceTimer
-from aacp.latency.runtimes.torch import on_device, torch_threads
-from aacp.pytorch.modules import device_of_model
+from aacp.latency.runtimes.torch import torch_threads
 from aacp.user.progress import report_progress
 
 WARMUP = 2  # turns that are not counted
@@ -58,9 +58,8 @@ class NetworkTimer:
         self._graph = graph
         self._where = where
         self._seconds = seconds_per_structure
-        self._example = with_batch(on_device(example, "cpu"), where.batch)
-        example_there = on_device(self._example, str(device_of_model(model)))
-        self._layers, descriptions = describe_pieces(model, example_there, graph)
+        self._example = with_batch(moved(example, "cpu"), where.batch)
+        self._layers, descriptions = describe_pieces(model, self._example, graph)
         self.pieces = pieces_of_graph(graph, self._layers, descriptions)
         self._unpruned: PieceTimer | None = None
 

@@ -11,15 +11,15 @@ from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.data.batches import Batches
+from aacp.data.examples import moved
 from aacp.data.splits import sampled
 from aacp.errors import AACPError
 from aacp.graph.examples import batch_of, with_batch
 from aacp.latency.layers import describe_pieces, timed_layers
 from aacp.latency.runtimes.runtime import QuantizedFile, Runtime, RuntimeFile
-from aacp.latency.runtimes.torch import on_device, timed_copy
+from aacp.latency.runtimes.torch import timed_copy
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask
-from aacp.pytorch.modules import device_of_model
 from aacp.runs.exports import QuantizedScores
 
 # The most training images that ranges of activations are found on, to limit the time and memory of calibration. The
@@ -48,8 +48,8 @@ def check_quantization(task: PruningTask, plan: Plan, graph: ChannelGraph) -> No
     if not where.is_quantized:
         return
     runtime = where.runtime_calibrated_on(calibration_inputs(task, plan, TRIED_IMAGES))
-    example = with_batch(on_device(task.example(), "cpu"), where.batch)
-    layers, _ = describe_pieces(task.model, on_device(example, str(device_of_model(task.model))), graph)
+    example = with_batch(moved(task.example(), "cpu"), where.batch)
+    layers, _ = describe_pieces(task.model, example, graph)
     timed = timed_layers(graph, layers, graph.full)
     network = timed_copy(task.model)
     runtime.prepare_pieces(network, example, timed, device=where.device, threads=where.threads).run()

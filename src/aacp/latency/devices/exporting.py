@@ -15,7 +15,7 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
-from aacp.data.examples import tensors_in
+from aacp.data.examples import moved, tensors_in
 from aacp.disk.folders import create_folder
 from aacp.disk.reading import read_bytes, sha256_of
 from aacp.disk.writing import replace_file
@@ -28,9 +28,8 @@ from aacp.latency.devices.plain_results import FORMAT, TABLE
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
 from aacp.latency.runtimes.runtime import Runtime
-from aacp.latency.runtimes.torch import on_device, timed_copy
+from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timers import MeasurementProgress
-from aacp.pytorch.modules import device_of_model
 
 MANIFEST = "manifest.json"
 RESULTS = "results.json"
@@ -73,8 +72,8 @@ def export_networks(
     place = Path(folder)
     _require_exportable(runtime, place)
     create_folder(place)
-    batch = with_batch(on_device(example, "cpu"), where.batch)
-    layers, descriptions = describe_pieces(model, on_device(batch, str(device_of_model(model))), graph)
+    batch = with_batch(moved(example, "cpu"), where.batch)
+    layers, descriptions = describe_pieces(model, batch, graph)
     fitted = spread_structures(space, structures, seed)
     chosen = [*fitted, *spread_structures(space, held_out, seed + 1, ends=False)]
     progress = MeasurementProgress("networks", len(chosen) + 1)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from aacp.data.examples import moved
 from aacp.errors import InvalidOption
 from aacp.latency.layers import is_convolution, is_layer
 from aacp.latency.runtimes.runtime import PieceTimer, RecordedPieces, Runtime, TimedLayer
-from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, positional
 
 
@@ -66,7 +66,7 @@ class TorchNetwork:
 
     def __init__(self, network: nn.Module, example: Any, device: str) -> None:
         self.network = network.to(device)
-        self.arguments = positional(network, on_device(example, device))
+        self.arguments = positional(network, moved(example, device))
         self._device = device
 
     def run(self) -> object:
@@ -171,11 +171,6 @@ def seconds_between(stamps: Sequence[float]) -> list[float]:
 def timed_copy(network: nn.Module) -> nn.Module:
     """Return a copy of a module as runtimes expect it: in evaluation mode on the CPU."""
     return copy_module(network).eval().cpu()
-
-
-def on_device(example: Any, device: str) -> Any:
-    """Return an example with its tensors on a device."""
-    return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, example)
 
 
 @contextmanager
