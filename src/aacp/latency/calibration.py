@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aacp.latency.curves import non_negative
+from aacp.latency.curves import Sizes, Values, conditioned, non_negative
 from aacp.search.correlation import spearman
-
-Values = NDArray[np.float64]
 
 OUTLIER_DEVIATIONS = 2.0  # residuals above this many times the median residual get less weight in `robust_line`
 
@@ -54,35 +51,21 @@ class Trend:
     offset: float
 
     @classmethod
-    def fit(cls, rows: NDArray[np.int64], residuals: Values) -> Trend:
+    def fit(cls, rows: Sizes, residuals: Values) -> Trend:
         """Fit a trend to structures and the logarithms of measured over predicted seconds."""
         octaves = np.log2(rows.astype(np.float64))
         centre = octaves.mean(axis=0)
         distances = octaves - centre
-        candidates = product(TREND_SLOPES, TREND_NOISES)
-        found = [_log_likelihood(distances, residuals, slope, noise) for slope, noise in candidates]
-        _, slope, weights = max(found, key=lambda candidate: candidate[0])
+        found = []
+        for slope, noise in product(TREND_SLOPES, TREND_NOISES):
+            covariance = slope**2 * distances @ distances.T + TREND_OFFSET**2 + noise**2 * np.eye(len(residuals))
+            found.append((*conditioned(covariance, residuals), slope))
+        weights, _, slope = max(found, key=lambda candidate: candidate[1])
         return cls(centre, slope**2 * distances.T @ weights, TREND_OFFSET**2 * float(weights.sum()))
 
-    def __call__(self, rows: NDArray[np.int64]) -> Values:
+    def __call__(self, rows: Sizes) -> Values:
         distances = np.log2(rows.astype(np.float64)) - self.centre
         return np.asarray(np.exp(self.offset + distances @ self.slopes))
-
-
-def _log_likelihood(distances: Values, residuals: Values, slope: float, noise: float) -> tuple[float, float, Values]:
-    """Return the log likelihood of residuals under a prior, the slope of that prior, and the weight of each residual.
-
-    Args:
-        distances: the widths of each structure, in octaves from the mean.
-        residuals: the logarithms of measured over predicted seconds.
-        slope: the prior standard deviation of the slopes.
-        noise: the standard deviation of a measurement.
-    """
-    covariance = slope**2 * distances @ distances.T + TREND_OFFSET**2 + noise**2 * np.eye(len(residuals))
-    lower = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(lower, residuals)
-    log_likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
-    return log_likelihood, slope, np.asarray(np.linalg.solve(lower.T, white))
 
 
 @dataclass(frozen=True)
@@ -119,13 +102,13 @@ class Correction:
     weights: Values  # one for each measured structure
 
     @classmethod
-    def of(cls, rows: NDArray[np.int64], residuals: Values, noise: float) -> Correction:
+    def of(cls, rows: Sizes, residuals: Values, noise: float) -> Correction:
         """Make a correction from structures and the logarithms of measured over predicted seconds."""
         octaves = np.log2(rows.astype(np.float64))
         covariance = _covariance(octaves, octaves) + max(noise, MIN_NOISE) ** 2 * np.eye(len(rows))
         return cls(octaves, np.asarray(np.linalg.solve(covariance, residuals), dtype=np.float64))
 
-    def __call__(self, rows: NDArray[np.int64]) -> Values:
+    def __call__(self, rows: Sizes) -> Values:
         if not len(self.weights):
             return np.ones(len(rows))
         return np.asarray(np.exp(_covariance(np.log2(rows.astype(np.float64)), self.octaves) @ self.weights))

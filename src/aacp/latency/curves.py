@@ -98,10 +98,8 @@ class _Process:
         same_place = places[:, None] == places
         covariance = _covariance(sizes, sizes, step_deviation) + PLACE_DEVIATION**2 * same_place
         covariance += noise**2 * np.eye(len(residuals))
-        lower = np.linalg.cholesky(covariance)
-        white = np.linalg.solve(lower, residuals)
-        log_likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
-        return cls(sizes, places, step_deviation, np.linalg.solve(lower.T, white), log_likelihood)
+        weights, log_likelihood = conditioned(covariance, residuals)
+        return cls(sizes, places, step_deviation, weights, log_likelihood)
 
     def at(self, sizes: Sizes) -> Values:
         """Return the mean residual at other widths, without the factor of a place."""
@@ -134,6 +132,19 @@ def _covariance(some: Sizes, others: Sizes, step_deviation: float) -> Values:
         all_same = all_same * same
         share_same = share_same + same / max(1, some.shape[1])
     return np.asarray(SMOOTH_DEVIATION**2 * near + step_deviation**2 * far * (all_same + share_same) / 2)
+
+
+def conditioned(covariance: Values, residuals: Values) -> tuple[Values, float]:
+    """Return the weight of each residual of a Gaussian process, and the log likelihood of all up to a constant.
+
+    Args:
+        covariance: the prior covariance of the residuals, with their noise.
+        residuals: the logarithms of measured over fitted seconds.
+    """
+    lower = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(lower, residuals)
+    log_likelihood = -0.5 * float(white @ white) - float(np.log(np.diag(lower)).sum())
+    return np.asarray(np.linalg.solve(lower.T, white)), log_likelihood
 
 
 def non_negative(design: Values, target: Values, sweeps: int = 400) -> Values:
