@@ -15,12 +15,14 @@ from aacp.channels.structure import Structure
 from aacp.data.examples import moved
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
+from aacp.latency.curves import Values
 from aacp.latency.deployment import Deployment
 from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.runtimes.runtime import PieceTimer
 from aacp.latency.runtimes.torch import torch_threads
+from aacp.latency.timing import mean_seconds
 from aacp.user.progress import report_progress
 
 WARMUP = 2  # turns that are not counted
@@ -103,17 +105,27 @@ def time_in_turns(
     turns = np.array(_timed_turns(calls, seconds, clock))
     pieces = np.array(subject.take_recorded()[-len(turns) :])
     unpruned_sums = np.array(unpruned.take_recorded()[-len(turns) :]).sum(axis=1)
-    unpruned_seconds = float(np.quantile(turns[:, 0], LEVEL_QUANTILE))
-    unpruned_pieces = float(np.quantile(unpruned_sums, LEVEL_QUANTILE))
-    piece_ratios = np.median(pieces / unpruned_sums[:, None], axis=0)
+    whole, unpruned_seconds = agreed_seconds(turns[:, 1], turns[:, 0])
+    piece_seconds, unpruned_pieces = agreed_seconds(pieces, unpruned_sums[:, None])
     return TimedStructure(
         structure=tuple(structure),
-        whole=float(np.median(turns[:, 1] / turns[:, 0])) * unpruned_seconds,
+        whole=float(whole),
         reference=unpruned_seconds,
-        pieces=tuple((piece_ratios * unpruned_pieces).tolist()),
+        pieces=tuple(piece_seconds.tolist()),
         reference_pieces=unpruned_pieces,
         noise=noise_of(turns.tolist()),
     )
+
+
+def agreed_seconds(subject: Values, unpruned: Values) -> tuple[Any, float]:
+    """Return the seconds that most turns agree on: of a network or its pieces, and of the unpruned network.
+
+    Args:
+        subject: the seconds in each turn, one row each.
+        unpruned: the seconds of the unpruned network in the same turns.
+    """
+    reference = float(np.quantile(unpruned, LEVEL_QUANTILE))
+    return np.median(subject / unpruned, axis=0) * reference, reference
 
 
 def _timed_turns(
@@ -121,11 +133,11 @@ def _timed_turns(
 ) -> list[list[float]]:
     """Return the seconds of each call in each turn; turns are added while the ratio of the first two is uncertain."""
     for _ in range(WARMUP):
-        seconds_per_turn = sum(_seconds_of(call, clock) for call in calls)
+        seconds_per_turn = sum(mean_seconds(call, 1, clock) for call in calls)
     count = int(np.clip(math.ceil(seconds / max(seconds_per_turn, 1e-9)), MIN_TURNS, MAX_TURNS))
     turns: list[list[float]] = []
     while not turns or (noise_of(turns) > QUIET_NOISE and len(turns) < MAX_EXTENSION * count):
-        turns += [[_seconds_of(call, clock) for call in calls] for _ in range(count)]
+        turns += [[mean_seconds(call, 1, clock) for call in calls] for _ in range(count)]
     return turns
 
 
@@ -133,12 +145,6 @@ def noise_of(turns: list[list[float]]) -> float:
     """Return the relative uncertainty of the ratio of the second column to the first."""
     lower, median, upper = np.quantile([turn[1] / turn[0] for turn in turns], [0.25, 0.5, 0.75])
     return float((upper - lower) / median / math.sqrt(len(turns)))
-
-
-def _seconds_of(call: Callable[[], object], clock: Callable[[], float]) -> float:
-    start = clock()
-    call()
-    return clock() - start
 
 
 class MeasurementProgress:

@@ -67,10 +67,6 @@ class MedianInterval(MedianRange):
         rank = interval_rank(len(ordered))
         return cls(float(ordered[rank - 1]), float(np.median(ordered)), float(ordered[-rank]))
 
-    def contains(self, value: float) -> bool:
-        """Whether the measurement does not decide on which side of a value the median lies."""
-        return self.lower <= value <= self.upper
-
 
 def interval_rank(count: int) -> int:
     """Return the rank k such that the median lies between the k-th smallest and the k-th largest of `count` values.
@@ -165,7 +161,7 @@ class _Turns:
                 return
             first = self.count % len(names)
             for name in names[first:] + names[:first]:
-                self._seconds[name].append(_seconds(self._calls[name], self._repeats[name], self._clock))
+                self._seconds[name].append(mean_seconds(self._calls[name], self._repeats[name], self._clock))
             self.count += 1
 
 
@@ -190,11 +186,11 @@ def _repeats(call: Callable[[], object], tries: int, seconds_per_sample: float, 
     A try that another process interrupts looks longer than the call is. Its samples would then be shorter than those of
     other calls and be interrupted less often, so that every turn would favour it.
     """
-    once = min(_seconds(call, 1, clock) for _ in range(tries))
+    once = min(mean_seconds(call, 1, clock) for _ in range(tries))
     return max(1, math.ceil(seconds_per_sample / once)) if once > 0 else 1
 
 
-def _seconds(call: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
+def mean_seconds(call: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
     """Return the mean seconds of a call that is repeated."""
     start = clock()
     for _ in range(repeats):

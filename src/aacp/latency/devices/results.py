@@ -17,7 +17,7 @@ from aacp.latency.devices.exporting import MANIFEST
 from aacp.latency.devices.plain_results import CHECK, TABLE, require_manifest, require_results
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
 from aacp.latency.table import LatencyTable
-from aacp.latency.timers import LEVEL_QUANTILE, noise_of
+from aacp.latency.timers import agreed_seconds, noise_of
 
 MAX_BYTES = 1 << 26  # 64 MiB: of results.json and manifest.json
 # A sample must take this many ticks of the device's clock: its length is then known to about 2 %, which is what
@@ -154,13 +154,12 @@ def _read(path: Path, require: Callable[[Any], None]) -> Mapping[str, Any]:
 def _timed(network: Mapping[str, Any], turns: NDArray[np.float64]) -> TimedStructure:
     """The measurement of a structure: its time is divided among the pieces in proportion to their MACs."""
     shares: Sequence[float] = network["shares"]
-    reference = float(np.quantile(turns[:, 0], LEVEL_QUANTILE))
-    whole = float(np.median(turns[:, 1] / turns[:, 0])) * reference
+    whole, reference = agreed_seconds(turns[:, 1], turns[:, 0])
     return TimedStructure(
         structure=tuple(network["structure"]),
-        whole=whole,
+        whole=float(whole),
         reference=reference,
-        pieces=tuple(whole * share for share in shares),
+        pieces=tuple((whole * np.array(shares)).tolist()),
         reference_pieces=reference,
         noise=noise_of(turns.tolist()),
     )
