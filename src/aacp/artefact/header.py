@@ -18,8 +18,8 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.plain_graphs import MAX_DIMS
 from aacp.channels.structure import Structure
 from aacp.disk.parsing import parse_json
+from aacp.disk.reading import reading_as
 from aacp.disk.tensors import tensor_header
-from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, BrokenArtefact, InvalidOption, first_line
 from aacp.runs.trainings import delivered_in
 from aacp.user.values import path_text

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from aacp.artefact.header import COPY_AGAIN, KEY, AppliedCut, Artefact, artefact_path
 from aacp.channels.graph import ChannelGraph, Kept
 from aacp.channels.structure import Structure
+from aacp.disk.reading import reading_as
 from aacp.disk.tensors import tensor_bytes, tensors_in
-from aacp.disk.translation import reading_as
 from aacp.errors import BrokenArtefact, GraphMismatch, InvalidOption, failing_as
 from aacp.graph.examples import from_plain, to_plain
 from aacp.graph.shapes import expected_shapes, require_fit, stored_tensors, structure_of, tensors_of

@@ -22,8 +22,7 @@ from aacp.channels.elements import Activation, ChannelGroup, HardCodedSize, Laye
 from aacp.channels.lanes import Lane, to_runs
 from aacp.channels.plain_graphs import graph_fields
 from aacp.channels.structure import Structure
-from aacp.disk.reading import read_json
-from aacp.disk.translation import reading_as
+from aacp.disk.reading import read_json, reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.user.notebook import html_table

@@ -37,7 +37,7 @@ def writing_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         words = "a link stands in its place" if error.errno == errno.ELOOP else error.strerror or str(error)
         remedy = REMEDIES.get(error.errno or 0, REPEAT)
-        raise DiskError(f"{_shown(path)} cannot be written: {words}. {remedy}") from error
+        raise DiskError(f"{shown_path(path)} cannot be written: {words}. {remedy}") from error
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
@@ -51,7 +51,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(text))
 
 
-def _shown(path: str | os.PathLike[str]) -> str:
+def shown_path(path: str | os.PathLike[str]) -> str:
     """A path for a message, shortened if it is longer than any system allows."""
     text = os.fspath(path)
     return text if len(text) <= 300 else f"{text[:150]}...{text[-100:]}"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aacp.disk.failures import absolute, writing_errors
-from aacp.disk.reading import AnyPath, reading_errors
-from aacp.errors import InvalidOption, RunMismatch
+from aacp.disk.reading import AnyPath, kind_of, reading_errors
+from aacp.errors import DiskError, InvalidOption, RunMismatch
 
 LOCK = ".lock"  # the file that is locked, in the folder that is locked
 MAX_DEPTH = 5  # levels of folders that aacp writes: seed, budget, trainings, name, training
@@ -102,6 +102,23 @@ def open_folder(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def open_own_file(path: Path, folder: int, flags: int = 0) -> int:
+    """The descriptor of a file to read and write, which is created if it is not there. It is regular and not a link.
+
+    Args:
+        path: the file.
+        folder: the descriptor of its folder.
+        flags: further flags of os.open.
+    """
+    flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(path.name, flags, 0o666, dir_fd=folder)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise DiskError(f"{path} is {kind_of(mode)}, not a file. Move it away, or choose another folder.")
+    return descriptor
 
 
 def sync_folder(descriptor: int) -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import shlex
 import socket
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from aacp.disk.failures import absolute, writing_errors
-from aacp.disk.folders import LOCK, FolderLock, create_folder, held_locks, open_folder
+from aacp.disk.folders import LOCK, FolderLock, create_folder, held_locks, open_folder, open_own_file
 from aacp.disk.parsing import parse_json
-from aacp.disk.reading import AnyPath, kind_of
-from aacp.errors import DiskError, RunLocked
+from aacp.disk.reading import AnyPath
+from aacp.errors import RunLocked
 
 MAX_HOLDER = 4096  # bytes that are read of the holder's description
 MAX_COMMAND = 200  # characters of the holder's command
@@ -51,7 +50,8 @@ def _acquired(folder: Path) -> FolderLock:
     """The lock on a folder, which this process holds from now on."""
     while True:
         with writing_errors(folder / LOCK):
-            lock = FolderLock(folder, _opened(folder))
+            with open_folder(folder) as place:
+                lock = FolderLock(folder, open_own_file(folder / LOCK, place))
             try:
                 fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if lock.is_current:
@@ -63,18 +63,6 @@ def _acquired(folder: Path) -> FolderLock:
                 raise RunLocked(
                     f"Another process is writing to {folder}: {holder}. Wait for it, or choose another folder."
                 ) from None
-
-
-def _opened(folder: Path) -> int:
-    """The descriptor of the folder's lock file, which is a regular file of its own and not a link."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    with open_folder(folder) as place:
-        descriptor = os.open(LOCK, flags, 0o666, dir_fd=place)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise DiskError(f"{folder / LOCK} is {kind_of(mode)}, not a file. Choose another folder.")
-    return descriptor
 
 
 def _remove_unused(lock: FolderLock, created: list[Path]) -> None:

@@ -13,9 +13,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
+from aacp.disk.failures import shown_path
 from aacp.disk.parsing import parse_json
 from aacp.errors import AACPError, DamagedFile, MissingFile, UnreadableFile
 
@@ -152,14 +152,17 @@ def reading_errors(path: AnyPath, remedy: str = NAME_ANOTHER) -> Iterator[None]:
     except _NotRegularError as error:
         raise UnreadableFile(f"{path} is {error}, not a file. {remedy}") from None
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFile(f"There is no file {_shown(path)}. {remedy}") from None
+        raise MissingFile(f"There is no file {shown_path(path)}. {remedy}") from None
     except OSError as error:
         if error.errno is None:  # raised by a library that reads the content, for instance Pillow
             raise
-        raise UnreadableFile(f"{_shown(path)} cannot be read: {error.strerror}. {remedy}") from error
+        raise UnreadableFile(f"{shown_path(path)} cannot be read: {error.strerror}. {remedy}") from error
 
 
-def _shown(path: AnyPath) -> str:
-    """A path for a message, shortened if it is longer than any system allows."""
-    text = str(Path(path))
-    return text if len(text) <= 300 else f"{text[:150]}...{text[-100:]}"
+@contextmanager
+def reading_as(kind: type[AACPError]) -> Iterator[None]:
+    """Raise an UnreadableFile inside the block as another class, with the same sentences."""
+    try:
+        yield
+    except UnreadableFile as error:
+        raise kind(str(error)) from error

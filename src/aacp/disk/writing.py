@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aacp.disk.failures import absolute, writing_errors
-from aacp.disk.folders import DIRECTORY, MAX_DEPTH, open_folder, sync_folder
+from aacp.disk.folders import DIRECTORY, MAX_DEPTH, open_folder, open_own_file, sync_folder
 from aacp.disk.reading import AnyPath, kind_of
 from aacp.errors import DiskError
 
@@ -43,8 +43,7 @@ def replace_file(path: AnyPath, content: bytes) -> None:
 @contextmanager
 def replacing(path: AnyPath) -> Iterator[BinaryIO]:
     """A temporary file to write to. It gets the name `path` if the block succeeds, and is removed if it fails."""
-    target = absolute(path)
-    with writing_errors(path), open_folder(target.parent) as folder:
+    with _place(path) as (target, folder):
         _require_replaceable(target, folder)
         _remove_leftovers_once(target.parent)
         name = _temporary_name(target.name)
@@ -65,8 +64,7 @@ def replacing(path: AnyPath) -> Iterator[BinaryIO]:
 
 def require_place(path: AnyPath) -> None:
     """Reject the path of a file that could not be replaced, before long work on its content begins."""
-    target = absolute(path)
-    with writing_errors(path), open_folder(target.parent) as folder:
+    with _place(path) as (target, folder):
         _require_replaceable(target, folder)
 
 
@@ -85,8 +83,7 @@ def append_line(path: AnyPath, line: bytes) -> None:
 
     An incomplete last line, left by a crash, is cut off first. If the line cannot be written, the log is as before.
     """
-    target = absolute(path)
-    with writing_errors(path), open_folder(target.parent) as folder, _log(target, folder) as log:
+    with _place(path) as (target, folder), _log(target, folder) as log:
         length = _length_of_whole_lines(log)
         os.ftruncate(log, length)
         try:
@@ -110,6 +107,14 @@ def remove_file(path: AnyPath) -> None:
                 sync_folder(folder)
 
 
+@contextmanager
+def _place(path: AnyPath) -> Iterator[tuple[Path, int]]:
+    """The absolute path of a file, and the descriptor of its folder, in which it is changed."""
+    target = absolute(path)
+    with writing_errors(path), open_folder(target.parent) as folder:
+        yield target, folder
+
+
 def _temporary_name(name: str) -> str:
     return f".{name[:MAX_SHOWN_NAME]}.{secrets.token_hex(8)}.part"
 
@@ -123,26 +128,16 @@ def _write_all(descriptor: int, content: bytes) -> None:
 @contextmanager
 def _log(path: Path, folder: int) -> Iterator[int]:
     """The descriptor of a log, which is created if it is not there."""
-    descriptor = _opened_log(path, folder)
+    descriptor = open_own_file(path, folder, os.O_APPEND)
     try:
         if os.fstat(descriptor).st_nlink > 1:
             # Another name of the same file, for instance in a backup, must not grow with the log.
             replace_file(path, _content(descriptor))
             os.close(descriptor)
-            descriptor = _opened_log(path, folder)
+            descriptor = open_own_file(path, folder, os.O_APPEND)
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _opened_log(path: Path, folder: int) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    descriptor = os.open(path.name, flags, 0o666, dir_fd=folder)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise DiskError(f"{path} is {kind_of(mode)}, not a file. Move it away, or choose another folder.")
-    return descriptor
 
 
 def _content(descriptor: int) -> bytes:
@@ -179,9 +174,8 @@ def remove_folder(path: AnyPath) -> None:
 @contextmanager
 def temporary_folder(path: AnyPath) -> Iterator[Path]:
     """A folder beside `path` for files that `move_file` then moves into place. It is removed when the block ends."""
-    target = absolute(path)
-    place = target.parent / _temporary_name(target.name)
-    with writing_errors(path), open_folder(target.parent) as parent:
+    with _place(path) as (target, parent):
+        place = target.parent / _temporary_name(target.name)
         os.mkdir(place.name, 0o700, dir_fd=parent)
         descriptor = os.open(place.name, DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:
@@ -194,8 +188,7 @@ def temporary_folder(path: AnyPath) -> Iterator[Path]:
 
 def move_file(source: AnyPath, path: AnyPath) -> None:
     """Give a complete file another name in the same file system, in the place of the file that has it."""
-    target = absolute(path)
-    with writing_errors(path), open_folder(target.parent) as folder:
+    with _place(path) as (target, folder):
         _require_replaceable(target, folder)
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -220,8 +213,7 @@ def move_files(folder: Path, path: Path) -> int:
 
 def rename(path: AnyPath, name: str) -> None:
     """Give whatever has this path another name in the same folder; nothing is opened, and no link is followed."""
-    target = absolute(path)
-    with writing_errors(path), open_folder(target.parent) as folder:
+    with _place(path) as (target, folder):
         os.rename(target.name, name, src_dir_fd=folder, dst_dir_fd=folder)
         sync_folder(folder)
 

@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost
-from aacp.disk.reading import read_json
-from aacp.disk.translation import reading_as
+from aacp.disk.reading import read_json, reading_as
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
 from aacp.latency.calibration import Correction, PredictionError, Trend, robust_line
 from aacp.latency.judging import MAX_NOISE, QUIET_NOISE, inconclusive, shortcomings

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from aacp.data.images import Images
 from aacp.data.splits import Data, Holdout, split
-from aacp.disk.reading import read_bytes
-from aacp.disk.translation import reading_as
+from aacp.disk.reading import read_bytes, reading_as
 from aacp.errors import InvalidData
 from aacp.zoo.pickles import require_bounded
 

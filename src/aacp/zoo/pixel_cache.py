@@ -27,8 +27,7 @@ from aacp.data.endless import without_worker_traceback
 from aacp.data.memory import worker_count
 from aacp.disk.failures import writing_errors
 from aacp.disk.folders import create_folder
-from aacp.disk.reading import open_file, read_bytes
-from aacp.disk.translation import reading_as
+from aacp.disk.reading import open_file, read_bytes, reading_as
 from aacp.disk.writing import remove_leftovers, replace_file, replacing
 from aacp.errors import InvalidData
 

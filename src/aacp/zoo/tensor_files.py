@@ -13,9 +13,8 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from aacp.data.splits import Data, Holdout
-from aacp.disk.reading import open_file
+from aacp.disk.reading import open_file, reading_as
 from aacp.disk.tensors import tensors_in
-from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, InvalidData
 from aacp.user.values import counted
 

@@ -12,9 +12,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor, nn
 
-from aacp.disk.reading import open_file
+from aacp.disk.reading import open_file, reading_as
 from aacp.disk.tensors import tensors_in
-from aacp.disk.translation import reading_as
 from aacp.errors import AACPError, InvalidWeights
 from aacp.pytorch.internals import COMPILED_PREFIX
 from aacp.pytorch.modules import require_network
