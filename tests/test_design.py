@@ -38,8 +38,7 @@ FLOORS = [
 TORCHLESS = {"errors", "user", "disk", "channels", "runs", "cost", "search", "report"}
 
 NUMPY_ONLY = {
-    f"latency/{name}.py"
-    for name in ("calibration", "curves", "judging", "lookup", "pieces", "plain_tables", "table", "timing")
+    f"latency/{name}.py" for name in ("calibration", "curves", "judging", "lookup", "pieces", "table", "timing")
 }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
 
 from aacp.cost.budget import Limit
-from aacp.disk.records import Record
+from aacp.disk.records import Count, Record, Seconds, Such, WrongValue, matching, of_length, read_value
 from aacp.errors import RunMismatch
 from aacp.runs.chosen import ChosenStructure, LimitResult
 from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
@@ -82,3 +83,60 @@ def test_a_place_inside_a_list_is_named_by_its_index() -> None:
         ChosenStructure.from_json({"counts": [1, 2.5], "score": 0.5, "limits": []})
     with pytest.raises(RunMismatch, match=r"counts should be a list, but is 4"):
         ChosenStructure.from_json({"counts": 4, "score": 0.5, "limits": []})
+
+
+@dataclass(frozen=True)
+class Point:
+    """A class that is written as text."""
+
+    x: int
+
+    @classmethod
+    def parse(cls, text: str) -> Point:
+        return cls(int(text))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Every kind of type that a field may have besides those of the records above."""
+
+    name: Annotated[str, matching("[a-z]+", "a word")]
+    points: tuple[Point, ...] = ()
+    size: tuple[Count, Seconds] = (1, 1.0)
+    steps: Annotated[tuple[str | int, ...], of_length(0, 2)] = ()
+    colours: dict[Annotated[str, Such("a colour", lambda text: text in ("red", "blue"))], int | float] | None = None
+
+
+def test_fields_that_say_more_than_a_type_are_read() -> None:
+    data = {"name": "a", "points": ["3", "4"], "size": [2, 1], "steps": ["x", 1], "colours": {"red": 1, "blue": 0.5}}
+    drawing = Drawing("a", (Point(3), Point(4)), (2, 1.0), ("x", 1), {"red": 1, "blue": 0.5})
+    assert read_value(Drawing, data) == drawing
+    assert read_value(Drawing, {"name": "a", "colours": None}) == Drawing("a")
+    assert type(read_value(Drawing, data).size[1]) is float
+    assert type(read_value(Drawing, data).colours["red"]) is int
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("name", "A", "name should be a word, but is 'A'"),
+        ("name", "a\n", r"name should be a word, but is 'a\\n'"),
+        ("size", [1], r"size should be a list of length 2, but is \[1\]"),
+        ("size", [0, 1.0], r"size\[0\] should be a whole number from 1 to 9,007,199,254,740,992, but is 0"),
+        (
+            "size",
+            [1 << 53, 1e13],
+            r"size\[1\] should be a number from 1e-12 to 1,000,000,000,000.0, but is 10000000000000.0",
+        ),
+        ("size", [(1 << 53) + 1, 1.0], r"size\[0\] should be a whole number from 1 to"),
+        ("steps", [1, 2, 3], r"steps should be a list of 0 to 2 values, but is \[1, 2, 3\]"),
+        ("steps", [1, 2.5], r"steps\[1\] should be a whole number, but is 2.5"),
+        ("colours", {"green": 1}, "colours should be a colour, but is 'green'"),
+        ("colours", {"red": "x"}, "colours.red should be a number, but is 'x'"),
+        ("points", [3], r"points\[0\] should be an object, but is 3"),
+        ("shape", 1, "the file has an unknown field 'shape'"),
+    ],
+)
+def test_a_value_that_is_not_such_is_named(field: str, value: Any, reason: str) -> None:
+    with pytest.raises(WrongValue, match=f"{reason}"):
+        read_value(Drawing, {"name": "a", field: value})

@@ -198,7 +198,7 @@ def test_the_device_refuses_another_version_before_it_measures(run: Path) -> Non
             "steps by 0.01 s, .* less than 50 steps. Use",
         ),
         ({"kind": "table"}, aacp.RunMismatch, "of a latency table. Read them with aacp measure --from FILE"),
-        ({"kind": "other"}, aacp.DamagedFile, "it.kind is 'other'"),
+        ({"kind": "other"}, aacp.DamagedFile, "kind should be table or check, but is 'other'"),
     ],
 )
 def test_faulty_results_are_rejected_and_nothing_is_lost(read: Path, tmp_path: Path, change, error, words: str) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aacp.channels.elements import MAX_DIMS
 from aacp.channels.graph import ChannelGraph
-from aacp.channels.plain_graphs import MAX_DIMS
 from aacp.channels.structure import Structure
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import reading_as

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aacp.disk.records import Count, Integer, Whole, WrongValue, between, of_length
 from aacp.errors import InvalidStructure
-from aacp.user.values import shown
+from aacp.user.values import MAX_COUNT, shown
+
+MAX_DIMS = 64  # of a tensor
+Sizes = Annotated[tuple[Whole, ...], of_length(0, MAX_DIMS)]
+Step = Annotated[int, between(-1, MAX_COUNT, "a step")]  # of the network's computation; -1 is before the first
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class Member:
     def parse(cls, text: str) -> Member:
         """The inverse of `str`: "conv1.weight[0]"."""
         tensor, _, dim = text.removesuffix("]").rpartition("[")
+        if not dim.isdecimal() or len(dim) > 3:
+            raise WrongValue(f"{shown(text)} is not a dimension of a tensor")
         return cls(tensor, int(dim))
 
     @property
@@ -39,8 +46,8 @@ class ChannelGroup:
     """Channels that several layers keep or remove together."""
 
     name: str
-    width: int  # in units
-    unit_channels: int  # channels per unit in the layer that the group is named after
+    width: Count  # in units
+    unit_channels: Count  # channels per unit in the layer that the group is named after
     members: tuple[Member, ...]  # every tensor dimension that holds channels of the group
     frozen: str | None = None  # why no channel of the group may be removed; None if they may
 
@@ -76,12 +83,12 @@ class Layer:
 
     name: str
     kind: str
-    kernel: tuple[int, ...]
-    output_size: tuple[int, ...]
-    input: int | None  # lane of the input channels
-    output: int | None  # lane of the output channels
-    macs_per_channel: int
-    macs_lanes: tuple[int, ...]
+    kernel: Sizes
+    output_size: Sizes
+    input: Whole | None  # lane of the input channels
+    output: Whole | None  # lane of the output channels
+    macs_per_channel: Whole
+    macs_lanes: Sizes
 
     @property
     def is_convolution(self) -> bool:
@@ -93,10 +100,10 @@ class Tensor:
     """A parameter or buffer, and the lane of each of its dimensions (None: the size never changes)."""
 
     name: str
-    shape: tuple[int, ...]
-    lanes: tuple[int | None, ...]
+    shape: Sizes
+    lanes: Annotated[tuple[Whole | None, ...], of_length(0, MAX_DIMS)]
     is_parameter: bool
-    element_bytes: int = 4
+    element_bytes: Count = 4
 
 
 @dataclass(frozen=True)
@@ -107,10 +114,10 @@ class HardCodedSize:
     """
 
     module: str
-    path: tuple[str | int, ...]
-    lane: int
-    times: int = 1
-    over: int = 1
+    path: Annotated[tuple[str | Integer, ...], of_length(1, MAX_DIMS)]
+    lane: Whole
+    times: Count = 1
+    over: Count = 1
 
     def value(self, length: int) -> int:
         """The number if so many indices of the lane are kept."""
@@ -124,7 +131,7 @@ class Activation:
     It takes `bytes_per_channel` times the number of kept indices of each lane, from step `born` to step `dies`.
     """
 
-    bytes_per_channel: int
-    lanes: tuple[int, ...]
-    born: int
-    dies: int
+    bytes_per_channel: Whole
+    lanes: Sizes
+    born: Step
+    dies: Step

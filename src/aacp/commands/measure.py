@@ -115,7 +115,7 @@ def measure(
 
 def _after_export(folder: Path) -> str:
     """What was exported, and what to do with it."""
-    from aacp.latency.devices.exporting import RESULTS
+    from aacp.latency.devices.files import RESULTS
 
     return (
         f"networks and runner.py: {folder}\n"

@@ -6,11 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from aacp.disk.parsing import parse_json
 from aacp.disk.reading import RESTORE, AnyPath, open_file, read_bytes
+from aacp.disk.records import Record, Whole, of_length, read_value, require
 from aacp.errors import DamagedFile
+from aacp.user.values import shortened
 
 MAX_HEADER = 100_000_000  # bytes, the limit of the format
 LENGTH_BYTES = 8  # the length of the header, in front of it
@@ -87,39 +89,28 @@ def tensors_in(path: AnyPath, remedy: str = RESTORE) -> dict[str, Any]:
         raise DamagedFile(f"{path} cannot be read as tensors: {error}. {remedy}") from error
 
 
+@dataclass(frozen=True)
+class _Entry(Record):
+    """What the header says about one tensor."""
+
+    dtype: str
+    shape: Annotated[tuple[Whole, ...], of_length(0, MAX_DIMS)]
+    data_offsets: tuple[Whole, Whole]  # where its bytes begin and end
+
+
 def _header(content: bytes, available: int) -> TensorHeader:
     """The header from its bytes; `available` bytes follow it."""
     entries = parse_json(content)
-    if not isinstance(entries, dict):
-        raise ValueError("its header is not an object")
-    metadata = entries.pop(METADATA, {})
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its metadata is not text")
-    for name, entry in entries.items():
-        _require_entry(name[:100], entry, available)
-    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-    if end != available:
-        raise ValueError(f"its tensors take {end:,} bytes, but {available:,} follow the header")
-    shapes = {name: tuple(entry["shape"]) for name, entry in entries.items()}
-    return TensorHeader(metadata, shapes, {name: entry["dtype"] for name, entry in entries.items()})
-
-
-def _require_entry(name: str, entry: Any, available: int) -> None:
-    """Reject the entry of a tensor that is not well formed or claims more than the file holds."""
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("dtype"), str):
-        raise ValueError(f"the entry of tensor {name} is not complete")
-    shape = _counts(entry.get("shape"), f"the shape of tensor {name}")
-    offsets = _counts(entry.get("data_offsets"), f"the place of tensor {name}")
-    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= available:
-        raise ValueError(f"tensor {name} lies at {offsets} of {available:,} bytes")
-    if math.prod(shape) > 8 * (offsets[1] - offsets[0]):  # no type has less than one bit per number
-        raise ValueError(f"tensor {name} has shape {shape}, but {offsets[1] - offsets[0]:,} bytes")
-
-
-def _counts(values: Any, what: str) -> list[int]:
-    """A list of whole numbers from 0."""
-    if not isinstance(values, list) or len(values) > MAX_DIMS:
-        raise ValueError(f"{what} is not a list of at most {MAX_DIMS} numbers")
-    if not all(type(value) is int and value >= 0 for value in values):
-        raise ValueError(f"{what} is {values!r:.60}, not a list of whole numbers")
-    return values
+    require(isinstance(entries, dict), "its header is not an object")
+    metadata = read_value(dict[str, str], entries.pop(METADATA, {}), METADATA)
+    tensors: dict[str, _Entry] = read_value(dict[str, _Entry], entries)
+    for name, entry in tensors.items():
+        begin, end = entry.data_offsets
+        is_inside = begin <= end <= available
+        require(is_inside, f"tensor {shortened(name)} lies at {begin} to {end} of {available:,} bytes")
+        is_enough = math.prod(entry.shape) <= 8 * (end - begin)  # no type has less than one bit per number
+        require(is_enough, f"tensor {shortened(name)} has shape {list(entry.shape)}, but {end - begin:,} bytes")
+    last = max((entry.data_offsets[1] for entry in tensors.values()), default=0)
+    require(last == available, f"its tensors take {last:,} bytes, but {available:,} follow the header")
+    shapes = {name: entry.shape for name, entry in tensors.items()}
+    return TensorHeader(metadata, shapes, {name: entry.dtype for name, entry in tensors.items()})

@@ -7,7 +7,6 @@ measured again, a quarter of them at a time and as many in all as were planned. 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
+from aacp.disk.records import WrongValue, plain, read_value
 from aacp.disk.writing import require_place
 from aacp.errors import RunMismatch
 from aacp.latency.defaults import SECONDS_PER_STRUCTURE
@@ -29,7 +29,6 @@ from aacp.latency.defaults import STRUCTURES as STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
-from aacp.latency.plain_tables import require_timed
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
 from aacp.runs.folder import RunFolder
@@ -134,7 +133,7 @@ def measure_table(
     fitted, held_out = plan
     counts = [[list(structure) for structure in part] for part in plan]
     sizes = [[layer.name, layer.kind, layer.output_size] for layer in graph.layers]
-    request = json.loads(json.dumps([asdict(conditions), space.names, space.choices, counts, sizes]))
+    request = plain([asdict(conditions), space.names, space.choices, counts, sizes])
     log = _MeasurementLog(file, request)
     structures = [*fitted, *held_out]
     progress = MeasurementProgress("structures", len(structures), min(len(log.lines), len(structures)))
@@ -205,14 +204,14 @@ class _MeasurementLog:
             )
         if self._folder and not lines:
             self._folder.append(self._name, request)
+        self.lines: list[TimedStructure] = []
         try:
             for position, line in enumerate(lines[1:], 2):
-                require_timed(f"line {position}", line)
-        except ValueError as error:
+                self.lines.append(read_value(TimedStructure, line, f"line {position}"))
+        except WrongValue as error:
             raise RunMismatch(
                 f"{self._name} is damaged: {error}. Remove it to measure again, or choose another file for the table."
             ) from error
-        self.lines = [TimedStructure.from_json(line) for line in lines[1:]]
 
     def merged(self, planned: int) -> list[TimedStructure]:
         """Return the planned measurements, each merged with all later ones of the same structure."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from aacp.channels.graph import ChannelGraph
+from aacp.disk.records import Amount, Count, Seconds, Whole
 from aacp.errors import DeviceMismatch
 from aacp.user.values import counted
 
@@ -21,8 +22,8 @@ class MeasurementConditions:
     version: str  # the version of the runtime
     device: str  # "cpu", the name of a GPU, or a name that only the runtime knows
     precision: str  # such as "float32"
-    batch: int
-    threads: int
+    batch: Count
+    threads: Count
     machine: str
 
     def require(self, requested: MeasurementConditions) -> None:
@@ -56,8 +57,8 @@ class MeasurementConditions:
 class Width:
     """A number of channels as a function of a structure: a constant plus a multiple of the count of each group."""
 
-    fixed: int  # the constant
-    groups: tuple[tuple[str, int], ...]  # the names of groups, each with its multiple
+    fixed: Whole  # the constant
+    groups: tuple[tuple[str, Whole], ...]  # the names of groups, each with its multiple
 
     @classmethod
     def of(cls, graph: ChannelGraph, lane: int) -> Width:
@@ -73,27 +74,25 @@ class Piece:
 
     layer: str  # the name of the layer
     kind: str  # pieces of the same kind differ in their widths alone
-    output_size: tuple[int, ...]  # height and width
+    output_size: tuple[Whole, ...]  # height and width
     widths: tuple[Width, ...]  # the widths that the time of the piece depends on
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Piece:
-        widths = [
-            Width(width["fixed"], tuple((name, times) for name, times in width["groups"])) for width in data["widths"]
-        ]
-        return cls(data["layer"], data["kind"], tuple(data["output_size"]), tuple(widths))
+    @property
+    def groups(self) -> set[str]:
+        """The names of the groups that the time of the piece depends on."""
+        return {name for width in self.widths for name, _ in width.groups}
 
 
 @dataclass(frozen=True)
 class TimedStructure:
     """The seconds of one structure, and of the unpruned network in the same turns."""
 
-    structure: tuple[int, ...]
-    whole: float  # seconds of the structure
-    reference: float  # seconds of the unpruned network
-    pieces: tuple[float, ...]  # seconds of each piece of the structure
-    reference_pieces: float  # seconds of all pieces of the unpruned network together
-    noise: float  # relative uncertainty of `whole / reference`, about one standard error
+    structure: tuple[Count, ...]
+    whole: Seconds  # of the structure
+    reference: Seconds  # of the unpruned network
+    pieces: tuple[Amount, ...]  # seconds of each piece of the structure
+    reference_pieces: Seconds  # of all pieces of the unpruned network together
+    noise: Amount  # relative uncertainty of `whole / reference`, about one standard error
 
     def merged(self, other: TimedStructure) -> TimedStructure:
         """Return this measurement and another one of the same structure as one, weighted by their certainty."""
@@ -116,8 +115,3 @@ class TimedStructure:
             reference_pieces=reference_pieces,
             noise=(mine + its) ** -0.5,
         )
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TimedStructure:
-        values: dict[str, Any] = {**data, "structure": tuple(data["structure"]), "pieces": tuple(data["pieces"])}
-        return cls(**values)

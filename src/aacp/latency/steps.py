@@ -85,9 +85,8 @@ def coloured(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
     """Return a colour for each group, such that no piece depends on two groups of the same colour."""
     neighbours: dict[str, set[str]] = {name: set() for name in names}
     for piece in pieces:
-        groups = {name for width in piece.widths for name, _ in width.groups}
-        for name in groups:
-            neighbours[name] |= groups - {name}
+        for name in piece.groups:
+            neighbours[name] |= piece.groups - {name}
     colours: dict[str, int] = {}
     for name in names:
         taken = {colours[other] for other in neighbours[name] if other in colours}
@@ -111,7 +110,7 @@ def probe_counts(group: ChannelGroup) -> dict[int, int]:
 
 def share_of(name: str, pieces: Sequence[Piece], measured: TimedStructure) -> float:
     """Return the time of all pieces that depend on a group, relative to the unpruned network."""
-    dependent = [any(name == group for width in piece.widths for group, _ in width.groups) for piece in pieces]
+    dependent = [name in piece.groups for piece in pieces]
     return float(np.array(measured.pieces)[dependent].sum()) / measured.reference_pieces
 
 

@@ -7,11 +7,12 @@ structures. Some structures are held out to measure the error of the predictions
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost
 from aacp.disk.reading import read_json, reading_as
+from aacp.disk.records import Count, Seconds, read_fields, require
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
 from aacp.latency.calibration import Correction, PredictionError, Trend, robust_line
 from aacp.latency.judging import MAX_NOISE, QUIET_NOISE, inconclusive, shortcomings
 from aacp.latency.lookup import Lookup
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
-from aacp.latency.plain_tables import require_table
 from aacp.runs.folder import RunFolder
 from aacp.runs.provenance import machine
 from aacp.user.values import counted
@@ -59,13 +60,13 @@ class LatencyTable:
     """
 
     model: str
-    conditions: MeasurementConditions
+    conditions: MeasurementConditions = field(metadata={"name": "setting"})  # its name in the file
     names: tuple[str, ...]
-    choices: tuple[tuple[int, ...], ...]
+    choices: tuple[tuple[Count, ...], ...]
     pieces: tuple[Piece, ...]
     measured: tuple[TimedStructure, ...]
     held_out: tuple[TimedStructure, ...]
-    corrections: tuple[tuple[tuple[int, ...], float], ...] = ()
+    corrections: tuple[tuple[tuple[Count, ...], Seconds], ...] = ()
     accepts_noise: bool = False
     elsewhere: bool = False
 
@@ -256,7 +257,7 @@ class LatencyTable:
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
-        data["setting"] = data.pop("conditions")  # the name of this field in the file format
+        data["setting"] = data.pop("conditions")
         # The error of few structures may have no rank correlation: JSON has no NaN.
         error = {name: value if math.isfinite(value) else None for name, value in asdict(self.error).items()}
         return {"format": FORMAT, **data, "error": error}
@@ -264,23 +265,15 @@ class LatencyTable:
     @classmethod
     def from_json(cls, data: Any) -> LatencyTable:
         """The table that `to_json` was called on; data that no prediction can be fitted to raise a ValueError."""
-        if isinstance(data, Mapping) and data.get("format") != FORMAT:
-            raise ValueError(f"its format is {data.get('format')!r:.40}, not {FORMAT}")
-        require_table(data)
-        pieces = tuple(map(Piece.from_json, data["pieces"]))
-        runs = {part: tuple(map(TimedStructure.from_json, data[part])) for part in ("measured", "held_out")}
-        corrections = tuple((tuple(counts), float(seconds)) for counts, seconds in data["corrections"])
-        conditions = MeasurementConditions(**data["setting"])
-        choices = tuple(map(tuple, data["choices"]))
-        table = cls(
-            data["model"], conditions, tuple(data["names"]), choices, pieces, **runs, corrections=corrections,
-            accepts_noise=data.get("accepts_noise", False), elsewhere=data.get("elsewhere", False),
-        )  # fmt: skip
+        require(isinstance(data, Mapping), "it is not an object")
+        require(data.get("format") == FORMAT, f"its format is {data.get('format')!r:.40}, not {FORMAT}")
+        table = cls(**read_fields(cls, data))
         table.require_predictions()
         return table
 
     def require_predictions(self) -> None:
-        """Reject numbers that are well formed, but that no prediction can be fitted to."""
+        """Reject data that are well formed, but that no prediction can be fitted to."""
+        self._require_consistent()
         try:
             with np.errstate(all="ignore"):
                 found = [*self.seconds([self._least, self._widest]), self.reference, self.error.noise]
@@ -288,6 +281,27 @@ class LatencyTable:
             raise ValueError(f"no prediction can be fitted to it ({type(error).__name__})") from error
         if not np.isfinite(found).all():
             raise ValueError("its predictions are not finite")
+
+    def _require_consistent(self) -> None:
+        """Reject parts that do not fit each other."""
+        groups = len(self.names)
+        require(groups > 0 and len(set(self.names)) == groups, "its names are not those of different groups")
+        require(len(self.choices) == groups, f"it does not have choices for {groups} groups")
+        for position, choice in enumerate(self.choices):
+            rises = bool(choice) and all(low < high for low, high in itertools.pairwise(choice))
+            require(rises, f"choices[{position}] is not a list of rising counts")
+        require(bool(self.pieces), "it has no pieces")
+        for position, piece in enumerate(self.pieces):
+            require(piece.groups <= set(self.names), f"pieces[{position}] names a group that does not exist")
+        require(bool(self.measured), "it holds no measured structure")
+        for part, runs in (("measured", self.measured), ("held_out", self.held_out)):
+            for position, run in enumerate(runs):
+                place = f"{part}[{position}]"
+                require(len(run.structure) == groups, f"{place} is not a structure of {groups} groups")
+                has_all = len(run.pieces) == len(self.pieces)
+                require(has_all, f"{place} does not have the seconds of {len(self.pieces)} pieces")
+        for position, (counts, _) in enumerate(self.corrections):
+            require(len(counts) == groups, f"corrections[{position}] is not a structure of {groups} groups")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table to a file; the file appears as a whole or not at all."""

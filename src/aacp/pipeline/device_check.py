@@ -14,8 +14,7 @@ from aacp.errors import RunMismatch
 from aacp.graph.examples import with_batch
 from aacp.latency.check import Verdict
 from aacp.latency.devices.check_folder import CheckRequest, DeviceMeasurement, is_whole_check, read_check, write_check
-from aacp.latency.devices.exporting import MANIFEST
-from aacp.latency.devices.plain_results import CHECK
+from aacp.latency.devices.files import CHECK, MANIFEST
 from aacp.latency.devices.results import RUN_AGAIN, read_results
 from aacp.latency.table import LatencyTable
 from aacp.pipeline.believing import believed_graph
@@ -121,7 +120,7 @@ def _checked_training(folder: Path, file: Path) -> Path:
             "device. Give the folder of a run with such a table."
         )
     for place in checks:
-        if results["manifest"] == sha256_of(place / MANIFEST):
+        if results.manifest == sha256_of(place / MANIFEST):
             return place.parent
     raise RunMismatch(f"{file} is not of {checks[0]}: the networks or the limit were others. {RUN_AGAIN}")
 

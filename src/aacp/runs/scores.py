@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aacp.cost.kinds import COSTS
-from aacp.disk.records import Record, field_place, read_number
+from aacp.disk.records import Record, field_place, read_value
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class NetworkMetrics(Record):
     def _from_fields(cls, data: Mapping[str, Any], place: str) -> Record:
         others = {name: value for name, value in data.items() if name not in cls.__dataclass_fields__}
         costs = {
-            name: read_number(value, field_place(place, name))
+            name: read_value(int | float, value, field_place(place, name))  # a whole one stays whole
             for name, value in others.items()
             if name in COSTS or isinstance(value, (int, float))
         }

@@ -92,9 +92,13 @@ def changed(timed: Path, folder: Path, change: dict[str, Any]) -> Path:
         ({"runtime": "ncnn"}, aacp.RunMismatch, "is of the runtime 'ncnn'"),
         ({"clock_resolution": 0.01}, aacp.InconclusiveMeasurement, "steps by 0.01 s, .* less than 50 steps"),
         ({"clock_resolution": float("nan")}, aacp.DamagedFile, "is damaged"),
-        ({"networks": []}, aacp.DamagedFile, "it.networks is"),
-        ({"networks": {"structure-000.macs": {"turns": "x"}}}, aacp.DamagedFile, "has no sha256"),
-        ({"extra": 1}, aacp.DamagedFile, "unknown field"),
+        ({"networks": []}, aacp.DamagedFile, r"networks should be an object, but is \[\]"),
+        (
+            {"networks": {"structure-000.macs": {"turns": "x"}}},
+            aacp.DamagedFile,
+            "structure-000.macs.sha256 is missing",
+        ),
+        ({"extra": 1}, aacp.DamagedFile, "the file has an unknown field 'extra'"),
     ],
 )
 def test_faulty_results_are_rejected(timed: Path, tmp_path: Path, change, error, words: str) -> None:

@@ -7,7 +7,7 @@ and `read_check` reads the result.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,21 @@ from typing import Any
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit
 from aacp.cost.kinds import LATENCY
-from aacp.disk.reading import read_bytes, read_json, sha256_of
+from aacp.disk.reading import read_bytes, sha256_of
 from aacp.disk.writing import remove_file, replace_file
 from aacp.errors import DeviceMismatch, UnreadableFile
 from aacp.latency.check import ORIGINAL, LatencyCheck
-from aacp.latency.devices.exporting import MANIFEST, described_inputs, listed_file, write_manifest
-from aacp.latency.devices.plain_results import CHECK, FORMAT, require_manifest
-from aacp.latency.devices.results import MAX_BYTES, DeviceResults
+from aacp.latency.devices.exporting import described_inputs, listed_file, write_manifest
+from aacp.latency.devices.files import (
+    CHECK,
+    FORMAT,
+    MANIFEST,
+    CheckManifest,
+    ListedNetwork,
+    PrunedNetwork,
+    WrittenLimit,
+)
+from aacp.latency.devices.results import DeviceResults, read_checked
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.timing import Timing
 
@@ -57,10 +65,8 @@ class DeviceMeasurement:
     turns: int
 
 
-def write_check(
-    folder: Path, request: CheckRequest, original: Sequence[Path], pruned: Sequence[Path]
-) -> Mapping[str, Any]:
-    """Write the folder of a check, and return its manifest.
+def write_check(folder: Path, request: CheckRequest, original: Sequence[Path], pruned: Sequence[Path]) -> None:
+    """Write the folder of a check.
 
     Args:
         folder: where to write; files of an earlier check there are replaced.
@@ -69,22 +75,20 @@ def write_check(
         pruned: the files of the pruned network, likewise.
     """
     remove_file(folder / MANIFEST)  # until the new one is written, there is no check
-    limit = request.limit
-    manifest = {
-        "format": FORMAT,
-        "kind": CHECK,
-        "model": request.model,
+    manifest = CheckManifest(
+        format=FORMAT,
+        kind=CHECK,
+        model=request.model,
         **asdict(request.conditions),
-        "inputs": described_inputs(request.batch),
-        "limit": {"pruning_rate": limit.pruning_rate, "at_most": limit.at_most},
-        "original": _copied(original, folder),
-        "networks": [{**_copied(pruned, folder), "structure": list(request.structure)}],
-    }
+        inputs=described_inputs(request.batch),
+        original=_copied(original, folder),
+        networks=(PrunedNetwork(**vars(_copied(pruned, folder)), structure=tuple(request.structure)),),
+        limit=WrittenLimit(request.limit.pruning_rate, request.limit.at_most),
+    )
     write_manifest(folder, manifest)
-    return manifest
 
 
-def _copied(files: Sequence[Path], folder: Path) -> dict[str, Any]:
+def _copied(files: Sequence[Path], folder: Path) -> ListedNetwork:
     for file in files:
         replace_file(folder / file.name, read_bytes(file))
     return listed_file(folder / files[0].name, [folder / file.name for file in files[1:]])
@@ -93,18 +97,11 @@ def _copied(files: Sequence[Path], folder: Path) -> dict[str, Any]:
 def is_whole_check(folder: Path) -> bool:
     """Whether a folder holds a check with all its files as the manifest lists them."""
     try:
-        manifest = read_json(folder / MANIFEST, limit=MAX_BYTES)
-        require_manifest(manifest)
-        networks = (manifest["original"], *manifest["networks"])
-        sums = {name: digest for each in networks for name, digest in _files_of(each).items()}
-        return manifest["kind"] == CHECK and all(sha256_of(folder / name) == sums[name] for name in sums)
-    except (UnreadableFile, ValueError):
+        manifest = read_checked(folder / MANIFEST, CheckManifest)
+        sums = {**manifest.original.checksums, **manifest.networks[0].checksums}
+        return all(sha256_of(folder / name) == sums[name] for name in sums)
+    except UnreadableFile:
         return False
-
-
-def _files_of(network: Mapping[str, Any]) -> dict[str, str]:
-    """The SHA-256 of every file of a network, by name."""
-    return {network["file"]: network["sha256"], **network["beside"]}
 
 
 def read_check(file: str | os.PathLike[str], folder: Path) -> DeviceMeasurement:
@@ -114,20 +111,19 @@ def read_check(file: str | os.PathLike[str], folder: Path) -> DeviceMeasurement:
         file: results.json, wherever it lies.
         folder: the folder of the check, as it was written.
     """
-    found = DeviceResults.read(file, folder / MANIFEST)
+    found = DeviceResults.read(file, folder / MANIFEST, CheckManifest)
     manifest = found.manifest
-    expected = MeasurementConditions(**{name: manifest[name] for name in asdict(found.conditions)})
-    for name, value in asdict(expected).items():
-        measured = getattr(found.conditions, name)
-        if measured != value:
+    for name, measured in asdict(found.conditions).items():
+        expected = getattr(manifest, name)
+        if measured != expected:
             raise DeviceMismatch(
-                f"The latency table was measured with {name} {value!r}, but {file} with {name} {measured!r}. Run the "
-                "check where the table was measured, or measure a new table there and prune with it."
+                f"The latency table was measured with {name} {expected!r}, but {file} with {name} {measured!r}. Run "
+                "the check where the table was measured, or measure a new table there and prune with it."
             )
-    network = manifest["networks"][0]
-    turns = found.turns(network["file"])
+    network = manifest.networks[0]
+    turns = found.turns(network.file)
     original = Timing(ORIGINAL, tuple(turns[:, 0].tolist()))
     pruned = Timing(PRUNED, tuple(turns[:, 1].tolist()))
-    checked = LatencyCheck.of(Structure(network["structure"]), original, pruned)
-    limit = Limit(LATENCY, **manifest["limit"])
+    checked = LatencyCheck.of(Structure(network.structure), original, pruned)
+    limit = Limit(LATENCY, manifest.limit.pruning_rate, manifest.limit.at_most)
     return DeviceMeasurement(checked, limit, found.conditions, len(turns))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,13 @@ from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment
 from aacp.latency.devices import runner
-from aacp.latency.devices.plain_results import FORMAT, TABLE
+from aacp.latency.devices.files import FORMAT, MANIFEST, TABLE, ListedNetwork, Manifest, NetworkOfTable, TableManifest
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
 from aacp.latency.runtimes.runtime import Runtime
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timers import MeasurementProgress
 
-MANIFEST = "manifest.json"
-RESULTS = "results.json"
 RUNNER = "runner.py"
 SHELL_RUNNER = "runner.sh"
 CHECKSUMS = "SHA256SUMS"  # of all files of networks, for `sha256sum -c`, which runner.sh calls
@@ -78,69 +76,68 @@ def export_networks(
     chosen = [*fitted, *spread_structures(space, held_out, seed + 1, ends=False)]
     progress = MeasurementProgress("networks", len(chosen) + 1)
 
-    def export(name: str, network: nn.Module) -> dict[str, Any]:
+    def export(name: str, network: nn.Module) -> ListedNetwork:
         path = place / f"{name}{runtime.suffix}"
         runtime.export(timed_copy(network), path, batch)
         progress.step()
         return listed_file(path, [file for file in place.glob(f"{name}.*") if file != path])
 
-    def described(number: int, structure: Structure) -> dict[str, Any]:
+    def export_structure(number: int, structure: Structure) -> NetworkOfTable:
         macs = np.array([layer.macs for layer in timed_layers(graph, layers, structure)], dtype=float)
-        network = shrink(model, graph, structure, example=batch)
-        shares = (macs / macs.sum()).tolist()
-        place_in_plan = {"structure": list(structure), "held_out": number >= len(fitted), "shares": shares}
-        return {**export(f"structure-{number:03}", network), **place_in_plan}
+        listed = export(f"structure-{number:03}", shrink(model, graph, structure, example=batch))
+        return NetworkOfTable(
+            **vars(listed),
+            structure=tuple(structure),
+            held_out=number >= len(fitted),
+            shares=tuple((macs / macs.sum()).tolist()),
+        )
 
-    manifest = {
-        "format": FORMAT,
-        "kind": TABLE,
-        "model": graph.model,
-        "runtime": runtime.name,
-        "device": where.device,
-        "precision": runtime.precision(model),
-        "batch": where.batch,
-        "threads": where.threads,
-        "inputs": described_inputs(batch),
-        "names": list(space.names),
-        "choices": [list(choice) for choice in space.choices],
-        "pieces": [asdict(piece) for piece in pieces_of_graph(graph, layers, descriptions)],
-        "original": export("original", model),
-        "networks": [described(number, structure) for number, structure in enumerate(chosen)],
-    }
+    manifest = TableManifest(
+        format=FORMAT,
+        kind=TABLE,
+        model=graph.model,
+        runtime=runtime.name,
+        device=where.device,
+        precision=runtime.precision(model),
+        batch=where.batch,
+        threads=where.threads,
+        inputs=described_inputs(batch),
+        original=export("original", model),
+        networks=tuple(export_structure(number, structure) for number, structure in enumerate(chosen)),
+        names=space.names,
+        choices=space.choices,
+        pieces=pieces_of_graph(graph, layers, descriptions),
+    )
     return write_manifest(place, manifest)
 
 
-def listed_file(path: Path, beside: Iterable[Path]) -> dict[str, Any]:
-    """Return what a manifest says about a network: the name of its file, and the SHA-256 of all its parts.
+def listed_file(path: Path, beside: Iterable[Path]) -> ListedNetwork:
+    """Return what a manifest says about a network.
 
     Args:
         path: the file that the runtime opens.
         beside: further files that belong to it, such as one of weights.
     """
-    return {
-        "file": path.name,
-        "sha256": sha256_of(path),
-        "beside": {file.name: sha256_of(file) for file in sorted(beside)},
-    }
+    return ListedNetwork(path.name, sha256_of(path), {file.name: sha256_of(file) for file in sorted(beside)})
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> Path:
+def write_manifest(folder: Path, manifest: Manifest) -> Path:
     """Write the programs that time the networks of a folder, the checksums, and last of all the manifest."""
     programs = Path(runner.__file__).parent
     for name in (RUNNER, SHELL_RUNNER):
         replace_file(folder / name, read_bytes(programs / name))
     sums: dict[str, str] = {}
-    for network in (manifest["original"], *manifest["networks"]):
-        sums |= {network["file"]: network["sha256"], **network["beside"]}
+    for network in (manifest.original, *manifest.networks):
+        sums |= network.checksums
     replace_file(folder / CHECKSUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()).encode())
-    replace_file(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    replace_file(folder / MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
     return folder / MANIFEST
 
 
-def described_inputs(batch: Any) -> list[dict[str, Any]]:
+def described_inputs(batch: Any) -> tuple[dict[str, Any], ...]:
     """Return the shapes and types of the tensors of a batch, in their order."""
     described = [(list(tensor.shape), str(tensor.dtype)) for tensor in tensors_in(batch)]
-    return [{"shape": shape, "dtype": dtype.removeprefix("torch.")} for shape, dtype in described]
+    return tuple({"shape": shape, "dtype": dtype.removeprefix("torch.")} for shape, dtype in described)
 
 
 def _require_exportable(runtime: Runtime, folder: Path) -> None:

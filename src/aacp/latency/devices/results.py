@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aacp.disk.reading import read_json, sha256_of
+from aacp.disk.records import WrongValue, read_value
 from aacp.errors import DamagedFile, InconclusiveMeasurement, RunMismatch
-from aacp.latency.devices.exporting import MANIFEST
-from aacp.latency.devices.plain_results import CHECK, TABLE, require_manifest, require_results
-from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
+from aacp.latency.devices.files import CHECK, MANIFEST, TABLE, Manifest, NetworkOfTable, Results, TableManifest
+from aacp.latency.pieces import MeasurementConditions, TimedStructure
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import agreed_seconds, noise_of
+
+AnyData = TypeVar("AnyData")
+AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 MAX_BYTES = 1 << 26  # 64 MiB: of results.json and manifest.json
 # A sample must take this many ticks of the device's clock: its length is then known to about 2 %, which is what
@@ -29,7 +31,7 @@ READERS = {TABLE: "aacp measure --from FILE", CHECK: "aacp check RUN --from FILE
 
 
 @dataclass(frozen=True)
-class DeviceResults:
+class DeviceResults(Generic[AnyManifest]):
     """The times of a folder's networks on a device.
 
     Args:
@@ -37,65 +39,68 @@ class DeviceResults:
         results: what the device found, which was compared with the manifest.
     """
 
-    manifest: Mapping[str, Any]
-    results: Mapping[str, Any]
+    manifest: AnyManifest
+    results: Results
 
     @classmethod
-    def read(cls, file: str | os.PathLike[str], manifest_file: Path | None = None) -> DeviceResults:
+    def read(
+        cls, file: str | os.PathLike[str], manifest_file: Path, kind: type[AnyManifest]
+    ) -> DeviceResults[AnyManifest]:
         """Read results.json and its manifest; reject results that are incomplete or of other files.
 
         Args:
             file: results.json.
-            manifest_file: the manifest of the folder that was timed; by default the one beside the results.
+            manifest_file: the manifest of the folder that was timed.
+            kind: the class of that manifest.
         """
         path = Path(file)
-        results = read_results(path, TABLE if manifest_file is None else CHECK)
-        manifest_file = manifest_file or path.parent / MANIFEST
-        manifest = _read(manifest_file, require_manifest)
-        found = cls(manifest, results)
-        if results["manifest"] != sha256_of(manifest_file):
+        results = read_results(path, TABLE if kind is TableManifest else CHECK)
+        found = cls(read_checked(manifest_file, kind), results)
+        if results.manifest != sha256_of(manifest_file):
             raise RunMismatch(f"{path} belongs to another {MANIFEST} than {manifest_file}. {RUN_AGAIN}")
         found._require_complete(path)
-        for network in manifest["networks"]:
-            found._require_fine_clock(network["file"])
+        for network in found.manifest.networks:
+            found._require_fine_clock(network.file)
         return found
 
     @property
     def conditions(self) -> MeasurementConditions:
         """The conditions on the device, with its own version of the runtime."""
-        same = {name: self.manifest[name] for name in ("runtime", "device", "precision", "batch", "threads")}
-        return MeasurementConditions(version=self.results["version"], machine=self.results["machine"], **same)
+        return MeasurementConditions(
+            runtime=self.manifest.runtime,
+            version=self.results.version,
+            device=self.manifest.device,
+            precision=self.manifest.precision,
+            batch=self.manifest.batch,
+            threads=self.manifest.threads,
+            machine=self.results.machine,
+        )
 
     def turns(self, file: str) -> NDArray[np.float64]:
         """The seconds of the unpruned network and of a file, one turn per row."""
-        return np.array(self.results["networks"][file]["turns"], dtype=np.float64)
-
-    def timed_structures(self, held_out: bool) -> tuple[TimedStructure, ...]:
-        """The measurements of the structures that a table is fitted to, or of those that were held out."""
-        networks = [network for network in self.manifest["networks"] if network["held_out"] == held_out]
-        return tuple(_timed(network, self.turns(network["file"])) for network in networks)
+        return np.array(self.results.networks[file].turns, dtype=np.float64)
 
     def _require_complete(self, path: Path) -> None:
-        if self.results["runtime"] != self.manifest["runtime"]:
+        if self.results.runtime != self.manifest.runtime:
             raise RunMismatch(
-                f"{path} is of the runtime {self.results['runtime']!r}, but the files are for "
-                f"{self.manifest['runtime']!r}. {RUN_AGAIN}"
+                f"{path} is of the runtime {self.results.runtime!r}, but the files are for {self.manifest.runtime!r}. "
+                f"{RUN_AGAIN}"
             )
-        timed = self.results["networks"]
-        missing = [network["file"] for network in self.manifest["networks"] if network["file"] not in timed]
+        timed = self.results.networks
+        missing = [network.file for network in self.manifest.networks if network.file not in timed]
         if missing:
             raise RunMismatch(
-                f"{path} is incomplete: {len(missing)} of {len(self.manifest['networks'])} networks were not timed, "
+                f"{path} is incomplete: {len(missing)} of {len(self.manifest.networks)} networks were not timed, "
                 f"{missing[0]} for example. {RUN_AGAIN}"
             )
-        for network in self.manifest["networks"]:
-            if timed[network["file"]]["sha256"] != network["sha256"]:
-                raise RunMismatch(f"{path} holds times of another {network['file']}. {RUN_AGAIN}")
+        for network in self.manifest.networks:
+            if timed[network.file].sha256 != network.sha256:
+                raise RunMismatch(f"{path} holds times of another {network.file}. {RUN_AGAIN}")
 
     def _require_fine_clock(self, file: str) -> None:
         turns = self.turns(file)
-        samples = np.median(turns, axis=0) * np.array(self.results["networks"][file]["repeats"])
-        resolution = self.results["clock_resolution"]
+        samples = np.median(turns, axis=0) * np.array(self.results.networks[file].repeats)
+        resolution = self.results.clock_resolution
         if samples.min() < MIN_TICKS * resolution or not turns.all():  # a time of 0 cannot be compared with another
             raise InconclusiveMeasurement(
                 f"The clock of the device steps by {resolution:.3g} s, but a sample of {file} took {samples.min():.3g} "
@@ -110,16 +115,17 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
         file: results.json, with manifest.json beside it.
         accept_noise: make a table even if it cannot decide anything.
     """
-    found = DeviceResults.read(file)
+    found = DeviceResults.read(file, Path(file).parent / MANIFEST, TableManifest)
     manifest = found.manifest
+    timed = [(network.held_out, _timed(network, found.turns(network.file))) for network in manifest.networks]
     table = LatencyTable(
-        model=manifest["model"],
+        model=manifest.model,
         conditions=found.conditions,
-        names=tuple(manifest["names"]),
-        choices=tuple(map(tuple, manifest["choices"])),
-        pieces=tuple(map(Piece.from_json, manifest["pieces"])),
-        measured=found.timed_structures(held_out=False),
-        held_out=found.timed_structures(held_out=True),
+        names=manifest.names,
+        choices=manifest.choices,
+        pieces=manifest.pieces,
+        measured=tuple(each for is_held_out, each in timed if not is_held_out),
+        held_out=tuple(each for is_held_out, each in timed if is_held_out),
         accepts_noise=accept_noise,
         elsewhere=True,
     )
@@ -131,35 +137,33 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
     return table
 
 
-def read_results(path: Path, kind: str) -> Mapping[str, Any]:
+def read_results(path: Path, kind: str) -> Results:
     """Read results.json without its manifest; reject the results of a folder of the other kind."""
-    results = _read(path, require_results)
-    if results["kind"] != kind:
+    results = read_checked(path, Results)
+    if results.kind != kind:
         other = "checks one network" if kind == TABLE else "times the networks of a latency table"
-        raise RunMismatch(
-            f"{path} holds the results of a folder that {other}. Read them with {READERS[results['kind']]}."
-        )
+        raise RunMismatch(f"{path} holds the results of a folder that {other}. Read them with {READERS[results.kind]}.")
     return results
 
 
-def _read(path: Path, require: Callable[[Any], None]) -> Mapping[str, Any]:
-    data: Mapping[str, Any] = read_json(path, RUN_AGAIN, MAX_BYTES)
+def read_checked(path: Path, kind: type[AnyData]) -> AnyData:
+    """Read results.json or a manifest as a dataclass."""
+    data = read_json(path, RUN_AGAIN, MAX_BYTES)
     try:
-        require(data)
-    except ValueError as error:
+        found: AnyData = read_value(kind, data)
+    except WrongValue as error:
         raise DamagedFile(f"{path} is damaged: {error}. {RUN_AGAIN}") from None
-    return data
+    return found
 
 
-def _timed(network: Mapping[str, Any], turns: NDArray[np.float64]) -> TimedStructure:
+def _timed(network: NetworkOfTable, turns: NDArray[np.float64]) -> TimedStructure:
     """The measurement of a structure: its time is divided among the pieces in proportion to their MACs."""
-    shares: Sequence[float] = network["shares"]
     whole, reference = agreed_seconds(turns[:, 1], turns[:, 0])
     return TimedStructure(
-        structure=tuple(network["structure"]),
+        structure=network.structure,
         whole=float(whole),
         reference=reference,
-        pieces=tuple((whole * np.array(shares)).tolist()),
+        pieces=tuple((whole * np.array(network.shares)).tolist()),
         reference_pieces=reference,
         noise=noise_of(turns.tolist()),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from aacp.latency.measure import measure_latency
 from aacp.latency.table import LatencyTable
 
 pytestmark = pytest.mark.slow
+
+NOBODY = {"fixed": 0, "groups": [["nobody", 1]]}  # a width that depends on a group that does not exist
 
 
 def network() -> nn.Module:
@@ -56,7 +59,9 @@ def test_a_damaged_line_of_the_log_is_named(file: Path, tmp_path: Path) -> None:
     first, *lines = (file.parent / "table.json.log").read_text().splitlines()
     damaged = {**json.loads(lines[0]), "whole": 0}
     (tmp_path / "table.json.log").write_text("\n".join([first, json.dumps(damaged), ""]))
-    with pytest.raises(aacp.RunMismatch, match=r"table.json.log is damaged: line 2.whole is 0"):
+    with pytest.raises(
+        aacp.RunMismatch, match=r"table.json.log is damaged: line 2.whole should be a number from 1e-12 .*, but is 0"
+    ):
         measured(8, tmp_path / "table.json")
 
 
@@ -70,6 +75,39 @@ def test_a_measurement_that_is_not_one_is_rejected(file: Path, tmp_path: Path, f
     (tmp_path / "table.json").write_text(json.dumps(data))
     with pytest.raises(aacp.GraphMismatch, match=r"does not hold a latency table: measured\[1\]"):
         LatencyTable.load(tmp_path / "table.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "reason"),
+    [
+        ("names", lambda _: [], "its names are not those of different groups"),
+        ("choices", lambda _: [], "it does not have choices for 1 groups"),
+        ("choices", lambda _: [[2, 1]], r"choices\[0\] is not a list of rising counts"),
+        ("pieces", lambda _: [], "it has no pieces"),
+        ("pieces", lambda old: [{**old[0], "widths": [NOBODY]}], r"pieces\[0\] names a group that does not exist"),
+        ("measured", lambda _: [], "it holds no measured structure"),
+        (
+            "measured",
+            lambda old: [{**old[0], "structure": [1, 1]}],
+            r"measured\[0\] is not a structure of 1 groups",
+        ),
+        (
+            "held_out",
+            lambda old: [{**old[0], "pieces": [1]}],
+            r"held_out\[0\] does not have the seconds of 2 pieces",
+        ),
+        ("corrections", lambda _: [[[1, 2], 1.0]], r"corrections\[0\] is not a structure of 1 groups"),
+        ("corrections", lambda _: [[[1], 0]], r"corrections\[0\]\[1\] should be a number from 1e-12 to"),
+        ("setting", lambda old: {**old, "batch": 0}, "setting.batch should be a whole number from 1 to"),
+        ("format", lambda _: 2, "its format is 2, not 1"),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_named(
+    file: Path, field: str, change: Callable[[Any], Any], reason: str
+) -> None:
+    data = json.loads(file.read_text())
+    with pytest.raises(ValueError, match=reason):
+        LatencyTable.from_json({**data, field: change(data[field])})
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"format": NaN}', '{"format": 1e999}', "\xff"])
