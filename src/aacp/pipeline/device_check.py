@@ -13,7 +13,7 @@ from aacp.disk.reading import sha256_of
 from aacp.errors import RunMismatch
 from aacp.graph.examples import with_batch
 from aacp.latency.check import Verdict
-from aacp.latency.devices.check_folder import CheckRequest, DeviceMeasurement, is_whole_check, read_check, write_check
+from aacp.latency.devices.check_folder import DeviceMeasurement, is_whole_check, read_check, write_check
 from aacp.latency.devices.files import CHECK, MANIFEST
 from aacp.latency.devices.results import RUN_AGAIN, read_results
 from aacp.latency.table import LatencyTable
@@ -55,15 +55,16 @@ def deliver_check(run: RunFolder, training: RunFolder, choice: ChosenStructure, 
     own = run.path / TABLE
     table = LatencyTable.load(own if own.exists() or plan.latency_table is None else plan.latency_table)
     suffix = plan.deployment.resolved_runtime.suffix
-    request = CheckRequest(
+    write_check(
+        folder,
+        files_of(training.path / f"original{suffix}"),
+        files_of(training.path / f"pruned{suffix}"),
         model=table.model,
         structure=choice.structure,
-        limit=_limit_of(result),
+        limit=Limit(LATENCY, pruning_rate=result.pruning_rate, at_most=result.at_most),
         conditions=table.conditions,
         batch=with_batch(task.example(), plan.deployment.batch),
     )
-    files = [files_of(training.path / f"{name}{suffix}") for name in ("original", "pruned")]
-    write_check(folder, request, *files)
     known = training.read(DEVICE_CHECK, DeviceCheck.from_json)
     if known is not None and known.manifest != sha256_of(folder / MANIFEST):
         training.remove(DEVICE_CHECK)  # it is about another network
@@ -73,10 +74,6 @@ def _is_of_files(folder: Path, training: Path) -> bool:
     """Whether the networks of a check are those that the training delivers."""
     names = [file.name for file in folder.iterdir() if file.name.startswith(("original.", "pruned."))]
     return all((training / name).is_file() and sha256_of(training / name) == sha256_of(folder / name) for name in names)
-
-
-def _limit_of(result: LimitResult) -> Limit:
-    return Limit(LATENCY, pruning_rate=result.pruning_rate, at_most=result.at_most)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

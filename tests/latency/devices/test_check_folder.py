@@ -10,7 +10,7 @@ import torch
 
 import aacp
 from aacp.cost.budget import Limit
-from aacp.latency.devices.check_folder import CheckRequest, is_whole_check, write_check
+from aacp.latency.devices.check_folder import is_whole_check, write_check
 from aacp.runs.exports import files_of
 
 CONDITIONS = aacp.MeasurementConditions("openvino", "1.0", "cpu", "float32", 1, 1, "a small board")
@@ -22,10 +22,16 @@ def folder(tmp_path: Path) -> Path:
     for name in ("original", "pruned"):
         for suffix in ("xml", "bin"):
             (tmp_path / f"{name}.{suffix}").write_text(f"{suffix} of {name}")
-    limit = Limit("latency", at_most=0.003)
-    request = CheckRequest("Net", aacp.Structure([3, 4]), limit, CONDITIONS, torch.zeros(1, 3, 8, 8))
-    files = [files_of(tmp_path / f"{name}.xml") for name in ("original", "pruned")]
-    write_check(tmp_path / "check", request, *files)
+    write_check(
+        tmp_path / "check",
+        files_of(tmp_path / "original.xml"),
+        files_of(tmp_path / "pruned.xml"),
+        model="Net",
+        structure=aacp.Structure([3, 4]),
+        limit=Limit("latency", at_most=0.003),
+        conditions=CONDITIONS,
+        batch=torch.zeros(1, 3, 8, 8),
+    )
     return tmp_path / "check"
 
 

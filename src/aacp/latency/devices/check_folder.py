@@ -37,25 +37,6 @@ PRUNED = "pruned"  # the name of the pruned network among the two that are timed
 
 
 @dataclass(frozen=True)
-class CheckRequest:
-    """What a check is about.
-
-    Args:
-        model: the class of the network.
-        structure: the structure of the pruned network.
-        limit: the limit on its latency.
-        conditions: those of the latency table that the search used: the check must be made under the same.
-        batch: one batch of inputs.
-    """
-
-    model: str
-    structure: Structure
-    limit: Limit
-    conditions: MeasurementConditions
-    batch: Any
-
-
-@dataclass(frozen=True)
 class DeviceMeasurement:
     """The result of a check: both networks timed in turns on the device."""
 
@@ -65,25 +46,39 @@ class DeviceMeasurement:
     turns: int
 
 
-def write_check(folder: Path, request: CheckRequest, original: Sequence[Path], pruned: Sequence[Path]) -> None:
+def write_check(
+    folder: Path,
+    original: Sequence[Path],
+    pruned: Sequence[Path],
+    *,
+    model: str,
+    structure: Structure,
+    limit: Limit,
+    conditions: MeasurementConditions,
+    batch: Any,
+) -> None:
     """Write the folder of a check.
 
     Args:
         folder: where to write; files of an earlier check there are replaced.
-        request: what is checked.
         original: the files of the unpruned network; the runtime opens the first.
         pruned: the files of the pruned network, likewise.
+        model: the class of the network.
+        structure: the structure of the pruned network.
+        limit: the limit on its latency.
+        conditions: those of the latency table that the search used: the check must be made under the same.
+        batch: one batch of inputs.
     """
     remove_file(folder / MANIFEST)  # until the new one is written, there is no check
     manifest = CheckManifest(
         format=FORMAT,
         kind=CHECK,
-        model=request.model,
-        **asdict(request.conditions),
-        inputs=described_inputs(request.batch),
+        model=model,
+        **asdict(conditions),
+        inputs=described_inputs(batch),
         original=_copied(original, folder),
-        networks=(PrunedNetwork(**vars(_copied(pruned, folder)), structure=tuple(request.structure)),),
-        limit=WrittenLimit(request.limit.pruning_rate, request.limit.at_most),
+        networks=(PrunedNetwork(**vars(_copied(pruned, folder)), structure=tuple(structure)),),
+        limit=WrittenLimit(limit.pruning_rate, limit.at_most),
     )
     write_manifest(folder, manifest)
 
