@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from aacp.channels.graph import ChannelGraph
@@ -27,7 +26,7 @@ from aacp.latency.devices import runner
 from aacp.latency.devices.files import FORMAT, MANIFEST, TABLE, ListedNetwork, Manifest, NetworkOfTable, TableManifest
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
-from aacp.latency.runtimes.runtime import Runtime
+from aacp.latency.runtimes.runtime import Runtime, shares_of_macs
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timers import MeasurementProgress
 
@@ -83,13 +82,12 @@ def export_networks(
         return listed_file(path, [file for file in place.glob(f"{name}.*") if file != path])
 
     def export_structure(number: int, structure: Structure) -> NetworkOfTable:
-        macs = np.array([layer.macs for layer in timed_layers(graph, layers, structure)], dtype=float)
         listed = export(f"structure-{number:03}", shrink(model, graph, structure, example=batch))
         return NetworkOfTable(
             **vars(listed),
             structure=tuple(structure),
             held_out=number >= len(fitted),
-            shares=tuple((macs / macs.sum()).tolist()),
+            shares=shares_of_macs(timed_layers(graph, layers, structure)),
         )
 
     manifest = TableManifest(

@@ -234,14 +234,19 @@ class RecordedPieces:
         return recorded
 
 
+def shares_of_macs(layers: Sequence[TimedLayer]) -> tuple[float, ...]:
+    """Return the share of each layer in the MACs of all."""
+    total = sum(layer.macs for layer in layers)
+    return tuple(layer.macs / total for layer in layers)
+
+
 class PiecesByMacs(RecordedPieces):
     """The seconds of a whole batch, divided among the layers in proportion to their MACs."""
 
     def __init__(self, call: Callable[[], object], layers: Sequence[TimedLayer], clock: Callable[[], float]) -> None:
         super().__init__()
         self.run = call
-        total = sum(layer.macs for layer in layers)
-        self._shares = [layer.macs / total for layer in layers]
+        self._shares = shares_of_macs(layers)
         self._clock = clock
 
     def run_timed(self) -> None:
