@@ -24,7 +24,6 @@ from aacp.runs.verification import FileState, complete_lines, intact_lines, veri
 DAMAGED = ".damaged"  # added to the name of a file that is set aside
 # Files that are made again together with one that is lost.
 DEPENDENTS = {RECOVERY: (ARTEFACT, EVALUATION)}
-TAKEN = "They are taken as they are and listed again"
 RESTORED = f"it is restored from the copy in {MANIFEST}"
 
 
@@ -105,7 +104,8 @@ def _manifest(folder: RunFolder) -> Manifest | None:
         return found
     if reason:
         _move_away(folder, MANIFEST)
-        announce(folder.path, f"{MANIFEST} {reason}, so the files cannot be verified. {TAKEN}.")
+        consequence = "They are taken as they are and listed again."
+        announce(folder.path, f"{MANIFEST} {reason}, so the files cannot be verified. {consequence}")
     if not any((folder.path / name).is_file() for name in FIRST_FILES):
         return None
     folder.listing.begin()
@@ -123,18 +123,14 @@ def _restore(folder: RunFolder, manifest: Manifest, name: str, state: FileState)
     entry = manifest.entries.get(name)
     copy = None if entry is None else entry.copy
     if copy is not None:
-        _write_copy(folder, name, copy)
+        _move_away(folder, name)
+        folder.write_text(name, copy)
         announce(folder.path, f"{name} {reason}; {RESTORED}.")
         return True
     if name in LOGS:
         return _keep_intact_lines(folder, name, reason)
     set_aside(folder, name, reason)
     return False
-
-
-def _write_copy(folder: RunFolder, name: str, copy: str) -> None:
-    _move_away(folder, name)
-    folder.write_text(name, copy)
 
 
 def _move_away(folder: RunFolder, name: str) -> str:
