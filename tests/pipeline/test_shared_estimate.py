@@ -14,6 +14,7 @@ from torch import nn
 import aacp
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
+from aacp.runs.files import STRUCTURE
 from aacp.user.progress import show_progress
 from aacp.workers.ray import WorkerRequest
 from plain_network import plain_network
@@ -43,7 +44,7 @@ def model() -> nn.Module:
     return plain_network()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data() -> aacp.Data:
     generator = torch.Generator().manual_seed(0)
     part = (torch.randn(64, 1, 8, 8, generator=generator), torch.randint(10, (64,), generator=generator))
@@ -73,14 +74,62 @@ def test_with_workers_eight_structures_are_proposed_at_once(model, data, engines
     assert json.loads((tmp_path / "search.json").read_text())["settings"]["batch"] == 8
 
 
+@pytest.fixture(scope="module")
+def deeper() -> nn.Module:
+    """A network with more structures within each budget than a search evaluates."""
+    torch.manual_seed(0)
+    pairs = ((1, 8), (8, 12), (12, 16))
+    layers = [nn.Sequential(nn.Conv2d(*pair, 3), nn.BatchNorm2d(pair[1]), nn.ReLU()) for pair in pairs]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)).eval()
+
+
+BUDGETS = ({"macs": 0.3}, {"macs": 0.5})
+
+
+def results(folder: Path) -> dict[str, str]:
+    """What a sweep has found, by file."""
+    files = ("front.json", *(f"macs-{rate}/{name}" for rate in (0.3, 0.5) for name in ("history.jsonl", STRUCTURE)))
+    return {name: (folder / name).read_text() for name in files}
+
+
+@pytest.fixture(scope="module")
+def swept(deeper, data, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The results of a sweep in one process, with as many proposals as workers get."""
+    folder = tmp_path_factory.mktemp("alone")
+    aacp.sweep(deeper, data, BUDGETS, folder, plan=plan(proposals=8))
+    return results(folder)
+
+
 @pytest.mark.slow
-def test_a_sweep_keeps_its_workers_and_sends_no_known_structure_again(model, data, engines, tmp_path: Path) -> None:
-    aacp.sweep(model, data, [{"macs": 0.3}, {"macs": 0.5}], tmp_path, plan=plan(workers=2))
+def test_a_sweep_shares_its_workers_and_has_the_results_of_one_process(
+    deeper, data, swept, engines, tmp_path: Path
+) -> None:
+    aacp.sweep(deeper, data, BUDGETS, tmp_path, plan=plan(workers=3))
+    assert results(tmp_path) == swept
     (engine,) = engines
     sent = [structure for _, structure in engine.submitted]
-    assert len(sent) == len(set(sent)) > 12
-    assert len({worker for worker, _ in engine.submitted}) == 2
+    assert len(sent) == len(set(sent)) > 12  # no known structure is sent again
+    assert len({worker for worker, _ in engine.submitted}) == 3
     assert not engine.alive
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_interrupted_in_its_second_search_resumes_with_other_workers(
+    deeper, data, swept, engines, tmp_path: Path
+) -> None:
+    def stop(event: aacp.Event) -> None:
+        if event.kind == "evaluation" and event.step == 5 and "macs-0.5" in event.folder:
+            raise RuntimeError("killed")
+
+    with aacp.listen(stop), pytest.raises(RuntimeError, match="killed"):
+        aacp.sweep(deeper, data, BUDGETS, tmp_path, plan=plan(workers=3))
+    assert not engines[0].alive
+    logs = "".join((tmp_path / f"macs-{rate}" / "history.jsonl").read_text() for rate in (0.3, 0.5))
+    recorded = {tuple(json.loads(line)["counts"]) for line in logs.splitlines()}
+    assert len(recorded) == 12 + 5
+    aacp.sweep(deeper, data, BUDGETS, tmp_path, plan=plan(workers=1))
+    assert results(tmp_path) == swept
+    assert not recorded & {structure.counts for _, structure in engines[1].submitted}
 
 
 def test_workers_get_only_structures_without_a_score(model, data, engines) -> None:
