@@ -83,6 +83,9 @@ def test_a_device_is_measured_pruned_for_and_checked_by_commands_alone(tmp_path:
         (["--step", "1.5"], 2, "is not a step"),
         (["--threads", "0"], 2, "threads"),
         (["--input", "8x1x8x8"], 1, "is a batch of 8, but the batch size is 1"),
+        (["--workers", "2"], 1, "cannot share a measurement"),
+        (["--workers", "1", "--step", "auto"], 1, "The step auto is found by timing here"),
+        (["--workers", "1", "--export-only", "networks"], 2, "Leave one of them out"),
     ],
 )
 def test_bad_options_are_one_line_and_an_exit_code(options: list[str], code: int, words: str) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from torch import nn
 
 import aacp
 from aacp.errors import InvalidData, InvalidOption, InvalidScore, MissingPackage
+from aacp.latency.runtimes.torch import torch_threads
 from aacp.workers.ray import RayEngine, RayWorker, WorkerRequest
+from latency.simulator import Simulator
 from plain_network import plain_network
 
 EVALUATIONS = 12
@@ -30,11 +33,15 @@ def images() -> aacp.Data:
 
 
 class Confidence:
-    """A score with as many bits as there are, unlike accuracy; it may end its process or raise an error once."""
+    """A score with as many bits as there are, unlike accuracy; it may end its process or raise an error once.
 
-    def __init__(self, mark: Path | None = None, error: Exception | None = None) -> None:
+    Workers may leave their numbers in a file, a line for each network that they score.
+    """
+
+    def __init__(self, mark: Path | None = None, error: Exception | None = None, workers: Path | None = None) -> None:
         self.mark = mark
         self.error = error
+        self.workers = workers
         self.searches = os.getpid()  # the process that searches; it scores the unpruned network only
 
     def __call__(self, model: nn.Module, batches: aacp.Batches) -> float:
@@ -43,6 +50,9 @@ class Confidence:
         if self.mark is not None and os.getpid() != self.searches and not self.mark.exists():
             self.mark.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.workers is not None and os.getpid() != self.searches:
+            with self.workers.open("a") as file:
+                file.write(f"{os.getpid()}\n")
         losses = [nn.functional.cross_entropy(model(x), y).item() for x, y in batches]
         return -sum(losses) / len(losses)
 
@@ -63,12 +73,8 @@ def history(workers: int | str | None, score: Any = None) -> list[tuple[tuple[in
 
 @pytest.fixture(scope="module")
 def expected() -> list[tuple[tuple[int, ...], float]]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # as workers do
-    try:
+    with torch_threads(1):  # as workers do
         return history(None)
-    finally:
-        torch.set_num_threads(before)
 
 
 # -- without a cluster ------------------------------------------------------------------------------------------------
@@ -167,6 +173,38 @@ def test_an_error_that_is_not_ours_becomes_a_failure_with_its_first_line() -> No
     assert "RuntimeError: CUDA out of memory. Correct it" in message
 
 
+def test_a_worker_is_asked_by_the_name_of_a_method_and_describes_errors() -> None:
+    class Asked:
+        def __call__(self, structure: aacp.Structure) -> list[int]:
+            return list(structure)
+
+        def place(self) -> str:
+            return "here"
+
+        def trouble(self) -> None:
+            raise InvalidData("There is no folder. Give one.")
+
+    worker = RayWorker(Asked)
+    assert worker.prepare(aacp.__version__) == 0.0
+    assert [worker.score((1, 2)), worker.ask("place")] == [[1, 2], "here"]
+    assert worker.ask("trouble") == ("InvalidData", "There is no folder. Give one.")
+
+
+@pytest.mark.parametrize(("kind", "most"), [("machine", 4), ("machine with a GPU", 2)])
+def test_more_cpus_than_a_machine_has_are_rejected(monkeypatch: pytest.MonkeyPatch, kind: str, most: int) -> None:
+    """Ray would wait for such a machine without end; the one with eight CPUs is gone."""
+    nodes = [({"CPU": 4.0}, True), ({"CPU": 2.0, "GPU": 1.0}, True), ({"CPU": 8.0, "GPU": 1.0}, False)]
+    ray = SimpleNamespace(
+        is_initialized=lambda: True,
+        cluster_resources=lambda: {"CPU": 6.0, "GPU": 1.0},
+        nodes=lambda: [{"Resources": resources, "Alive": alive} for resources, alive in nodes],
+    )
+    monkeypatch.setattr("aacp.workers.ray.require_package", lambda *_: ray)
+    engine = RayEngine(WorkerRequest(count=1), lambda: lambda structure: 0.0, uses_gpu="GPU" in kind, cpus=5)
+    with pytest.raises(InvalidOption, match=f"needs 5 CPUs of one {kind}, but the largest of the cluster has {most}"):
+        engine.start()
+
+
 # -- on a cluster of three nodes: the gate searches once, while a node is killed --------------------------------------
 
 
@@ -207,6 +245,45 @@ def test_an_error_in_a_worker_is_raised_here(cluster: Any) -> None:
         history("auto", Confidence(error=InvalidData("There is no such image. Give another.")))
     with pytest.raises(InvalidScore, match="ValueError: odd"):
         history("auto", Confidence(error=ValueError("odd")))
+
+
+@pytest.mark.slow
+@pytest.mark.extensive
+def test_a_sweep_on_two_nodes_has_the_histories_of_one_process(cluster: Any, tmp_path: Path) -> None:
+    """The same two workers serve both searches."""
+
+    def swept(folder: Path, workers: str | None, score: Confidence) -> list[str]:
+        budgets = [{"macs": 0.4}, {"macs": 0.5}]
+        found = aacp.sweep(plain_network(), images(), budgets, folder, plan=plan(workers), score=score, device="cpu")
+        return [(run.path / name).read_text() for run in found.folders for name in ("history.jsonl", "structure.json")]
+
+    with torch_threads(1):
+        alone = swept(tmp_path / "alone", None, Confidence())
+    assert swept(tmp_path / "nodes", "auto", Confidence(workers=tmp_path / "workers")) == alone
+    assert len(set((tmp_path / "workers").read_text().split())) == 2
+
+
+class Process(Simulator):
+    """A runtime whose version is the number of the process that runs it."""
+
+    @property
+    def version(self) -> str:  # type: ignore[override]
+        return str(os.getpid())
+
+
+@pytest.mark.slow
+@pytest.mark.extensive
+def test_a_latency_is_measured_by_one_worker(cluster: Any) -> None:
+    def measured(threads: int) -> aacp.LatencyTable:
+        model, example = plain_network(), torch.zeros(1, 1, 8, 8)
+        graph = aacp.trace(model, example)
+        where = aacp.Deployment(Process(), "npu", threads=threads)
+        options = {"structures": 8, "held_out": 5, "seconds_per_structure": 1e-4, "workers": 1}
+        return aacp.measure_latency(model, graph, aacp.SearchSpace(graph, 4), where, example=example, **options)
+
+    assert measured(threads=1).conditions.version != str(os.getpid())
+    with pytest.raises(InvalidOption, match="needs 2 CPUs of one machine"):  # the nodes have one each
+        measured(threads=2)
 
 
 @pytest.mark.slow

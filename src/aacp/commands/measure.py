@@ -42,6 +42,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Time for each structure; give more on a busy machine.",
 )
+@click.option(
+    "--workers",
+    metavar="1|ray://HOST:PORT",
+    show_default="this process",
+    help="Time the networks in one worker of the Ray cluster at an address, or, with 1, of that of RAY_ADDRESS. The "
+    "table is of the worker's machine.",
+)
 @click.option("--accept-noise", is_flag=True, help="Make the table even if it is too noisy to decide anything.")
 @click.option(
     "--export-only",
@@ -72,6 +79,7 @@ def measure(
     scope: str,
     structures: int,
     seconds: float,
+    workers: str | None,
     accept_noise: bool,
     export_only: str | None,
     results: str | None,
@@ -93,6 +101,8 @@ def measure(
 
     if (model is None) == (results is None) or (export_only is not None and results is not None):
         raise click.UsageError("Give either MODEL, with --export-only or without it, or --from FILE.")
+    if workers is not None and (results is not None or export_only is not None):
+        raise click.UsageError("--workers times networks, but --export-only and --from do not. Leave one of them out.")
     if results is not None:
         out = out or str(Path(results).parent / "latency.json")
         table = table_from_results(results, accept_noise=accept_noise)
@@ -103,7 +113,7 @@ def measure(
     where = Deployment(runtime, device, batch, threads, precision)
     place = f"{runtime}-{device}-{precision}" if where.is_quantized else f"{runtime}-{device}"
     out = out or f"latency/{file_name(f'{model}-{place}')}.json"
-    job = MeasurementJob(model, out, where, shapes, step, frozen, scope, structures, seconds, accept_noise)
+    job = MeasurementJob(model, out, where, shapes, step, frozen, scope, structures, seconds, accept_noise, workers)
     if export_only is not None:
         manifest = job.export(export_only)
         show(_after_export(manifest.parent), {"manifest": str(manifest)}, as_json)

@@ -80,7 +80,8 @@ search_options = gathered(
             metavar="N|auto|ray://HOST:PORT",
             show_default="this process",
             help="Estimate structures on workers: N that Ray starts on this machine; auto, one for each GPU or CPU of "
-            "a Ray cluster, started here if none runs; or those of the cluster at an address.",
+            "a Ray cluster, started here if none runs; or those of the cluster at an address. Latencies are "
+            "measured by this process.",
         ),
         click.option(
             "--proposals",

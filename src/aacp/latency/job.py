@@ -16,6 +16,7 @@ from aacp.latency.defaults import SECONDS_PER_STRUCTURE, STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.devices.exporting import export_networks
 from aacp.latency.measure import measure_latency
+from aacp.latency.remote import one_worker
 from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
@@ -37,6 +38,7 @@ class MeasurementJob:
         structures: how many structures the table is fitted to.
         seconds_per_structure: how long to measure each structure, about.
         accept_noise: make a table even if it cannot decide anything, and do not measure longer.
+        workers: None to measure here, or the Ray cluster one of whose workers measures, as `measure_latency` takes it.
     """
 
     model: str
@@ -49,18 +51,18 @@ class MeasurementJob:
     structures: int = STRUCTURES
     seconds_per_structure: float = SECONDS_PER_STRUCTURE
     accept_noise: bool = False
+    workers: int | str | None = None
 
     def export(self, folder: str) -> Path:
         """Build and trace the network, and write its structures to a folder, to be timed on another device."""
-        if self.step == "auto":
-            raise InvalidOption("The step auto is found by timing here, not on another device. Give a number as step.")
+        step = self._step_without_timing()
         network = build_model(self.model).eval()
         example = example_inputs(network, self.shapes, self.where.batch)
         graph = self._traced(network, example)
         return export_networks(
             network,
             graph,
-            SearchSpace(graph, self.step),
+            SearchSpace(graph, step),
             self.where,
             example=example,
             folder=folder,
@@ -69,30 +71,42 @@ class MeasurementJob:
 
     def run(self) -> LatencyTable:
         """Build and trace the network, measure its structures, and save the table."""
+        if self.workers is not None:
+            self._step_without_timing()
+            one_worker(self.workers)  # rejects a bad request before the network is built
         network = build_model(self.model).eval()
-        conditions = asdict(conditions_here(network, self.where))  # rejects a bad deployment before the network runs
+        if self.workers is None:
+            conditions_here(network, self.where)  # rejects a bad deployment before the network runs
         example = example_inputs(network, self.shapes, self.where.batch)
         graph = self._traced(network, example)
         return measure_latency(
             network,
             graph,
-            SearchSpace(graph, self._step(network, graph, example, conditions)),
+            SearchSpace(graph, self._step(network, graph, example)),
             self.where,
             example=example,
             file=self.file,
             structures=self.structures,
             seconds_per_structure=self.seconds_per_structure,
             accept_noise=self.accept_noise,
+            workers=self.workers,
         )
+
+    def _step_without_timing(self) -> float | int:
+        """The step of networks that are timed on another device; rejects "auto"."""
+        if self.step == "auto":
+            raise InvalidOption("The step auto is found by timing here, not on another device. Give a number as step.")
+        return self.step
 
     def _traced(self, network: nn.Module, example: Any) -> ChannelGraph:
         """Trace the network without the ties of a scope: a table holds for every structure of the groups."""
         return replace(trace(network, example, frozen=self.frozen, scope=self.scope), ties=())
 
-    def _step(self, network: nn.Module, graph: ChannelGraph, example: Any, conditions: dict[str, Any]) -> PruningStep:
+    def _step(self, network: nn.Module, graph: ChannelGraph, example: Any) -> PruningStep:
         """Return the requested step; "auto" is found by timing once and kept in a file beside the table."""
         if self.step != "auto":
             return self.step
+        conditions = asdict(conditions_here(network, self.where))
         folder = RunFolder(Path(self.file).parent)
         name = f"{Path(self.file).name}.steps"
         known = folder.read_json(name)

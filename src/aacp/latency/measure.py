@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,17 @@ from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.disk.records import WrongValue, plain, read_value
 from aacp.disk.writing import require_place
-from aacp.errors import RunMismatch
+from aacp.errors import AACPError, RunMismatch
 from aacp.latency.defaults import SECONDS_PER_STRUCTURE
 from aacp.latency.defaults import STRUCTURES as STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
+from aacp.latency.remote import one_worker, timing_on
+from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
+from aacp.pytorch.modules import require_network
 from aacp.runs.folder import RunFolder
 from aacp.user.progress import report_progress
 
@@ -55,6 +58,7 @@ def measure_latency(
     seconds_per_structure: float = SECONDS_PER_STRUCTURE,
     seed: int = 0,
     accept_noise: bool = False,
+    workers: int | str | None = None,
 ) -> LatencyTable:
     """Time structures of a search space piece by piece, and make a table that predicts the seconds of all others.
 
@@ -70,12 +74,33 @@ def measure_latency(
         seconds_per_structure: how long to measure each structure, about; longer if the machine is busy.
         seed: the seed of the random structures.
         accept_noise: make a table even if it cannot decide anything, and do not measure longer.
+        workers: the address of a Ray cluster, such as ray://head:10001, one of whose workers measures, so that the
+            table is of its machine; 1 is a worker of the cluster that RAY_ADDRESS names. None measures here.
     """
-    conditions = conditions_here(model, where)
-    timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
     plan = spread_structures(space, structures, seed), spread_structures(space, held_out, seed + 1, ends=False)
     path = None if file is None else Path(file)
-    return measure_table(timer, graph, space, conditions, plan, path, accept_noise=accept_noise)
+    if workers is None:
+        conditions = conditions_here(model, where)
+        timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
+        return measure_table(timer, graph, space, conditions, plan, path, accept_noise=accept_noise)
+    request = one_worker(workers)
+    require_network(model)
+    timer = NetworkTimer(timed_copy(model), graph, example, where, seconds_per_structure)  # workers may have no GPU
+    with timing_on(request, timer, where) as remote:
+        conditions = remote.conditions
+        # Limits are then decided by a check on that machine, which needs files of the networks.
+        elsewhere = where.resolved_runtime.suffix is not None and not _is_here(conditions, timer)
+        return measure_table(
+            remote, graph, space, conditions, plan, path, accept_noise=accept_noise, elsewhere=elsewhere
+        )
+
+
+def _is_here(conditions: MeasurementConditions, timer: NetworkTimer) -> bool:
+    """Whether this process could measure under these conditions."""
+    try:
+        return timer.conditions() == conditions
+    except AACPError:  # there is no such device or runtime here
+        return False
 
 
 def spread_structures(space: SearchSpace, count: int, seed: int, ends: bool = True) -> list[Structure]:
@@ -114,6 +139,7 @@ def measure_table(
     file: Path | None = None,
     *,
     accept_noise: bool = False,
+    elsewhere: bool = False,
 ) -> LatencyTable:
     """Measure the structures of a plan that the log does not hold yet, and make a table of all.
 
@@ -127,6 +153,7 @@ def measure_table(
         plan: the structures to fit the table to, and those to measure its error on.
         file: where to save the table, with the log beside it; None keeps everything in memory.
         accept_noise: make a table even if it cannot decide anything, and do not measure longer.
+        elsewhere: whether the timer measures on a machine that is not here.
     """
     if file is not None:
         require_place(file)
@@ -156,6 +183,7 @@ def measure_table(
 
     table = fit() if accept_noise else _decisive(fit, timer, log)
     table.require_decisive()
+    table = replace(table, elsewhere=elsewhere)
     if file is not None:
         table.save(file)
     return table

@@ -28,7 +28,8 @@ class MeasurementConditions:
 
     def require(self, requested: MeasurementConditions) -> None:
         """Raise DeviceMismatch if the requested conditions are different."""
-        self._require_equal(asdict(requested), "with", "Measure again there, with the same options.")
+        advice = "Measure again there, with the same options, or use the table where it was measured."
+        self._require_equal(asdict(requested), "with", advice)
 
     def require_deployment(self, deployment: Mapping[str, Any]) -> None:
         """Raise DeviceMismatch if another deployment is requested; version and machine are those of the device.

@@ -16,10 +16,10 @@ from aacp.data.examples import moved
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.curves import Values
-from aacp.latency.deployment import Deployment
+from aacp.latency.deployment import Deployment, conditions_here
 from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
-from aacp.latency.pieces import Piece, TimedStructure
+from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure
 from aacp.latency.runtimes.runtime import PieceTimer
 from aacp.latency.runtimes.torch import torch_threads
 from aacp.latency.timing import mean_seconds
@@ -64,6 +64,10 @@ class NetworkTimer:
         self._layers, descriptions = describe_pieces(model, self._example, graph)
         self.pieces = pieces_of_graph(graph, self._layers, descriptions)
         self._unpruned: PieceTimer | None = None
+
+    def conditions(self) -> MeasurementConditions:
+        """The conditions of what is measured in this process; rejects what cannot be measured here."""
+        return conditions_here(self._model, self._where)
 
     def __call__(self, structure: Structure) -> TimedStructure:
         # torch is limited in every runtime: its own threads would take the processor from the one that is timed.

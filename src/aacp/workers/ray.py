@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aacp import errors
 from aacp.channels.structure import Structure
 from aacp.errors import AACPError, InvalidOption, WorkerFailed, failing_as, first_line, is_device_failure
-from aacp.search.queue import Estimate, OnFewImages, Work, structure_of
+from aacp.search.queue import OnFewImages, Work, structure_of
 from aacp.user.values import counted
 from aacp.version import __version__
 from aacp.workers.pool import WorkerLost
@@ -28,7 +28,7 @@ RAY_PORT = 10001  # where `ray start --head` answers by default
 ANSWER_SECONDS = 5.0  # how long the address of a cluster is tried before the run begins
 RESOURCES_SECONDS = 1.0  # how long the known resources of a cluster are used before they are asked for again
 
-MakeEstimate = Callable[[], Estimate]
+MakeEstimate = Callable[[], Callable[[Any], Any]]  # makes a function from a structure to its score, or to its times
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class RayWorker:
 
     def __init__(self, make_estimate: MakeEstimate) -> None:
         self._make_estimate = make_estimate
-        self._estimate: Estimate | None = None
+        self._estimate: Callable[[Any], Any] | None = None
 
     def prepare(self, version: str) -> tuple[str, str] | float:
         """Make the estimate; the answer is 0, or the description of an error."""
@@ -104,12 +104,19 @@ class RayWorker:
         except Exception as error:  # whatever data, scores and networks of users raise
             return described(error, platform.node())
 
-    def score(self, counts: Sequence[int], on_few_images: bool = False) -> tuple[str, str] | float:
-        """The score of a structure, or the description of an error."""
+    def score(self, counts: Sequence[int], on_few_images: bool = False) -> Any:
+        """What the estimate returns for a structure, or the description of an error."""
         assert self._estimate is not None
         structure = Structure(counts)
         try:
-            return float(self._estimate(OnFewImages(structure) if on_few_images else structure))
+            return self._estimate(OnFewImages(structure) if on_few_images else structure)
+        except Exception as error:
+            return described(error, platform.node())
+
+    def ask(self, name: str) -> Any:
+        """What a method of the estimate returns, or the description of an error."""
+        try:
+            return getattr(self._estimate, name)()
         except Exception as error:
             return described(error, platform.node())
 
@@ -138,13 +145,15 @@ class RayEngine:
         request: how many workers, and where.
         make_estimate: makes the estimate in the process of a worker; it is sent there, with all that it refers to.
         uses_gpu: whether a worker needs a GPU. Several share one if there are more workers than GPUs.
+        cpus: how many CPUs a worker needs.
     """
 
-    def __init__(self, request: WorkerRequest, make_estimate: MakeEstimate, *, uses_gpu: bool) -> None:
+    def __init__(self, request: WorkerRequest, make_estimate: MakeEstimate, *, uses_gpu: bool, cpus: int = 1) -> None:
         self._ray = require_package("ray", INSTALL)
         self._request = request
         self._make_estimate = make_estimate
         self._resource = "GPU" if uses_gpu else "CPU"
+        self._cpus = cpus
         self._has_connected = False
         self._actor: Any = None  # the class of the actors
         self._sent: Any = None  # the reference of make_estimate in the cluster
@@ -168,6 +177,10 @@ class RayEngine:
     def submit(self, worker: Any, work: Work) -> Any:
         return worker.score.remote(list(structure_of(work)), isinstance(work, OnFewImages))
 
+    def ask(self, worker: Any, name: str) -> Any:
+        """Let a worker that is ready call a method of its estimate: the ticket of what it returns."""
+        return worker.ask.remote(name)
+
     def wait(self, tickets: Sequence[Any], seconds: float) -> Sequence[Any]:
         if not tickets:
             time.sleep(seconds)  # no worker is wanted at present
@@ -177,7 +190,7 @@ class RayEngine:
             done = self._ray.wait(list(tickets), num_returns=len(tickets), timeout=0)[0]
         return done
 
-    def result(self, ticket: Any) -> float:
+    def result(self, ticket: Any) -> Any:
         try:
             answer = self._ray.get(ticket)
         except self._ray.exceptions.RayTaskError as error:  # the actor's own code: its module could not be imported
@@ -189,7 +202,7 @@ class RayEngine:
             raise WorkerLost(_last_line(error)) from error
         if isinstance(answer, tuple):
             raise rebuilt(*answer)
-        return float(answer)
+        return answer
 
     def stop(self, worker: Any) -> None:
         self._ray.kill(worker)
@@ -209,7 +222,8 @@ class RayEngine:
             self._initialise()
             self._has_connected = True
         share = self._share_of_a_device()
-        options = {"num_cpus": 1, "num_gpus": share if self._resource == "GPU" else 0, "max_restarts": 0}
+        self._require_cpus()
+        options = {"num_cpus": self._cpus, "num_gpus": share if self._resource == "GPU" else 0, "max_restarts": 0}
         self._actor = self._ray.remote(**options)(RayWorker)
         what = "The network, its data or its score cannot be sent to workers"
         remedy = "Define their classes and functions in a module, without open files and locks."
@@ -221,7 +235,7 @@ class RayEngine:
         settings: dict[str, Any] = {}
         if address is None and self._request.count is not None:
             address = "local"  # a new cluster, also if another one runs on this machine
-            settings = {"num_cpus": self._request.count, "include_dashboard": False}
+            settings = {"num_cpus": self._request.count * self._cpus, "include_dashboard": False}
         with answering(self._request.address or "this machine"):
             self._ray.init(address, log_to_driver=False, configure_logging=False, **settings)
 
@@ -235,6 +249,17 @@ class RayEngine:
         if self._request.count is None or self._resource == "CPU":
             return 1.0
         return min(1.0, int(1000 * there / self._request.count) / 1000)
+
+    def _require_cpus(self) -> None:
+        """Reject a number of CPUs that no machine has: Ray would wait for it without end."""
+        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        most = max((each.get("CPU", 0) for each in machines if each.get(self._resource)), default=0)
+        if most < self._cpus:
+            kind = "machine with a GPU" if self._resource == "GPU" else "machine"
+            raise InvalidOption(
+                f"The worker needs {self._cpus} CPUs of one {kind}, but the largest of the cluster has {most:g}. Use "
+                "fewer threads, or add a machine."
+            )
 
 
 def answering(place: str) -> AbstractContextManager[None]:
