@@ -27,12 +27,12 @@ from aacp.commands.options import (
     TRUST,
     run_option,
 )
-from aacp.commands.parameters import SEED, shape
+from aacp.commands.parameters import SEED, Name, shape
 from aacp.commands.prune import prune, search, sweep
-from aacp.commands.recipes import RecipeName, recipe_named
+from aacp.commands.recipes import RECIPE_NAME, recipe_named
 from aacp.commands.repeat import repeat
 from aacp.commands.running import guessed_input, resumable, run_folder, show
-from aacp.train.recipe import FINETUNE, RECIPES, Precision
+from aacp.train.recipe import FINETUNE, Precision
 from aacp.version import __version__
 from aacp.zoo.catalogue import named_data
 
@@ -56,7 +56,7 @@ def main() -> None:
 @PARTS
 @click.option(
     "--form",
-    type=click.Choice(["module", "exported"]),
+    type=Name(["module", "exported"]),
     default="module",
     show_default=True,
     help="Form of cut networks: modules of the same class, or exported programs.",
@@ -90,13 +90,11 @@ def trace(
 @click.option("--data", metavar="DATA", required=True, help=f"What to train on: {DATA_HELP}")
 @HOLDOUT
 @CACHE
-@click.option("--recipe", "name", type=RecipeName(list(RECIPES)), help="By default digits for the digits, else base.")
+@click.option("--recipe", "name", type=RECIPE_NAME, help="By default digits for the digits, else base.")
 @click.option("--epochs", type=int, help="Scale the recipe to this number of epochs, with its milestones.")
 @click.option("--batch-size", type=int, help="Examples in a step, of all processes together, instead of the recipe's.")
 @click.option("--lr", type=float, help="First learning rate, instead of the recipe's.")
-@click.option(
-    "--precision", type=click.Choice(get_args(Precision)), help="By default bf16 on GPUs that have it, else single."
-)
+@click.option("--precision", type=Name(get_args(Precision)), help="By default bf16 on GPUs that have it, else single.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights, order and augmentation.")
 @click.option(
     "--weights", type=click.Path(), help="File of weights to start from; by default they are drawn at random."

@@ -106,7 +106,23 @@ def test_what_has_a_use_now_or_later_is_not_rejected(command: str, given: tuple[
 @pytest.mark.parametrize("command", ["prune", "search", "sweep"])
 def test_a_scope_that_does_not_exist_is_wrong_usage(command: str) -> None:
     code, said = run(command, *ASKED, "--scope", "outer")
-    assert (code, "'outer' is not one of 'all', 'inner', 'paper'" in said) == (2, True)
+    assert (code, "'outer' is not known. Choose from all, inner, paper." in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (("--precision", "int-8"), "Give int8, or choose from float32."),
+        (("--recipe", "finetun"), "Give finetune, or choose from base, "),
+        (("--recipe", "Finetune-Mixed"), "or package.module:NAME of your own."),
+        (("--init", "networks"), "Give network, or choose from he."),
+        (("--scope", "iner"), "Give inner, or choose from all, paper."),
+        (("--shrink", "mac"), "Give macs, or choose from params, "),
+    ],
+)
+def test_a_misspelt_choice_is_answered_with_the_nearest(given: tuple[str, ...], meant: str) -> None:
+    code, said = run("prune", *ASKED, *given)
+    assert (code, meant in " ".join(said.split())) == (2, True)
 
 
 @pytest.mark.parametrize("given", ["-1", "many", "1.5", "nan"])

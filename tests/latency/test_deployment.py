@@ -22,8 +22,8 @@ from latency.own_int8 import OwnRuntime
         ({"device": "tpu"}, "torch has no device 'tpu'"),
         ({"device": "cuda:99"}, "no device 'cuda:99'"),
         ({"runtime": "onnxruntime", "device": "cuda"}, "onnxruntime has no device 'cuda'. Use cpu"),
-        ({"precision": "int4"}, "precision is 'int4'. Choose one of float32, int8."),
-        ({"precision": None}, "precision is None. Choose one of float32, int8."),
+        ({"precision": "int4"}, "There is no precision 'int4'. Give int8, or choose from float32."),
+        ({"precision": None}, "There is no precision None. Choose from float32, int8."),
         ({"precision": "int8"}, "torch cannot run networks in int8. Use the precision float32, or another runtime"),
     ],
 )

@@ -147,7 +147,7 @@ def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> Non
     ("change", "words"),
     [
         ({"max_drop": -0.1}, "below 0"),
-        ({"shrink": "flops"}, "no cost 'flops' to shrink"),
+        ({"shrink": "flops"}, "no cost to shrink called 'flops'"),
         ({"probe_epochs": 2}, "there is no recipe"),
         ({"probe_epochs": -1}, "probe_epochs is -1"),
     ],

@@ -95,7 +95,9 @@ def test_a_section_that_fails_is_named_and_the_rest_is_shown(made: Made, tmp_pat
 
 
 def test_a_place_that_does_not_exist_is_rejected() -> None:
-    with pytest.raises(InvalidOption, match=r"no section 'latency' to follow\. Choose from costs, limits, channels"):
+    with pytest.raises(
+        InvalidOption, match=r"no section to follow called 'latency'\. Choose from costs, limits, channels"
+    ):
         aacp.register_section("Energy", energy, after="latency")
     assert "Energy" not in [section.name for section in registry.SECTIONS]
 

@@ -111,7 +111,7 @@ def test_a_network_teaches_another_and_weights_are_loaded(tmp_path: Path) -> Non
         (("train", "digits_resnet"), 2, "Missing option '--data'"),
         (("train", "nope", "--data", "digits"), 1, "UnknownModel: "),
         (("train", "digits_resnet", "--data", "nope"), 1, "UnknownData: "),
-        ((*FOUR, "--recipe", "nope"), 2, "'nope' is not one of"),
+        ((*FOUR, "--recipe", "nope"), 2, "'nope' is not known. Choose from base, "),
         ((*FOUR, "--epochs", "0"), 1, "InvalidOption: epochs is 0"),
         ((*FOUR, "--batch-size", "100000"), 1, "InvalidData: The batch size is 100000"),
         ((*FOUR, "--device", "gpu"), 1, "InvalidOption: 'gpu' is not a device"),

@@ -162,11 +162,11 @@ def test_functions_are_recorded_by_where_they_are_defined() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"optimiser": "lion"}, r"optimiser is 'lion'.*sgd, adamw, or give a function of \(parameter groups, lr\)"),
+        ({"optimiser": "lion"}, r"no optimiser 'lion'.*sgd, adamw, or give a function of \(parameter groups, lr\)"),
         ({"optimiser": "adamw", "nesterov": True}, "Nesterov"),
         ({"schedule": ramp, "milestones": (1,)}, "A schedule of your own has no milestones"),
         ({"clip": -1.0}, "clip is -1.0"),
-        ({"heads": "softmax"}, "cannot be compared by 'softmax'"),
+        ({"heads": "softmax"}, "no comparison of outputs 'softmax'"),
     ],
 )
 def test_what_has_no_meaning_is_rejected(fields: dict[str, Any], words: str) -> None:

@@ -1,13 +1,16 @@
-"""An unknown option is answered with the one that was probably meant."""
+"""An unknown option, and an unknown choice, is answered with the one that was probably meant."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import aacp
 
@@ -33,6 +36,54 @@ CASES: list[tuple[Callable[..., Any], str, str]] = [
     (aacp.Data.of, "batch", "Data.of has no option batch. Choose from train, test, holdout, seed, name."),
     (aacp.trace, "freeze", "trace has no option freeze. Give frozen."),
 ]
+
+
+# What a user may write wrongly, and the name that was meant.
+CHOICES: list[tuple[str, Callable[[], Any], str]] = [
+    ("a network", lambda: aacp.build_model("digits_resnt"), "Give digits_resnet, or choose from vgg16, "),
+    ("its case", lambda: aacp.build_model("ResNet56"), "Give resnet56, or choose from vgg16, "),
+    ("a library", lambda: aacp.build_model("torchvison:resnet18"), "Give torchvision:NAME, run the command where"),
+    ("its networks", lambda: aacp.build_model("resnet50"), "Give torchvision:resnet50."),
+    ("torchvision", lambda: aacp.build_model("torchvision:resnt18"), "Give resnet18, or another name that torchvision"),
+    ("timm", lambda: aacp.build_model("timm:resnt18"), "Give resnet18, or another name that timm.list_models()"),
+    ("data", lambda: aacp.load_data("digit"), "Give digits, or choose from cifar10:PATH, "),
+    ("a missing path", lambda: aacp.load_data("cifar10"), "Give cifar10:PATH, or choose from digits, "),
+    ("data with a path", lambda: aacp.load_data("cifar:data"), "Give cifar10:PATH, run the command where"),
+    ("a method", lambda: aacp.Plan(method="unform"), "Give uniform, or choose from default, "),
+    ("an importance", lambda: aacp.Plan(importance="activations"), "Give activation, or choose from l1, "),
+    (
+        "a scope",
+        lambda: aacp.trace(nn.Identity(), torch.zeros(1), scope="iner"),
+        "Give inner, or choose from all, paper.",
+    ),
+    ("a runtime", lambda: aacp.Deployment("onnx-runtime"), "Give onnxruntime, or choose from cuda-graphs, "),
+    ("a precision", lambda: aacp.Deployment(precision="int-8"), "Give int8, or choose from float32."),
+    ("an optimiser", lambda: aacp.Recipe(1, 1, 0.1, optimiser="adam"), "Give adamw, or choose from sgd, "),
+    ("new weights", lambda: aacp.Plan(init="networks", from_scratch=True), "Give network, or choose from he, or None."),
+    ("a cost", lambda: aacp.Budget.of({"mac": 0.5}), "Give macs, or choose from params, "),
+    ("a cost to shrink", lambda: aacp.Plan(max_drop=0.1, shrink="param"), "Give params, or choose from macs, "),
+]
+
+
+@pytest.mark.parametrize(("what", "call", "message"), CHOICES, ids=[what for what, _, _ in CHOICES])
+def test_an_unknown_choice_is_answered_with_the_nearest(what: str, call: Callable[[], Any], message: str) -> None:
+    if what == "timm":
+        pytest.importorskip("timm")
+    with pytest.raises(aacp.AACPError) as caught:
+        call()
+    assert f". {message}" in str(caught.value)
+
+
+def test_a_file_of_the_current_folder_is_the_nearest_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_network.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(aacp.UnknownModel, match=r"no Python module 'my_netwrok'\. Give my_network, run the command"):
+        aacp.build_model("my_netwrok:build")
+
+
+def test_nothing_is_guessed_for_a_name_that_is_like_no_other() -> None:
+    with pytest.raises(aacp.InvalidOption, match=r"no search method 'magic'\. Choose from default, paper, "):
+        aacp.Plan(method="magic")
 
 
 @pytest.mark.parametrize(("target", "option", "message"), CASES, ids=lambda value: getattr(value, "__name__", None))

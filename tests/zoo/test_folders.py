@@ -217,5 +217,5 @@ def test_folders_of_another_shape_are_rejected(folder: Path) -> None:
     (folder / "empty" / "train").mkdir(parents=True)
     with pytest.raises(InvalidData, match="there are no class folders"):
         image_folder(folder / "empty")
-    with pytest.raises(InvalidOption, match="Choose refuse or skip"):
+    with pytest.raises(InvalidOption, match="Choose from refuse, skip"):
         image_folder(folder, on_corrupt="ignore")

@@ -22,6 +22,7 @@ from aacp.errors import InvalidOption
 from aacp.search.rescaling import Rescaling
 from aacp.search.seeds import seeds
 from aacp.search.variation import mutated, transferred
+from aacp.user.options import require_known
 
 FAMILIES = ("additive", "neighbour", "random")
 Rows = NDArray[np.float64]
@@ -148,8 +149,7 @@ def pruning_problem(
         pruning_rate: the share of the MACs that the budget removes.
         images: the size of the validation set, None for estimates without noise.
     """
-    if family not in FAMILIES:
-        raise InvalidOption(f"There is no family {family!r} of problems. Choose from {', '.join(FAMILIES)}.")
+    require_known("family of problems called", family, FAMILIES)
     cost_model = network(model)
     space = SearchSpace.from_widths(cost_model.widths, PRUNING_STEP)
     budget = Budget(Limit(cost_model.macs(), pruning_rate=pruning_rate))

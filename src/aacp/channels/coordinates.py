@@ -12,6 +12,7 @@ from itertools import chain
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.errors import InvalidOption, InvalidStructure
+from aacp.user.options import advice_of_many
 
 Ties = Iterable[Sequence[str]]
 
@@ -35,7 +36,8 @@ def _with_tie(graph: ChannelGraph, tie: Sequence[str]) -> ChannelGraph:
     taken = {name for known in graph.ties for name in known}
     for position, name in enumerate(tie):
         if name not in groups:
-            raise InvalidOption(f"The graph has no group {name!r} to tie. print(graph) lists the groups.")
+            known = advice_of_many(name, groups, "print(graph)")
+            raise InvalidOption(f"The graph has no group {name!r} to tie. {known}")
         if (reason := groups[name].frozen) is not None:
             raise InvalidOption(
                 f"Group {name!r} cannot be tied, since it is frozen: {reason}. Leave it out of the tie."

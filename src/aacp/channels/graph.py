@@ -26,6 +26,7 @@ from aacp.disk.reading import read_json, reading_as
 from aacp.disk.writing import replace_file
 from aacp.errors import GraphMismatch, InvalidStructure
 from aacp.user.notebook import html_table
+from aacp.user.options import advice_of_many
 from aacp.user.values import MAX_SHOWN, counted, shortened, shown
 
 KeptUnits = dict[str, NDArray[np.int64]]  # the indices of the units that each free group keeps, by its name
@@ -215,7 +216,8 @@ class ChannelGraph:
         known = {group.name: group for group in self.groups}
         for name in names:
             if name not in known:
-                raise InvalidStructure(f"This graph has no group {name!r}. print(graph) lists the groups.")
+                advice = advice_of_many(name, known, "print(graph)")
+                raise InvalidStructure(f"This graph has no group {name!r}. {advice}")
             if (reason := known[name].frozen) is not None:
                 raise InvalidStructure(f"Group {name!r} is frozen: {reason}. Do not say what to keep of it.")
 

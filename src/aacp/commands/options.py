@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from aacp.commands.gathering import Command
-from aacp.commands.parameters import names, part, shape
+from aacp.commands.parameters import Name, names, part, shape
 from aacp.pipeline import defaults
 
 
@@ -55,7 +55,7 @@ DATA_HELP = "digits, cifar10:PATH, imagefolder:PATH, tensors:FILE, or package.mo
 FROZEN = click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Layers that are not pruned, such as 'head.*'. Repeatable."
 )
-SCOPE_CHOICES = click.Choice(["all", "inner", "paper"])
+SCOPE_CHOICES = Name(["all", "inner", "paper"])
 SCOPE_HELP = (
     "Where to prune: all, inner to leave residual streams alone, or paper for the coordinates that the paper's authors "
     "searched."
@@ -91,7 +91,7 @@ THREADS = click.option(
     "--threads", type=click.IntRange(min=1), default=2, show_default=True, help="CPU threads of the runtime."
 )
 PRECISION = click.option(
-    "--precision", type=click.Choice(["float32", "int8"]), default="float32", show_default=True,
+    "--precision", type=Name(["float32", "int8"]), default="float32", show_default=True,
     help="Precision that the network runs in there: float32, or int8 for a quantised network (onnxruntime, openvino, "
     "executorch).",
 )  # fmt: skip

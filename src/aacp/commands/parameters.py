@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import click
 
+from aacp.user.options import advice
 from aacp.user.values import MAX_COUNT, MAX_SEED, shown
 
 MAX_NUMBERS = 2**31  # in one input; 8 GiB in single precision
@@ -31,6 +33,25 @@ class Number(click.ParamType):  # type: ignore[type-arg]  # it has no parameter 
         if not self.low <= number <= self.high:
             self.fail(f"{shown(value)} is not a number from {self.low:g} to {self.high:g}.", param, ctx)
         return number
+
+
+class Name(click.Choice):  # type: ignore[type-arg]  # it has no parameter before click 8.2
+    """One of several names; an unknown one is answered with the nearest.
+
+    Args:
+        names: the known names.
+        others: what else may be given, such as "package.module:NAME": a value with a colon is then passed on.
+    """
+
+    def __init__(self, names: Iterable[str], others: str = "") -> None:
+        super().__init__([*names])
+        self.others = others
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value not in self.choices and not (self.others and ":" in value):
+            also = f", or {self.others}" if self.others else ""
+            self.fail(f"{shown(value)} is not known. {advice(value, self.choices, also)}", param, ctx)
+        return value
 
 
 def shape(value: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import click
 from aacp.commands.gathering import reject_options
 from aacp.commands.limits import COST_NAMES, budget_of, budgets_of, limit_options
 from aacp.commands.options import FROM, JSON, run_option
-from aacp.commands.parameters import Number, rungs
+from aacp.commands.parameters import Name, Number, rungs
 from aacp.commands.plan_options import plan_from, search_options, task_options
 from aacp.commands.recipes import (
     TRAINING_OPTIONS,
@@ -33,7 +33,7 @@ MAX_DROP = click.option(
 )
 SHRINK = click.option(
     "--shrink",
-    type=click.Choice(list(COST_NAMES)),
+    type=Name(COST_NAMES),
     default=COSTS[defaults.SHRINK].option,
     show_default=True,
     help="Cost that --max-drop reduces.",

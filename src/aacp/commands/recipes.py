@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aacp.commands.gathering import Given, gathered, parameter_names
+from aacp.commands.parameters import Name
 from aacp.errors import InvalidOption
 from aacp.train.recipe import FINETUNE, RECIPES, Recipe
 from aacp.user.values import instance
@@ -49,13 +50,6 @@ def recipe_named(name: str) -> Recipe:
     return instance(name, named_object(name, InvalidOption), Recipe, "Name an aacp.Recipe that a module defines.")
 
 
-class RecipeName(click.Choice):  # type: ignore[type-arg]  # it has no parameter before click 8.2
-    """The name of a recipe of aacp, or `package.module:NAME`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if ":" in str(value) else super().convert(value, param, ctx)
-
-
 def teacher_names(training: Given) -> dict[str, Any]:
     """The options of the teacher, which are fields of a task by names."""
     found = {name: training[name] for name in ("teacher", "teacher_weights")}
@@ -85,12 +79,13 @@ def training_fields(training: Given) -> dict[str, Any]:
     }
 
 
+RECIPE_NAME = Name(RECIPES, "package.module:NAME of your own")
 RECIPE_OPTIONS = ("recipe", "epochs", "lr", "batch_size")
 
 SCRATCH = click.option("--scratch", is_flag=True, help="Train from new weights instead of fine-tuning inherited ones.")
 INIT = click.option(
     "--init",
-    type=click.Choice(["network", "he"]),
+    type=Name(["network", "he"]),
     show_default="network if MODEL draws its weights, else he",
     help="How new weights are drawn: as the network itself draws them, or He-normal.",
 )
@@ -102,7 +97,7 @@ TEACHER = (
 COMMON = (
     click.option(
         "--recipe",
-        type=RecipeName(list(RECIPES)),
+        type=RECIPE_NAME,
         metavar="NAME",
         show_default="finetune, for CIFAR-10 finetune-mixed; base if from scratch; shorter ones for the digits",
         help=f"How to train: {', '.join(RECIPES)}, or package.module:NAME of your own.",

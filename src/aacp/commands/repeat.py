@@ -23,6 +23,7 @@ from aacp.commands.options import JSON
 from aacp.commands.parameters import seeds
 from aacp.commands.running import resumable, show
 from aacp.errors import WorkerFailed
+from aacp.user.options import advice
 
 if TYPE_CHECKING:
     from aacp.runs.repeats import Groups
@@ -110,8 +111,8 @@ class RepeatedCommand:
         assert isinstance(group, click.Group)
         inner = group.get_command(context, name) if name in (*NEW_RUNS, *TRAININGS) else None
         if inner is None:
-            known = ", ".join((*NEW_RUNS, *TRAININGS))
-            raise click.UsageError(f"{name!r} cannot be repeated with other seeds. Choose from {known}.")
+            known = advice(name, (*NEW_RUNS, *TRAININGS))
+            raise click.UsageError(f"{name!r} cannot be repeated with other seeds. {known}")
         given = [*arguments, *([str(folder)] if name in TRAININGS else [])]
         parsed = inner.make_context(name, given, parent=context)
         _reject_own_options(parsed)

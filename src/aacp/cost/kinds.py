@@ -18,6 +18,7 @@ from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost, activation_bytes, channel_count, macs, params, weight_bytes
 from aacp.cost.file_size import file_size
 from aacp.errors import InvalidOption
+from aacp.user.options import advice
 from aacp.user.sources import source_of
 from aacp.user.values import shown
 
@@ -176,10 +177,8 @@ def cost_kind(name: str) -> CostKind:
     if name not in COSTS:
         is_flops = "flop" in str(name).lower()
         counted = " FLOPs are counted as MACs, of which a convolution has half as many." if is_flops else ""
-        raise InvalidOption(
-            f"There is no cost {name!r}. Choose from {', '.join(COSTS)}, or give a limit on a CostKind of your own."
-            f"{counted}"
-        )
+        known = advice(name, COSTS, ", or give a limit on a CostKind of your own")
+        raise InvalidOption(f"There is no cost {name!r}. {known}{counted}")
     return COSTS[name]
 
 

@@ -21,6 +21,7 @@ from aacp.pytorch.modules import evaluating, named_tensors
 from aacp.repairs.grams import Grams
 from aacp.repairs.obs import activation_scores, removal
 from aacp.user.code import users_function
+from aacp.user.options import require_known
 from aacp.user.values import counted
 
 Scores = NDArray[np.float64]  # one per unit of the graph
@@ -122,10 +123,8 @@ def _requires_three_arguments(function: Callable[..., Any]) -> bool:
 
 def require_criterion(importance: Importance) -> None:
     """Reject what is neither the name of a criterion nor a function."""
-    if not callable(importance) and importance not in CRITERIA:
-        raise InvalidOption(
-            f"There is no importance {importance!r}. Choose from {', '.join(CRITERIA)}, or give a function."
-        )
+    if not callable(importance):
+        require_known("importance", importance, CRITERIA, ", or give a function")
 
 
 def _filters(model: nn.Module, graph: ChannelGraph) -> Iterator[Rows]:

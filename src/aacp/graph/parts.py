@@ -23,6 +23,7 @@ from aacp.errors import InvalidExample, InvalidOption, NothingToPrune, Untraceab
 from aacp.graph.unverified import evaluation_copy, trace_unverified, units_of_weights
 from aacp.pytorch.internals import Convolution, pytree
 from aacp.pytorch.modules import named_tensors, positional
+from aacp.user.options import nearest
 
 TracePart = Callable[[nn.Module, tuple[Any, ...]], ChannelGraph]  # a submodule and its arguments -> its graph
 
@@ -93,8 +94,12 @@ def trace_named(model: nn.Module, example: Any, parts: Sequence[str], trace_part
     known = dict(model.named_modules())
     for path in parts:
         if path not in known or not path:
-            near = ", ".join(name for name, _ in model.named_children())
-            raise InvalidOption(f"{type(model).__name__} has no part {path!r}. Its parts are {near}, or inside these.")
+            near = nearest(path, filter(None, known))
+            children = ", ".join(name for name, _ in model.named_children())
+            instead = (
+                f"Give {near}, or another of its parts." if near else f"Its parts are {children}, or inside these."
+            )
+            raise InvalidOption(f"{type(model).__name__} has no part {path!r}. {instead}")
         others = [other for other in parts if other != path and f"{path}.".startswith(f"{other}.")]
         if others or parts.count(path) > 1:
             raise InvalidOption(f"The part {path!r} is given twice, or lies in another part. Give each part once.")

@@ -25,7 +25,7 @@ from aacp.graph.unverified import trace_unverified
 from aacp.graph.verification import Verifier, randomised_copy, verified
 from aacp.pytorch.modules import cuda_devices, require_network
 from aacp.user.code import without_exit
-from aacp.user.options import known_options
+from aacp.user.options import advice_of_many, known_options, require_known
 from aacp.user.values import names
 
 SCOPES = ("all", "inner", "paper")
@@ -61,8 +61,8 @@ def trace(
         seed: the seed of the random cuts.
     """
     patterns = (frozen,) if isinstance(frozen, str) else names("frozen", frozen)
-    _require_choice("scope", scope, SCOPES)
-    _require_choice("form", form, FORMS)
+    require_known("scope", scope, SCOPES)
+    require_known("form", form, FORMS)
     _require_traceable(model)
 
     def trace_part(part: nn.Module, arguments: tuple[Any, ...]) -> ChannelGraph:
@@ -204,8 +204,9 @@ def freeze_by_name(graph: ChannelGraph, patterns: tuple[str, ...]) -> ChannelGra
     for pattern in patterns:
         found = [group.name for group in graph.groups if _matches(pattern, _paths(graph, group))]
         if not found:
+            known = [path for group in graph.groups for path in _paths(graph, group)]
             raise InvalidOption(
-                f"frozen={pattern!r} matches no group and no layer. aacp trace and print(graph) list them."
+                f"frozen={pattern!r} matches no group and no layer. {advice_of_many(pattern, known, 'aacp trace')}"
             )
         reasons |= dict.fromkeys(found, f"frozen by hand ({pattern})")
     return graph.freeze(reasons)
@@ -220,17 +221,6 @@ def _paths(graph: ChannelGraph, group: ChannelGroup) -> list[str]:
 
 def _matches(pattern: str, paths: list[str]) -> bool:
     return pattern in paths or any(fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*") for path in paths)
-
-
-def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidOption(f"{name}={value!r} is not known. Choose {_listed(choices)}.")
-
-
-def _listed(choices: tuple[str, ...]) -> str:
-    """Choices for a message: 'all', 'inner' or 'paper'."""
-    *first, last = map(repr, choices)
-    return f"{', '.join(first)} or {last}"
 
 
 def require_something_free(graph: ChannelGraph, name: str) -> None:

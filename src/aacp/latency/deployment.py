@@ -8,14 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from aacp.errors import InvalidOption
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime
 from aacp.pytorch.modules import require_network
 from aacp.runs.provenance import machine
-from aacp.user.options import known_options
-from aacp.user.values import shown, whole_number
+from aacp.user.options import known_options, require_known
+from aacp.user.values import whole_number
 
 MAX_THREADS = 1024
 PRECISIONS = ("float32", INT8)  # float32 runs a network as it is, whatever the type of its numbers
@@ -41,8 +40,7 @@ class Deployment:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise InvalidOption(f"precision is {shown(self.precision)}. Choose one of {', '.join(PRECISIONS)}.")
+        require_known("precision", self.precision, PRECISIONS)
         object.__setattr__(self, "batch", whole_number("batch", self.batch, 1))
         object.__setattr__(self, "threads", whole_number("threads", self.threads, 1, MAX_THREADS))
         self.resolved_runtime.require_kind(self.device)

@@ -21,7 +21,7 @@ from aacp.runs.trainings import default_name, require_name
 from aacp.search.baselines import UniformShrinkage
 from aacp.search.methods import Method, named_method, proposes_one, require_method
 from aacp.train.recipe import FINETUNE, Recipe
-from aacp.user.options import known_options
+from aacp.user.options import known_options, require_known
 from aacp.user.values import (
     MAX_SCORE,
     counted,
@@ -129,8 +129,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._check_values()
-        if self.shrink not in COSTS:
-            raise InvalidOption(f"There is no cost {self.shrink!r} to shrink. Choose from {', '.join(COSTS)}.")
+        require_known("cost to shrink called", self.shrink, COSTS)
         require_method(self.method)
         require_criterion(self.importance)
         if self.probe_epochs and self.recipe is None:
@@ -194,8 +193,8 @@ class Plan:
                 f"mimic={self.mimic} says how a network that is not trained learns from the original. Leave the "
                 "training out (--no-training, or recipe=None), or leave mimic out."
             )
-        if self.init not in (None, *get_args(Init)):
-            raise InvalidOption(f"init is {self.init!r}. Choose one of {', '.join(get_args(Init))}, or None.")
+        if self.init is not None:
+            require_known("init", self.init, get_args(Init), ", or None")
         if self.init is not None and not self.from_scratch:
             raise InvalidOption(
                 f"init={self.init!r} says how new weights are drawn, but fine-tuning keeps the inherited ones. Train "

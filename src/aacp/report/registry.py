@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from aacp.errors import InvalidOption, first_line
+from aacp.errors import first_line
 from aacp.report.blocks import blocks_of_run
 from aacp.report.channels import channels_figure
 from aacp.report.curves import cost_figures, search_figure, training_figures
@@ -24,6 +24,7 @@ from aacp.report.tables import (
     tracing_notes,
     trainings_table,
 )
+from aacp.user.options import require_known
 
 # What a section shows: text, HTML, a figure, several of these, or None for nothing.
 Content: TypeAlias = "str | Markup | Figure | Grid | Sequence[Content] | None"
@@ -86,8 +87,7 @@ def register_section(heading: str, content: Callable[[Run], Content], *, after: 
             "training", "recovery", "frozen", "reproduction", or the heading of a registered section.
     """
     names = [known.name for known in SECTIONS if known.name != heading]
-    if after not in names:
-        raise InvalidOption(f"The report has no section {after!r} to follow. Choose from {', '.join(names)}.")
+    require_known("section to follow called", after, names)
     SECTIONS[:] = [known for known in SECTIONS if known.name != heading]
     SECTIONS.insert(names.index(after) + 1, Section(heading, lambda _: heading, content, is_built_in=False))
 

@@ -16,6 +16,7 @@ from aacp.search.evolution import FIG3, GENERATIONS, IDE_PLUS, PAPER, RELEASED, 
 from aacp.search.guided import GuidedEvolution
 from aacp.search.history import History
 from aacp.search.searcher import Searcher
+from aacp.user.options import require_known
 
 EVALUATIONS = 200  # the length of a search unless its method has a length of its own
 AUTHORS_EVALUATIONS = PAPER.population * GENERATIONS  # the length of the authors' searches, N x T
@@ -117,7 +118,6 @@ def default_evaluations_text() -> str:
 def require_method(method: Method) -> None:
     """Reject a name that METHODS does not have, and a class that is not a Searcher."""
     if isinstance(method, str):
-        if method not in METHODS:
-            raise InvalidOption(f"There is no search method {method!r}. Choose from {', '.join(METHODS)}.")
+        require_known("search method", method, METHODS)
     elif not (isinstance(method, type) and issubclass(method, Searcher)):
         raise InvalidOption(f"The search method {method!r} is not a Searcher. Give a name or a subclass of Searcher.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Budget, Limit
 from aacp.cost.quadratic import QuadraticForm
-from aacp.errors import InvalidOption
+from aacp.user.options import require_known
 
 Genes = NDArray[np.int64]
 Form = Literal["two-sided", "shrink", "printed"]
@@ -70,8 +70,7 @@ class Rescaling:
 
     def __call__(self, genes: Genes, generator: np.random.Generator, form: Form = "two-sided") -> Genes:
         """Rescale every row."""
-        if form not in ("two-sided", "shrink", "printed"):
-            raise InvalidOption(f"There is no rescaling {form!r}. Choose two-sided, shrink or printed.")
+        require_known("rescaling", form, get_args(Form))
         start = np.clip(genes, 0, self._top)
         if form == "printed":
             return self._shrunk(start, generator, self._printed_loop_continues)

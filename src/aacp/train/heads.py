@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from aacp.errors import InvalidOption
+from aacp.user.options import require_known
 from aacp.user.values import shown
 
 Comparison = Literal["auto", "classes", "values"]
@@ -32,5 +33,4 @@ def checked_heads(heads: Any) -> Comparison | tuple[tuple[str, Comparison], ...]
 
 
 def _require_comparison(word: Any) -> None:
-    if word not in COMPARISONS:
-        raise InvalidOption(f"Outputs cannot be compared by {shown(word)}. Choose one of {', '.join(COMPARISONS)}.")
+    require_known("comparison of outputs", word, COMPARISONS)

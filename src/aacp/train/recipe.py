@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from aacp.errors import InvalidOption, RunMismatch
 from aacp.train.heads import Heads, checked_heads
 from aacp.user.code import users_function
-from aacp.user.options import known_options
+from aacp.user.options import known_options, require_known
 from aacp.user.sources import source_of
 from aacp.user.values import MAX_SEED, counted, real_number, shown, truth_value, whole_number
 
@@ -88,10 +88,9 @@ class Recipe:
             object.__setattr__(self, name, truth_value(name, getattr(self, name)))
         for name, choices in _CHOICES.items():
             given = getattr(self, name)
-            is_function = name in FUNCTIONS and callable(given)
-            if not is_function and given not in choices:
+            if not (name in FUNCTIONS and callable(given)):
                 other = f", or give a function of {FUNCTIONS[name]}" if name in FUNCTIONS else ""
-                raise InvalidOption(f"{name} is {shown(given)}. Choose one of {', '.join(choices)}{other}.")
+                require_known(name, given, choices, other)
         object.__setattr__(self, "milestones", _epochs(self.milestones))
         object.__setattr__(self, "heads", checked_heads(self.heads))
         self._check_together()

@@ -1,15 +1,16 @@
-"""Options that a user gives by name: an unknown one is answered with the option that was probably meant."""
+"""Names of options and choices that a user gives: an unknown one is answered with the one that was probably meant."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from inspect import Parameter
 from typing import Any, TypeVar
 
 from aacp.errors import InvalidOption
+from aacp.user.values import shown
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -34,11 +35,47 @@ def known_options(target: Target) -> Target:
     return called  # type: ignore[return-value]
 
 
+def require_known(what: str, name: Any, known: Collection[str], also: str = "") -> None:
+    """Reject a name that is not a known one.
+
+    Args:
+        what: what has the name, such as "runtime", for the message.
+        name: the name that was given.
+        known: all names.
+        also: what may be given besides, as the end of a list, such as ", or give a function".
+    """
+    if not (isinstance(name, str) and name in known):
+        raise InvalidOption(f"There is no {what} {shown(name)}. {advice(name, known, also)}")
+
+
+def advice(name: Any, known: Iterable[str], also: str = "") -> str:
+    """What to give instead of an unknown name: the nearest known one, if one is like it, or any other."""
+    near = nearest(name, known)
+    others = f"{', '.join(each for each in known if each != near)}{also}"
+    return f"Give {near}, or choose from {others}." if near else f"Choose from {others}."
+
+
+def advice_of_many(name: Any, known: Iterable[str], listing: str) -> str:
+    """The same for names that are too many for a message; `listing` lists them."""
+    near = nearest(name, known)
+    return f"Give {near}, or another name that {listing} lists." if near else f"{listing} lists all names."
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """The known name that was probably meant; empty if none is like it.
+
+    Upper and lower case are the same, and of a form such as "cifar10:PATH" the part before the colon is the name.
+    """
+    forms = {form.partition(":")[0].lower(): form for form in known}
+    near = get_close_matches(name.lower(), forms, n=1) if isinstance(name, str) else []
+    return forms[near[0]] if near else ""
+
+
 def _advice(name: str, parameters: Mapping[str, Parameter]) -> str:
     """What to give instead: the option that has this one inside, the nearest one, or one of all."""
     around = _around(name, {option: parameter.default for option, parameter in parameters.items()})
-    near = get_close_matches(name, parameters, n=1)
-    return f"Give {around or near[0]}." if around or near else f"Choose from {', '.join(parameters)}."
+    meant = around or nearest(name, parameters)
+    return f"Give {meant}." if meant else advice(name, parameters)
 
 
 def _around(name: str, defaults: Mapping[str, object]) -> str:

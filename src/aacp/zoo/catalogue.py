@@ -27,7 +27,7 @@ CATALOGUE = {
     "tensors": NamedData("tensors:FILE"),
 }
 OWN_DATA = NamedData("package.module:function")  # the defaults for your own data
-DATA_NAMES = ", ".join([*(known.usage for known in CATALOGUE.values()), f"or {OWN_DATA.usage} for your own"])
+USAGES = [known.usage for known in CATALOGUE.values()]
 
 
 def named_data(name: str) -> NamedData:

@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from aacp.data.splits import UNNAMED, Data, Holdout
 from aacp.errors import InvalidOption, UnknownData
+from aacp.user.options import advice
 from aacp.user.values import checked_holdout, seed_number, shown
-from aacp.zoo.catalogue import DATA_NAMES
+from aacp.zoo.catalogue import OWN_DATA, USAGES
 from aacp.zoo.cifar10 import cifar10
 from aacp.zoo.digits import digits
 from aacp.zoo.folders import IMAGE_SIZE, image_folder
@@ -56,7 +57,8 @@ def load_data(
     if isinstance(name, str) and name == "digits":
         return digits(holdout, seed)
     if not separator or not source or not place:
-        raise UnknownData(f"{shown(name)} is not the name of a data set. Write {DATA_NAMES}.")
+        known = advice(name, USAGES, f", or {OWN_DATA.usage} for your own")
+        raise UnknownData(f"{shown(name)} is not the name of a data set. {known}")
     if source == "cifar10":
         return cifar10(place, holdout, seed)
     if is_folder:
@@ -81,7 +83,7 @@ def _image_size(source: str) -> int:
 
 def _from_user(source: str, entry: str, holdout: Holdout, seed: int) -> Data:
     name = f"{source}:{entry}"
-    found = function_of(source, entry, "the data", UnknownData)()
+    found = function_of(source, entry, "the data", UnknownData, USAGES)()
     if isinstance(found, Data) and holdout is not None:
         raise InvalidOption(
             f"{name} returns data with its own hold-out, and a hold-out of {holdout} would be ignored. Leave it out, "

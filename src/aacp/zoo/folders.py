@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from aacp.data.memory import worker_count
 from aacp.data.seeding import derived
 from aacp.data.splits import Data, Holdout, split
-from aacp.errors import CorruptImage, InvalidData, InvalidOption
+from aacp.errors import CorruptImage, InvalidData
+from aacp.user.options import require_known
 from aacp.user.values import path_text
 from aacp.zoo.listing import ImagePaths, is_flat, list_flat, list_images
 from aacp.zoo.pictures import centred_crop, random_crop
@@ -55,8 +56,7 @@ class ImageFolder(Dataset[Any]):
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.on_corrupt not in ("refuse", "skip"):
-            raise InvalidOption(f"on_corrupt is {self.on_corrupt!r}. Choose refuse or skip.")
+        require_known("on_corrupt", self.on_corrupt, ("refuse", "skip"))
 
     def __len__(self) -> int:
         return len(self.files)

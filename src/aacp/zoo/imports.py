@@ -5,36 +5,47 @@ from __future__ import annotations
 import importlib
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from aacp.errors import AACPError, MissingPackage, first_line
+from aacp.user.options import nearest
 from aacp.zoo._torchvision import MISMATCH, import_torchvision
 
 
-def module_of(name: str, error: type[AACPError]) -> types.ModuleType:
-    """A Python module by its dotted name; `error` is raised if it cannot be imported."""
+def module_of(name: str, error: type[AACPError], known: Iterable[str] = ()) -> types.ModuleType:
+    """A Python module by its dotted name; `error` is raised if it cannot be imported.
+
+    Args:
+        name: the name of the module.
+        error: the class of error to raise.
+        known: names that could be given instead of a module, such as "cifar10:PATH", for the message.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as missing:
+        near = nearest(missing.name, [*known, *(path.stem for path in Path.cwd().glob("*.py"))])
         raise error(
-            f"There is no Python module {missing.name!r}. Run the command where it can be imported, or install it."
+            f"There is no Python module {missing.name!r}. "
+            + (f"Give {near}, run" if near else "Run")
+            + " the command where it can be imported, or install it."
         ) from missing
     except KeyboardInterrupt:
         raise
     except BaseException as failure:  # a module may also call sys.exit, which must not end this process
         if MISMATCH in str(failure):
             import_torchvision()  # makes it importable for the second attempt
-            return module_of(name, error)
+            return module_of(name, error, known)
         raise error(
             f"Importing {name} failed with {first_line(failure)}. Correct it, or name another module."
         ) from failure
 
 
-def function_of(source: str, entry: str, returned: str, error: type[AACPError]) -> Callable[[], Any]:
+def function_of(
+    source: str, entry: str, returned: str, error: type[AACPError], known: Iterable[str] = ()
+) -> Callable[[], Any]:
     """The function `entry` of the module `source`, which takes no arguments; its exceptions become `error`.
 
     Args:
@@ -42,8 +53,9 @@ def function_of(source: str, entry: str, returned: str, error: type[AACPError]) 
         entry: the name of the function or class in it.
         returned: what the function should return, for the message.
         error: the class of error to raise.
+        known: names that could be given instead, as in `module_of`.
     """
-    function = _found(source, entry, error)
+    function = _found(source, entry, error, known)
     if not callable(function):
         near = _nearest(source, entry)
         example = f", such as {near}" if near else ""
@@ -82,14 +94,14 @@ def named_function(name: str, arguments: str, error: type[AACPError]) -> Callabl
 def _nearest(source: str, entry: str) -> str:
     """The function of a module whose name is most like another, as `package.module:function`; empty if none is."""
     content = getattr(sys.modules.get(source), "__dict__", {})
-    near = get_close_matches(entry, [name for name, value in content.items() if callable(value)], n=1)
-    return f"{source}:{near[0]}" if near else ""
+    near = nearest(entry, [name for name, value in content.items() if callable(value)])
+    return f"{source}:{near}" if near else ""
 
 
-def _found(source: str, entry: str, error: type[AACPError]) -> Any:
+def _found(source: str, entry: str, error: type[AACPError], known: Iterable[str] = ()) -> Any:
     _reject_file(source, entry, error)
     with _current_folder_first():
-        module = module_of(source, error)
+        module = module_of(source, error, known)
         # A module may compute its attributes in a function of its own, which may fail.
         return result_of(f"{source}:{entry}", lambda: getattr(module, entry, None), error)
 

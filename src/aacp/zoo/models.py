@@ -13,12 +13,14 @@ from torch import nn
 
 from aacp.errors import InvalidOption, UnknownModel
 from aacp.pytorch.modules import require_network
+from aacp.user.options import advice, advice_of_many
 from aacp.user.values import shown
 from aacp.zoo._torchvision import import_torchvision
 from aacp.zoo.imports import function_of, module_of, result_of
 from aacp.zoo.networks import NETWORKS
 
 MAX_INPUT = 1 << 30  # numbers in an input that `example_input` makes
+LIBRARIES = ("torchvision:NAME", "timm:NAME")  # whose networks are known by name
 IMAGE = (3, 224, 224)  # the input size of networks that do not name one
 
 
@@ -33,10 +35,10 @@ def build_model(name: str) -> nn.Module:
         return NETWORKS[name]()
     source, separator, entry = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not separator or not source or not entry:
-        raise UnknownModel(
-            f"{shown(name)} is not a model name. Write {', '.join(NETWORKS)}, torchvision:NAME, timm:NAME, "
-            "or package.module:function for your own."
-        )
+        if _is_in_torchvision(name):
+            raise UnknownModel(f"{name!r} is a network of torchvision. Give torchvision:{name}.")
+        known = advice(name, [*NETWORKS, *LIBRARIES], ", or package.module:function for your own")
+        raise UnknownModel(f"{shown(name)} is not a model name. {known}")
     if source == "timm":
         return _from_timm(entry)
     if source.split(".")[0] == "torchvision":
@@ -90,13 +92,23 @@ def likely_shape(model: nn.Module) -> tuple[int, ...]:
     return (1, *IMAGE)
 
 
+def _is_in_torchvision(name: Any) -> bool:
+    try:
+        return name in import_torchvision().models.list_models()
+    except UnknownModel:  # it is not installed
+        return False
+
+
 def _from_torchvision(source: str, entry: str) -> nn.Module:
     import_torchvision()
     family = source.removeprefix("torchvision").removeprefix(".models").removeprefix(".")
     place = f"torchvision.models.{family}" if family else "torchvision.models"
-    builder = getattr(module_of(place, UnknownModel), entry, None)
+    module = module_of(place, UnknownModel)
+    builder = getattr(module, entry, None)
     if not callable(builder):
-        raise UnknownModel(f"{place} has no model {entry!r}. torchvision.models.list_models() lists all names.")
+        names = module_of("torchvision.models", UnknownModel).list_models(module)
+        known = advice_of_many(entry, names, "torchvision.models.list_models()")
+        raise UnknownModel(f"{place} has no model {entry!r}. {known}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torchvision warns about how weights are initialised
         names = [name for name in ("weights", "weights_backbone") if name in inspect.signature(builder).parameters]
@@ -111,13 +123,14 @@ def _from_timm(entry: str) -> nn.Module:
     except ImportError as error:
         raise UnknownModel("timm is not installed. Install it with: pip install 'aacp[vision]'.") from error
     if not timm.is_model(entry):
-        raise UnknownModel(f"timm has no model {entry!r}. timm.list_models('*{entry[:6]}*') lists similar names.")
+        known = advice_of_many(entry, timm.list_models(), "timm.list_models()")
+        raise UnknownModel(f"timm has no model {entry!r}. {known}")
     model: nn.Module = timm.create_model(entry)
     return model
 
 
 def _from_user(source: str, entry: str) -> nn.Module:
-    return _network(f"{source}:{entry}", function_of(source, entry, "the network", UnknownModel)())
+    return _network(f"{source}:{entry}", function_of(source, entry, "the network", UnknownModel, LIBRARIES)())
 
 
 def _network(name: str, model: Any) -> nn.Module:

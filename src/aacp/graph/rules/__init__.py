@@ -17,6 +17,7 @@ from aacp.graph.rules import (
     reduction,
     reshaping,
 )
+from aacp.user.options import nearest
 
 RULES: dict[str, Rule] = {
     **pointwise.RULES,
@@ -51,7 +52,10 @@ def register_rule(operator: str, rule: Rule | str, *, masked: MaskedOperator | N
         raise InvalidOption(f"Operator {operator!r} has a built-in rule. Register rules for your own operators only.")
     if isinstance(rule, str):
         if rule not in RULES:
-            raise InvalidOption(f"There is no rule for an operator {rule!r}. Give one that has a rule, or a function.")
+            near = nearest(rule, RULES)
+            raise InvalidOption(
+                f"There is no rule for an operator {rule!r}. Give {near or 'one that has a rule'}, or a function."
+            )
         masked = masked or MASKED_OPERATORS.get(rule)
         rule = RULES[rule]
     RULES[operator] = rule

@@ -6,6 +6,7 @@ import importlib
 
 from aacp.errors import InvalidOption
 from aacp.latency.runtimes.runtime import Runtime
+from aacp.user.options import require_known
 from aacp.zoo.imports import named_object
 
 # The runtimes of the library, imported when they are first used.
@@ -64,10 +65,7 @@ def _import_runtime(name: str) -> Runtime:
     if name in UNSUPPORTED:
         raise InvalidOption(f"The runtime {name} is not supported: {UNSUPPORTED[name]}.")
     if ":" not in name:
-        raise InvalidOption(
-            f"There is no runtime {name!r}. Choose from {', '.join(runtime_names())}, or name your own as "
-            "package.module:NAME."
-        )
+        require_known("runtime", name, runtime_names(), ", or name your own as package.module:NAME")
     given = named_object(name, InvalidOption)
     runtime = given() if isinstance(given, type) and issubclass(given, Runtime) else given
     if not isinstance(runtime, Runtime):
