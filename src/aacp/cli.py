@@ -11,7 +11,6 @@ from aacp.bench.commands import bench
 from aacp.commands.border import Commands
 from aacp.commands.check import check
 from aacp.commands.finish import evaluate, finetune, scratch
-from aacp.commands.gathering import reject_options
 from aacp.commands.measure import measure
 from aacp.commands.options import (
     CACHE,
@@ -29,7 +28,7 @@ from aacp.commands.options import (
 )
 from aacp.commands.parameters import SEED, Name, shape
 from aacp.commands.prune import prune, search, sweep
-from aacp.commands.recipes import RECIPE_NAME, recipe_named
+from aacp.commands.recipes import RECIPE_NAME, recipe_named, teacher_names
 from aacp.commands.repeat import repeat
 from aacp.commands.running import guessed_input, resumable, run_folder, show
 from aacp.train.recipe import FINETUNE, Precision
@@ -145,13 +144,8 @@ def train(
     from aacp.train.job import TrainingJob
 
     recipe = recipe_named(name or named_data(data).recipe).changed(epochs, batch_size, lr, precision, seed)
-    if teacher is not None and teacher_weights is None:
-        raise click.UsageError(
-            "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both."
-        )
-    if teacher is None:
-        reject_options(("teacher_weights",), "without --teacher there is no distillation", "Give --teacher")
-    elif not recipe.distillation:
+    teacher_names({"teacher": teacher, "teacher_weights": teacher_weights})  # rejects one without the other
+    if teacher is not None and not recipe.distillation:
         recipe = replace(recipe, distillation=FINETUNE.distillation)
     folder = run_folder(model, folder)
     job = TrainingJob(

@@ -125,6 +125,33 @@ def test_a_misspelt_choice_is_answered_with_the_nearest(given: tuple[str, ...], 
     assert (code, meant in " ".join(said.split())) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("given", "sentences"),
+    [
+        (
+            ("--teacher-weights", "t.pt"),
+            "--teacher-weights is the file of a teacher's weights, but no --teacher says which network they belong to. "
+            "Add --teacher MODEL, or leave out --teacher-weights.",
+        ),
+        (
+            ("--teacher", "resnet20"),
+            "--teacher has no weights, and an untrained network has nothing to teach. Add --teacher-weights FILE, or "
+            "leave out --teacher.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["prune", "sweep --train", "finetune", "train"])
+def test_half_of_a_teacher_is_rejected_with_what_to_add(
+    command: str, given: tuple[str, ...], sentences: str, tmp_path: Path
+) -> None:
+    name, *options = command.split()
+    others = {"finetune": (tmp_path,), "train": ("vgg16", "--data", "digits")}.get(
+        name, (*ASKED, "--prune-macs", "0.5")
+    )
+    code, said = run(name, *others, *options, *given)
+    assert (code, sentences in " ".join(said.split())) == (2, True)
+
+
 @pytest.mark.parametrize("given", ["-1", "many", "1.5", "nan"])
 def test_a_hold_out_that_is_neither_a_share_nor_a_number_is_rejected(given: str) -> None:
     code, said = run("prune", *ASKED, "--holdout", given)

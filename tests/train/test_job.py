@@ -117,8 +117,8 @@ def test_a_network_teaches_another_and_weights_are_loaded(tmp_path: Path) -> Non
         ((*FOUR, "--device", "gpu"), 1, "InvalidOption: 'gpu' is not a device"),
         ((*FOUR, "--processes", "0"), 2, "0 is not in the range x>=1"),
         ((*FOUR, "--weights", "nowhere.pt"), 1, "InvalidWeights: "),
-        ((*FOUR, "--teacher", "digits_resnet"), 2, "--teacher needs --teacher-weights"),
-        ((*FOUR, "--teacher-weights", "t.pt"), 2, "--teacher-weights would be ignored: without --teacher"),
+        ((*FOUR, "--teacher", "digits_resnet"), 2, "--teacher has no weights"),
+        ((*FOUR, "--teacher-weights", "t.pt"), 2, "no --teacher says which network"),
         ((*FOUR, "--device", "cuda:1", "--processes", "2"), 1, "InvalidOption: cuda:1 is one device, but 2 processes"),
         ((*FOUR, "--recipe", "finetune"), 1, "InvalidOption: The recipe takes 0.9 of the loss from a teacher"),
         (

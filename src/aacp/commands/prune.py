@@ -118,6 +118,7 @@ def prune(
         reject_options(("rungs",), "without --finalists the search decides", "Give --finalists")
     if max_drop is None:
         reject_options(("shrink", "probe_epochs"), "without --max-drop the limits decide", "Give --max-drop")
+    teacher = teacher_names(training)
     budget = budget_of(limits, needed=max_drop is None)
     plan = plan_from(
         search,
@@ -133,7 +134,7 @@ def prune(
     from aacp.pipeline.job import TaskNames, pruning_run
 
     place = run_folder(task["model"], folder)
-    names = TaskNames(**task, **teacher_names(training))
+    names = TaskNames(**task, **teacher)
     with resumable(place):
         pruned = pruning_run(names, budget, plan, place, known_from, training_means(training)).prune()
     show(pruned, pruned.evaluation.to_json(), as_json)
@@ -195,6 +196,7 @@ def sweep(
     if not train:
         unused = {*TRAINING_OPTIONS} - {"no_export"}
         reject_options(sorted(unused), "without --train a sweep only searches", "Give --train")
+    teacher = teacher_names(training)
     budgets = budgets_of(limits)
     from aacp.pipeline.job import TaskNames, sweep_run
 
@@ -205,7 +207,7 @@ def sweep(
         trains_later=True,
         **training_fields(training),
     )
-    names = TaskNames(**task, **teacher_names(training))
+    names = TaskNames(**task, **teacher)
     with resumable(place):
         found = sweep_run(names, budgets, plan, place, train, known_from, training_means(training)).sweep()
     show(f"{found}\nfolder: {place}", found.to_json(), as_json)

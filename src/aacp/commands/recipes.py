@@ -53,9 +53,15 @@ def recipe_named(name: str) -> Recipe:
 def teacher_names(training: Given) -> dict[str, Any]:
     """The options of the teacher, which are fields of a task by names."""
     found = {name: training[name] for name in ("teacher", "teacher_weights")}
-    if (found["teacher"] is None) != (found["teacher_weights"] is None):
+    if found["teacher"] is None and found["teacher_weights"] is not None:
         raise click.UsageError(
-            "--teacher needs --teacher-weights, since an untrained network has nothing to teach. Give both, or neither."
+            "--teacher-weights is the file of a teacher's weights, but no --teacher says which network they belong to. "
+            "Add --teacher MODEL, or leave out --teacher-weights."
+        )
+    if found["teacher"] is not None and found["teacher_weights"] is None:
+        raise click.UsageError(
+            "--teacher has no weights, and an untrained network has nothing to teach. Add --teacher-weights FILE, or "
+            "leave out --teacher."
         )
     return found
 
