@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from aacp.channels.elements import ChannelGroup, Layer
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
+from aacp.latency.deployment import Deployment
 from aacp.latency.layers import pieces_of_graph
 from aacp.latency.measure import measure_table, spread_structures
 from aacp.latency.pieces import MeasurementConditions, Piece, TimedStructure, Width
@@ -80,6 +83,14 @@ class FakeBench:
 def table_of(bench: FakeBench, space: SearchSpace, structures: int = 48, held_out: int = 10) -> LatencyTable:
     plan = spread_structures(space, structures, 0), spread_structures(space, held_out, 1, ends=False)
     return measure_table(bench, bench.graph, space, SETTING, plan)
+
+
+def save_table_of_here(path: Path, precision: str = "float32") -> Path:
+    """A file with a table of a chain, measured for the default deployment on this machine; returns its path."""
+    graph = chain(16, 16)
+    table = table_of(FakeBench(graph, proportional), SearchSpace(graph, 1 / 4), 8, 4)
+    replace(table, conditions=Deployment().conditions(precision)).save(path)
+    return path
 
 
 def width(name: str, fixed: int = 0) -> Width:

@@ -11,10 +11,16 @@ from aacp.cli import main
 from aacp.commands.parameters import part
 from aacp.latency.deployment import Deployment
 from aacp.pipeline.job import TaskNames
+from latency_bench import save_table_of_here
 
 ASKED = ("digits_resnet", "--data", "digits", "--prune-macs", "0.5")
-TABLE = ("--table", "t.json")
+TABLE = ("--table", "TABLE")  # the path of a table of the default deployment takes the place of its name
 RECIPE = [("--recipe", "base"), ("--epochs", "1"), ("--lr", "0.1"), ("--batch-size", "32"), ("--train-on-holdout",)]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_table_of_here(tmp_path_factory.mktemp("tables") / "table.json")
 
 
 @pytest.fixture(autouse=True)
@@ -65,9 +71,9 @@ def test_several_are_named_in_one_go(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "given", "words"),
     [
-        ("prune", TABLE, "table t.json would be ignored, since nothing limits"),
-        ("search", TABLE, "table t.json would be ignored, since nothing limits"),
-        ("sweep", TABLE, "table t.json would be ignored, since nothing limits"),
+        ("prune", TABLE, "table TABLE would be ignored, since nothing limits"),
+        ("search", TABLE, "table TABLE would be ignored, since nothing limits"),
+        ("sweep", TABLE, "table TABLE would be ignored, since nothing limits"),
         ("prune", ("--max-drop", "1"), "A limit on macs would be ignored, since max_drop"),
         ("prune", ("--scratch", "--recipe", "finetune"), "from scratch there is none"),
         (
@@ -98,9 +104,31 @@ def test_what_the_library_rejects_is_an_error_in_one_line(command, given, words:
         ("sweep", ("--train", "--epochs", "1", "--train-on-holdout")),
     ],
 )
-def test_what_has_a_use_now_or_later_is_not_rejected(command: str, given: tuple[str, ...], tmp_path: Path) -> None:
-    code, err = run(command, *ASKED, *given, "--run", tmp_path / "run")
+def test_what_has_a_use_now_or_later_is_not_rejected(
+    command: str, given: tuple[str, ...], table: Path, tmp_path: Path
+) -> None:
+    options = [table if option == "TABLE" else option for option in given]
+    code, err = run(command, *ASKED, *options, "--run", tmp_path / "run")
     assert (code, "Interrupted" in err) == (130, True)  # it got as far as loading the data
+
+
+@pytest.mark.parametrize(
+    ("given", "difference"),
+    [
+        (("--threads", "1"), "threads 2, but threads 1 is requested"),
+        (("--batch", "4"), "batch 1, but batch 4 is requested"),
+        (("--runtime", "torch"), "runtime 'onnxruntime', but runtime 'torch' is requested"),
+        (("--precision", "int8"), "precision 'float32', but precision 'int8' is requested"),
+    ],
+)
+@pytest.mark.parametrize("command", ["prune", "search", "sweep"])
+def test_a_table_of_another_deployment_is_rejected_before_anything_is_loaded(
+    command: str, given: tuple[str, ...], difference: str, table: Path, tmp_path: Path
+) -> None:
+    limit = ("--prune-latency", "0.3", "--table", table)
+    code, err = run(command, *ASKED, *limit, *given, "--run", tmp_path / "run")
+    assert (code, f"DeviceMismatch: The latency table was measured with {difference}. Measure" in err) == (1, True)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("command", ["prune", "search", "sweep"])

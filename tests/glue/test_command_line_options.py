@@ -23,6 +23,7 @@ import aacp
 from aacp.cli import main
 from glue import subjects
 from glue.subjects import Stopping
+from latency_bench import save_table_of_here
 from sampling import sampled
 
 pytestmark = pytest.mark.slow
@@ -129,7 +130,7 @@ CHECKS = {
         ("--precision", "int8", "--runtime", "latency.own_int8:OWN"),
         {"deployment.precision": "int8", "deployment.runtime": "latency.own_int8:OWN"},
     ),
-    "latency_table": Check(("--table", "FILE"), {**limited("latency", 0.3), "latency_table": Another()}, LATENCY),
+    "latency_table": Check(("--table", "TABLE"), {**limited("latency", 0.3), "latency_table": Another()}, LATENCY),
     # -- training
     "recipe": Check(("--recipe", "base"), {"recipe.lr": 0.1, "recipe.distillation": 0.0}),
     "epochs": Check(("--epochs", "50"), {"recipe.epochs": 50, "recipe.warmup_epochs": 1.0}),
@@ -222,14 +223,16 @@ def arguments_of(command: str, name: str, folder: Path, file: Path) -> list[str 
     model = {"model": "glue.subjects:stopping_too", "parts": "glue.subjects:with_body"}.get(name, MODEL)
     limit = check.limit
     always = ("--train",) if command == "sweep" else ()
-    given = [file if argument == "FILE" else argument for argument in check.given]
+    files = {"FILE": file, "TABLE": file.with_name("table.json")}
+    given = [files.get(argument, argument) for argument in check.given]
     return [command, model, *DATA, *limit, *always, "--run", folder, *given]
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights; as a latency table it only has to exist."""
+    """Weights, beside a latency table."""
     path = tmp_path_factory.mktemp("files") / "weights.safetensors"
+    save_table_of_here(path.with_name("table.json"))
     save_file(nn.Module.state_dict(Stopping()), path)
     return path
 

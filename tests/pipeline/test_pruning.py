@@ -27,6 +27,7 @@ from aacp.runs.folder import RunFolder
 from aacp.train.recipe import DIGITS
 from aacp.user.progress import show_progress
 from forks import started
+from latency_bench import save_table_of_here
 
 pytestmark = pytest.mark.slow
 
@@ -300,6 +301,15 @@ def test_missing_tables_and_devices_are_rejected_before_the_run_starts(
     with pytest.raises(aacp.InvalidOption, match=words):
         prune(model, data, {"latency": 0.4}, tmp_path, plan=replace(PLAN, **change))
     assert not (tmp_path / "run.json").exists()
+
+
+def test_a_table_for_other_numbers_than_the_network_has_is_rejected_before_the_run_starts(
+    model, data, tmp_path: Path
+) -> None:
+    plan = replace(PLAN, latency_table=str(save_table_of_here(tmp_path / "table.json", "float16")))
+    with pytest.raises(aacp.DeviceMismatch, match="precision 'float16', but precision 'float32' is requested"):
+        prune(model, data, {"latency": 0.4}, tmp_path / "run", plan=plan)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.usefixtures("traced_before")

@@ -65,6 +65,21 @@ class Deployment:
         """Reject a device that this machine does not have."""
         self.resolved_runtime.require_device(self.device)
 
+    def conditions(self, precision: str) -> MeasurementConditions:
+        """Return the conditions of a latency measured here and now, of a network whose numbers have this type."""
+        self.require_device()
+        runtime = self.resolved_runtime
+        runtime.require_installed()
+        return MeasurementConditions(
+            runtime=runtime.name,
+            version=runtime.version,
+            device=runtime.device_name(self.device),
+            precision=precision,
+            batch=self.batch,
+            threads=self.threads,
+            machine=machine(),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Deployment(**data)` makes an equal deployment, if the runtime has a name."""
         name = self.runtime.name if isinstance(self.runtime, Runtime) else self.runtime
@@ -77,15 +92,4 @@ HERE: Deployment = Deployment()
 def conditions_here(model: nn.Module, where: Deployment = HERE) -> MeasurementConditions:
     """Return the conditions of a latency measured here and now; reject what cannot be measured here."""
     require_network(model)
-    where.require_device()
-    runtime = where.resolved_runtime
-    runtime.require_installed()
-    return MeasurementConditions(
-        runtime=runtime.name,
-        version=runtime.version,
-        device=runtime.device_name(where.device),
-        precision=runtime.precision(model),
-        batch=where.batch,
-        threads=where.threads,
-        machine=machine(),
-    )
+    return where.conditions(where.resolved_runtime.precision(model))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from torch import nn
+
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PruningStep, SearchSpace
 from aacp.channels.structure import Structure
@@ -15,8 +17,8 @@ from aacp.cost.kinds import LATENCY
 from aacp.cost.reach import reachable
 from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.latency.check import LatencyCheck, Verdict, check_latency
-from aacp.latency.deployment import conditions_here
 from aacp.latency.measure import measure_latency
+from aacp.latency.runtimes.runtime import INT8
 from aacp.latency.steps import discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
@@ -31,6 +33,31 @@ from aacp.user.progress import report_progress
 # more than 1 because a wider structure that suits the machine may be faster than the smallest one. In int8 a wider one
 # may be faster by more than that.
 REJECTED_RATIO = 1.25
+
+
+def given_table(plan: Plan, model: nn.Module | None = None) -> LatencyTable | None:
+    """The latency table that a plan names; it is rejected if it was not measured for the deployment of the plan.
+
+    Args:
+        plan: its latency table and deployment are used.
+        model: the network; None if it is not loaded yet, and then the type of its numbers is not compared.
+    """
+    if plan.latency_table is None:
+        return None
+    table = LatencyTable.load(plan.latency_table)
+    where = plan.deployment
+    runtime = where.resolved_runtime
+    if model is not None:
+        precision = runtime.precision(model)
+    elif where.is_quantized or table.conditions.precision == INT8:
+        precision = where.precision
+    else:
+        precision = table.conditions.precision
+    if table.elsewhere:
+        table.conditions.require_deployment({**where.to_json(), "runtime": runtime.name, "precision": precision})
+    else:
+        table.conditions.require(where.conditions(precision))
+    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +135,10 @@ class LatencyStage:
 
     @cached_property
     def _given_table(self) -> LatencyTable | None:
-        """The latency table that the plan names; DeviceMismatch if it is not of the deployment of the plan."""
-        if self.plan.latency_table is None:
-            return None
-        where = self.plan.deployment
-        table = LatencyTable.load(self.plan.latency_table)
-        if table.elsewhere:
-            runtime = where.resolved_runtime
-            given = {**where.to_json(), "runtime": runtime.name, "precision": runtime.precision(self.task.model)}
-            table.conditions.require_deployment(given)
-        else:
-            table.conditions.require(conditions_here(self.task.model, where))
-        table.require_decisive()
+        """The latency table that the plan names, if it names one."""
+        table = given_table(self.plan, self.task.model)
+        if table is not None:
+            table.require_decisive()
         return table
 
     def _require_within_reach(self, budget: Budget, space: SearchSpace) -> None:

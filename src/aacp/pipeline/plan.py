@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from aacp.channels.space import PruningStep, checked_steps
@@ -348,14 +347,6 @@ class Plan:
         """Reject the address of a Ray cluster that does not answer."""
         if self.workers is not None:
             WorkerRequest.of(self.workers).require_answer()
-
-    def require_table(self) -> None:
-        """Reject a latency table whose file does not exist."""
-        if self.latency_table is not None and not Path(self.latency_table).exists():
-            raise InvalidOption(
-                f"There is no latency table {self.latency_table}. Make it with aacp measure, or leave it out to have "
-                "one measured."
-            )
 
 
 def _share(name: str, value: Any) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -20,10 +21,13 @@ from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, firs
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE
 from aacp.latency.resources import require_separate_process
+from aacp.pipeline.latency_stage import given_table
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.task import PruningTask, can_be_given
 from aacp.pytorch.internals import pytree
 from aacp.pytorch.modules import copy_module, device_of_model, evaluating
+from aacp.runs.files import STRUCTURE
+from aacp.runs.folder import RunFolder
 from aacp.search.methods import BATCHED
 from aacp.train.loader_batches import check_targets
 from aacp.train.loop import check_teacher
@@ -169,6 +173,24 @@ def check_deployment(plan: Plan) -> None:
     is_exported_there = plan.export and plan.deployment.runtime != HERE.runtime
     if is_exported_there or plan.deployment.is_quantized:
         plan.deployment.resolved_runtime.require_installed()
+
+
+def check_table(plan: Plan, folders: Sequence[RunFolder], model: nn.Module | None = None) -> None:
+    """Reject a latency table that is missing or of another deployment, unless the searches of all folders are finished.
+
+    Args:
+        plan: its latency table and deployment are used.
+        folders: the run folders.
+        model: the network; None if it is not loaded yet.
+    """
+    if plan.latency_table is None or all((folder.path / STRUCTURE).exists() for folder in folders):
+        return
+    if not Path(plan.latency_table).exists():
+        raise InvalidOption(
+            f"There is no latency table {plan.latency_table}. Make it with aacp measure, or leave it out to have one "
+            "measured."
+        )
+    given_table(plan, model)
 
 
 def _outputs_of(model: nn.Module, batch: Any) -> Any:

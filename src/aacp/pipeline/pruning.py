@@ -34,6 +34,7 @@ from aacp.pipeline.preflight import (
     check_data,
     check_deployment,
     check_scoring,
+    check_table,
     check_training,
     check_training_arguments,
     check_training_step,
@@ -169,6 +170,7 @@ class PruningRun:
         label: str = "",
     ) -> None:
         require_room(folder)
+        check_table(plan, [folder], task.model)
         plan.check_drop(task.score)
         plan.check_screening(task.score)
         check_training(task, plan, means.process_count)
@@ -255,7 +257,6 @@ class PruningRun:
         """Record the request of the search, or check that it is the recorded one."""
         if self._request is None:
             if not (self.folder.path / RUN).exists():
-                self.plan.require_table()
                 self.plan.require_workers()
             self._request = register_request(
                 self.folder, self.task, self.budget, self.plan, self.known_from, self.is_searched
