@@ -68,6 +68,23 @@ def test_a_folder_of_an_older_version_is_readable_but_not_verified(tmp_path: Pat
     assert "history.jsonl: damaged; the evaluations that are lost are repeated" in out
 
 
+def test_a_long_check_reports_its_progress_and_a_short_one_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("macs-0.3", "macs-0.5"):
+        shutil.copytree(OLD, tmp_path / name)
+    _, out, err = check(tmp_path, "--json")
+    assert err == ""
+    monkeypatch.setattr("aacp.user.progress.MAX_SILENCE", 0.0)
+    _, same, err = check(tmp_path, "--json")
+    assert same == out
+    folders = sum(path.is_dir() for path in tmp_path.rglob("*")) + 1
+    lines = err.splitlines()
+    assert len(lines) == folders + 2  # every folder, and the results of both runs
+    assert lines[0] == f"0/{folders + 2} checks of folders, now the files of {tmp_path}"
+    assert lines[-1] == f"{folders + 1}/{folders + 2} checks of folders, now the results of {tmp_path / 'macs-0.5'}"
+
+
 def test_the_folder_of_a_sweep_is_checked_with_its_runs(tmp_path: Path) -> None:
     for name in ("macs-0.3", "macs-0.5"):
         RunFolder(tmp_path / name).write_json("run.json", {"name": name})

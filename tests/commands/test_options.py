@@ -127,7 +127,7 @@ def test_a_table_of_another_deployment_is_rejected_before_anything_is_loaded(
 ) -> None:
     limit = ("--prune-latency", "0.3", "--table", table)
     code, err = run(command, *ASKED, *limit, *given, "--run", tmp_path / "run")
-    assert (code, f"DeviceMismatch: The latency table was measured with {difference}. Measure" in err) == (1, True)
+    assert (code, f"DeviceMismatch: The latency table was measured with {difference}. Request" in err) == (1, True)
     assert not (tmp_path / "run").exists()
 
 

@@ -28,7 +28,7 @@ class MeasurementConditions:
 
     def require(self, requested: MeasurementConditions) -> None:
         """Raise DeviceMismatch if the requested conditions are different."""
-        advice = "Measure again there, with the same options, or use the table where it was measured."
+        advice = "Request what it was measured with, measure again here, or use the table where it was measured."
         self._require_equal(asdict(requested), "with", advice)
 
     def require_deployment(self, deployment: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ from aacp.runs.requests import Request
 from aacp.runs.scores import Evaluation
 from aacp.runs.trainings import trainings_in
 from aacp.runs.verification import intact_lines, verified
+from aacp.user.progress import counting
 
 AS_THEY_ARE = "the files of its folder cannot be verified, and are taken as they are"
 OLDER_VERSION = "not verified, since a folder of an older version has no manifest"
@@ -89,9 +90,14 @@ def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
     """The state of all files in a run folder, the folder of a sweep, a repetition or a training."""
     top = Path(folder)
     places = [place for place in folders_in(top) if place.name != CHECK_FOLDER]
-    found = {each.file: each for place in places for each in _listed(place, top)}
-    for place in places:
-        if (place / RUN).is_file() and (place / GRAPH).is_file():
+    runs = [place for place in places if (place / RUN).is_file() and (place / GRAPH).is_file()]
+    found: dict[str, CheckedFile] = {}
+    with counting(len(places) + len(runs), "checks of folders") as begin:
+        for place in places:
+            begin(f"the files of {place}")
+            found |= {each.file: each for each in _listed(place, top)}
+        for place in runs:
+            begin(f"the results of {place}")
             _compare_contents(place, top, found)
     if not found:
         raise RunMismatch(f"{top} does not hold a run. Give the folder of one.")

@@ -7,10 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aacp.search.history import Candidate
-from aacp.user.progress import progress_bar, report_progress
+from aacp.user.progress import MAX_SILENCE, progress_bar, report_progress
 from aacp.user.values import counted
-
-MAX_SILENCE = 5.0  # seconds between two lines of progress, unless the best structure changes
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 Mode = Literal["shown", "logged", "silent"]
+MAX_SILENCE = 5.0  # seconds between two lines of progress, unless there is news
 Update = Callable[[int, str], None]  # shows how many are done, and a text
 
 _logger = logging.getLogger("aacp")
@@ -88,6 +90,35 @@ def progress_bar(total: int | None, text: str = "") -> Iterator[Update | None]:
         if text:
             bar.add_task(text, total=total)
         yield partial(_update, bar, total)
+
+
+@contextmanager
+def counting(total: int, what: str) -> Iterator[Callable[[str], None]]:
+    """Report how many of several things are done: a bar on a terminal, elsewhere a line every few seconds.
+
+    Args:
+        total: how many things there are.
+        what: their name in the plural.
+
+    Yields:
+        a function to be called with the name of each thing before it is begun.
+    """
+    done = -1
+    printed = time.monotonic()
+
+    def begin(name: str) -> None:
+        nonlocal done, printed
+        done += 1
+        if update is not None:
+            update(done, name)
+        elif time.monotonic() - printed >= MAX_SILENCE:
+            printed = time.monotonic()
+            report_progress(f"{done}/{total} {what}, now {name}")
+
+    with progress_bar(total, what) as update:
+        yield begin
+        if update is not None:
+            update(total, what)
 
 
 def _update(bar: Any, total: int | None, done: int, text: str) -> None:
