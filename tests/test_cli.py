@@ -155,6 +155,11 @@ def test_prune_meets_its_limits_and_the_same_command_again_says_the_same(
     assert code == 0, err
     found = json.loads(out)
     assert found["after"]["macs"] <= 0.5 * found["before"]["macs"]
+    (limit,) = found["limits"]
+    assert (limit["original"], limit["reached"]) == (found["before"]["macs"], found["after"]["macs"])
+    assert (limit["requested"], limit["outcome"]) == (0.5 * found["before"]["macs"], "met")
+    assert found["metric"] == "accuracy"
+    assert all(Path(found["files"][name]).is_file() for name in ("network", "report"))
     assert json.loads(again) == found
     assert len(exported) == 2  # the export is on by default
     code, _, err = run(*command, "--seed", "1")

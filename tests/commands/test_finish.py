@@ -42,7 +42,8 @@ def test_a_search_stops_at_its_structure_and_finetune_continues(weights: Path, t
     code, out, _ = run("search", "digits_resnet", "--weights", weights, *SEARCH, "--run", tmp_path, "--json")
     choice = json.loads(out)
     assert code == 0
-    assert all(limit["reached"] <= limit["bound"] for limit in choice["limits"])
+    assert all(limit["reached"] <= limit["bound"] == limit["requested"] for limit in choice["limits"])
+    assert choice["folder"] == str(tmp_path)
     assert not (tmp_path / "trainings").exists()
 
     code, out, _ = run("finetune", tmp_path, "--epochs", "1", "--device", "cpu", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import nn
 import aacp
 from aacp.pipeline.pruned import Pruned
 from aacp.runs.chosen import ChosenStructure, LimitResult
-from aacp.runs.exports import ExportRecord, RuntimeFiles
+from aacp.runs.exports import BeforeAfter, ExportRecord, Latency, RuntimeFiles
 from aacp.runs.requests import TrainingRequest
 from aacp.runs.scores import Evaluation, NetworkMetrics
 
@@ -64,6 +65,43 @@ def test_it_says_what_changed_and_where_everything_is(pruned: Pruned, tmp_path: 
         f"report: {tmp_path}/run/report.html",
     ]
     assert "ONNX" not in str(replace(pruned, exported=None))
+
+
+def test_the_same_is_there_as_plain_data(pruned: Pruned, tmp_path: Path) -> None:
+    timing = BeforeAfter(
+        "torch 2, 1 thread", "cpu", 4, 20, Latency(0.008, 0.007, 0.009), Latency(0.004, 0.0039, 0.0041), 1.9, 2.1, 2.0
+    )
+    others = (RuntimeFiles("pruned.xml", "OpenVINO", 0.0, 100, 70),)
+    pruned.folder.write_text("report.html", "")
+    found = replace(pruned, exported=ExportRecord(18, 0.0, 10, 5, (timing,), others)).to_json()
+    assert json.loads(json.dumps(found)) == found
+    before = {"test": 0.934, "holdout": 0.94, "macs": 1_000_000, "params": 500, "activation_bytes": 100, "energy": 2.5}
+    assert found["before"] == {**before, "file_bytes": None}
+    assert (found["after"]["test"], found["after"]["holdout"]) == (0.937, None)
+    words = ("cost", "unit", "requested", "reached", "original", "outcome")
+    assert [tuple(limit[word] for word in words) for limit in found["limits"]] == [
+        ("params", "parameters", 300, 260, 500, "met"),
+        ("energy", "J", 1.5, 1.2500000001, 2.5, "met"),
+        ("latency", "s", 0.004, 0.003, 0.008, "met"),
+    ]
+    (latency,) = found["latency"]
+    assert latency["before"] == {"seconds": 0.008, "low_seconds": 0.007, "high_seconds": 0.009}
+    assert latency["after"] == {"seconds": 0.004, "low_seconds": 0.0039, "high_seconds": 0.0041}
+    assert (latency["speedup"], latency["verdict"], latency["batch_size"]) == (2.0, "faster", 4)
+    training = f"{tmp_path}/run/trainings/finetuned"
+    assert (found["folder"], found["kept"], found["estimate"]) == (f"{tmp_path}/run", [2, 2], 0.9)
+    assert found["files"] == {
+        "network": f"{training}/pruned.safetensors",
+        "exported": [
+            {"format": "ONNX", "precision": "float32", "file": f"{training}/pruned.onnx"},
+            {"format": "OpenVINO", "precision": "float32", "file": f"{training}/pruned.xml"},
+        ],
+        "check": None,
+        "report": f"{tmp_path}/run/report.html",
+    }
+    lost = replace(pruned, exported=None, unexported="no ONNX", unreported="no plotly").to_json()
+    assert (lost["no_export"], lost["no_report"]) == ("no ONNX", "no plotly")
+    assert (lost["files"]["exported"], lost["files"]["report"], lost["latency"]) == ([], None, [])
 
 
 def test_it_names_the_file_of_the_deployments_runtime(pruned: Pruned, tmp_path: Path) -> None:

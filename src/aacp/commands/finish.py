@@ -74,7 +74,7 @@ def _training_command(name: str, what: str, options: Callable[[Command], Command
         with resumable(folder):
             plan = job.plan(recipe=_recipe(job, given, seed), **training_fields(given))
             pruned = job.finish(plan, training_means(given))
-        show(pruned, pruned.evaluation.to_json(), as_json)
+        show(pruned, pruned.to_json(), as_json)
 
     return command
 

@@ -137,7 +137,7 @@ def prune(
     names = TaskNames(**task, **teacher)
     with resumable(place):
         pruned = pruning_run(names, budget, plan, place, known_from, training_means(training)).prune()
-    show(pruned, pruned.evaluation.to_json(), as_json)
+    show(pruned, pruned.to_json(), as_json)
 
 
 @click.command()
@@ -167,7 +167,8 @@ def search(
     with resumable(place):
         plan = plan_from(search, None, trains_later=True)
         graph, choice = pruning_run(TaskNames(**task), budget, plan, place, known_from).find()
-    show(f"{choice}\nkept: {graph.channels_of(choice.counts)}\nfolder: {place}", choice.to_json(), as_json)
+    kept = graph.channels_of(choice.counts)
+    show(f"{choice}\nkept: {kept}\nfolder: {place}", {**choice.described(), "kept": kept, "folder": place}, as_json)
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -11,10 +12,11 @@ from aacp.channels.graph import ChannelGraph
 from aacp.cost.kinds import cost_unit
 from aacp.cost.quantities import cost_change
 from aacp.data.likeness import LIKENESS
+from aacp.disk.records import plain
 from aacp.report.cautions import cautions
 from aacp.report.page import FILE
 from aacp.report.run import Run, read_outline
-from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, DeviceCheck
+from aacp.runs.chosen import TO_BE_CHECKED, ChosenStructure, DeviceCheck, LimitResult
 from aacp.runs.exports import PRUNED_ONNX, ExportRecord
 from aacp.runs.files import ARTEFACT, CHECK_FOLDER, DEVICE_CHECK, RECOVERY
 from aacp.runs.folder import RunFolder
@@ -77,6 +79,33 @@ class Pruned:
         lines += [remark.text for remark in cautions(run)] if run is not None else []
         return "\n".join([*lines, f"kept: {self.graph.channels_of(self.choice.counts)}", *self._places()])
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what the summary says as plain data, which `aacp prune --json` prints."""
+        run = self._outline()
+        exported = self.exported
+        in_int8 = exported.in_int8 if exported else None
+        found = {
+            "metric": run.metric if run is not None else "",
+            "estimate": self.choice.score,
+            "limits": [limit.described() for limit in self.limits],
+            "latency": [timing.described() for timing in (exported.timings if exported else ())],
+            "int8": in_int8.quantized if in_int8 else None,
+            "resources": exported.resources if exported else None,
+            "recovery": self._recovered,
+            "remarks": [remark.text for remark in cautions(run)] if run is not None else [],
+            "kept": self.graph.channels_of(self.choice.counts),
+            "folder": str(self.folder.path),
+            "files": {
+                "network": str(self.file),
+                "exported": self._exported_paths(),
+                "check": str(self._check_folder) if self._check_folder.is_dir() else None,
+                "report": None if self.unreported else str(self.report),
+            },
+            "no_export": self.unexported,
+            "no_report": self.unreported,
+        }
+        return {**self.evaluation.to_json(), **{name: plain(value) for name, value in found.items()}}
+
     def _outline(self) -> Run | None:
         """This result and what its folder says about the run; None if the folder has been removed since."""
         if not self.folder.path.is_dir():
@@ -98,7 +127,7 @@ class Pruned:
         before = self.evaluation.before.costs
         after = self.evaluation.after.costs
         lines = {name: self._change(name) for name in before if name in after}
-        lines |= {limit.cost: str(limit) for limit in self.choice.limits}
+        lines |= {limit.cost: str(limit) for limit in self.limits}
         found = self.device_check
         lines |= {found.limit.cost: str(found)} if found is not None else {}
         return list(lines.values())
@@ -107,6 +136,12 @@ class Pruned:
         """One cost before and after."""
         before = self.evaluation.before.costs[cost]
         return cost_change(cost, before, self.evaluation.after.costs[cost], cost_unit(cost))
+
+    @property
+    def limits(self) -> tuple[LimitResult, ...]:
+        """The limits and what was reached; a latency that a device has checked is the one that was measured there."""
+        checked = {} if self.device_check is None else {self.device_check.limit.cost: self.device_check.limit}
+        return tuple(checked.get(limit.cost, limit) for limit in self.choice.limits)
 
     @property
     def device_check(self) -> DeviceCheck | None:
@@ -126,10 +161,14 @@ class Pruned:
 
     def _recovery(self, score: str) -> list[str]:
         """What each step gave a network that was not trained, and what could not be repaired."""
-        found = self.training.read(RECOVERY, Recovery.from_json)
+        found = self._recovered
         if found is None:
             return []
         return [f"holdout {score}, step by step: {found}", *(f"note: {note}" for note in found.notes)]
+
+    @property
+    def _recovered(self) -> Recovery | None:
+        return self.training.read(RECOVERY, Recovery.from_json)
 
     def _places(self) -> list[str]:
         """The files of the result."""
@@ -151,11 +190,24 @@ class Pruned:
                 found.append(f"in int8: {path}, {sizes}")
         return found
 
+    def _exported_paths(self) -> list[dict[str, str]]:
+        """The files of the pruned network, each with its format and precision."""
+        if self.exported is None:
+            return []
+        files = [("ONNX", "float32", PRUNED_ONNX)]
+        files += [(other.format, other.precision, other.file) for other in self.exported.others]
+        names = ("format", "precision", "file")
+        return [dict(zip(names, (*about, str(self.training.path / name)), strict=True)) for *about, name in files]
+
+    @property
+    def _check_folder(self) -> Path:
+        return self.training.path / CHECK_FOLDER
+
     def _check_to_run(self) -> list[str]:
         """How to check the latency on the device, if that was not done yet."""
         if self.device_check is not None or all(limit.outcome != TO_BE_CHECKED for limit in self.choice.limits):
             return []
-        folder = self.training.path / CHECK_FOLDER
+        folder = self._check_folder
         if not folder.is_dir():
             return ["check on the device: not possible without the files of an export"]
         reading = f"aacp check {self.folder.path} --from results.json"

@@ -53,18 +53,25 @@ class Sweep:
         choices: the structure of each budget.
         evaluations: scores and costs of the networks that were trained; None for the others.
         front: the evaluated structures that no other beats in score, MACs and parameters, best score first.
+        pruned: what `Pruned.to_json` says about each network that was trained; None for the others.
     """
 
     folders: tuple[RunFolder, ...]
     choices: tuple[ChosenStructure, ...]
     evaluations: tuple[Evaluation | None, ...]
     front: tuple[Candidate, ...]
+    pruned: tuple[dict[str, Any] | None, ...]
 
     def to_json(self) -> dict[str, Any]:
-        rows = zip(self.folders, self.choices, self.evaluations, strict=True)
+        rows = zip(self.folders, self.choices, self.evaluations, self.pruned, strict=True)
         runs = [
-            {"folder": str(folder.path), "choice": choice.to_json(), "evaluation": evaluation and evaluation.to_json()}
-            for folder, choice, evaluation in rows
+            {
+                "folder": str(folder.path),
+                "choice": choice.described(),
+                "evaluation": evaluation and evaluation.to_json(),
+                "pruned": pruned,
+            }
+            for folder, choice, evaluation, pruned in rows
         ]
         return {"runs": runs, "front": [candidate.to_json() for candidate in self.front]}
 
@@ -175,9 +182,8 @@ class SweepRun:
             finally:
                 runs[0].shared.release_workers()
             self._share_best(runs)
-            for run in runs if self.trains else ():
-                run.prune()
-            return self._results(runs)
+            pruned = [run.prune().to_json() if self.trains else None for run in runs]
+            return self._results(runs, pruned)
 
     def _make_runs(self) -> list[PruningRun]:
         """A run for each budget; each reuses the evaluations of those before it."""
@@ -237,7 +243,7 @@ class SweepRun:
                 choice = replace(choice_of(better, bound_budget), unpruned=self.task.unpruned_holdout())
                 run.folder.write_json(STRUCTURE, choice.to_json())
 
-    def _results(self, runs: Sequence[PruningRun]) -> Sweep:
+    def _results(self, runs: Sequence[PruningRun], pruned: Sequence[dict[str, Any] | None]) -> Sweep:
         graph = runs[0].trace()
         folders = tuple(run.folder for run in runs)
         choices = tuple(ChosenStructure.from_json(folder.read_json(STRUCTURE)) for folder in folders)
@@ -247,7 +253,7 @@ class SweepRun:
         )
         front = self._write_front(graph, folders)
         write_report_or_reason(self.folder, folders)
-        return Sweep(folders, choices, evaluations, front)
+        return Sweep(folders, choices, evaluations, front, tuple(pruned))
 
     def _write_front(self, graph: ChannelGraph, folders: Sequence[RunFolder]) -> tuple[Candidate, ...]:
         """Write the evaluated structures that no other beats to a file, and return them."""

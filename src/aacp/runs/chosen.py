@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,10 @@ class LimitResult(Record):
         whole = self.full if self.pruning_rate is not None else self.bound
         return (self.bound - self.reached) / whole if whole else 0.0
 
+    def described(self) -> dict[str, Any]:
+        """The record as commands print it: with plain names of its values, and what is known about the limit."""
+        return {**self.to_json(), "requested": self.bound, "original": self.full, "outcome": self.outcome}
+
     def __str__(self) -> str:
         most = f"at most {amount(self.bound, self.unit)}"
         how = {True: ", measured end to end", False: f", predicted, {TO_BE_CHECKED}", None: ""}[self.measured]
@@ -77,6 +82,10 @@ class ChosenStructure(Record):
     def structure(self) -> Structure:
         """The counts as a structure."""
         return Structure(self.counts)
+
+    def described(self) -> dict[str, Any]:
+        """The record as commands print it."""
+        return {**self.to_json(), "limits": [limit.described() for limit in self.limits]}
 
     def __str__(self) -> str:
         unpruned = "" if self.unpruned is None else f", unpruned {self.unpruned:.4f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aacp.disk.records import Record
 from aacp.runs.manifest import Manifest, usable_manifest
@@ -84,6 +85,10 @@ class BeforeAfter(Record):
         if self.is_slower:
             return "SLOWER"
         return "NOT FASTER" if self.is_as_fast else "too noisy to tell"
+
+    def described(self) -> dict[str, Any]:
+        """The record as commands print it: with the comparison of both networks."""
+        return {**self.to_json(), "speedup": self.times, "verdict": self.verdict}
 
     def __str__(self) -> str:
         return (

@@ -155,7 +155,7 @@ def test_a_table_of_another_version_of_the_runtime_is_rejected(model: nn.Module,
     )
     now = aacp.conditions_here(model, aacp.Deployment(Newer(), "npu"))
     with pytest.raises(
-        aacp.DeviceMismatch, match=r"measured with version '1.0', but version '2.0' is requested. Measure again"
+        aacp.DeviceMismatch, match=r"measured with version '1.0', but version '2.0' is requested. Request what it was"
     ):
         aacp.LatencyTable.load(file, now)
 
