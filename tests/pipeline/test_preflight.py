@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,6 @@ def test_training_data_that_are_empty_are_named_if_the_hold_out_is_split_off_the
         (lambda image, label: ((image,), label), aacp.accuracy, TRAINED),
         (lambda image, label: image, own_score, SEARCHED),
         (lambda image, label: {"image": image}, own_score, SEARCHED),
-        (lambda image, label: (image, label, label), own_score, SEARCHED),
     ],
 )
 def test_what_works_is_not_rejected(form: Any, score: Any, plan: aacp.Plan) -> None:
@@ -266,11 +266,21 @@ def test_test_batches_without_targets_are_rejected_before_the_search() -> None:
         check_scoring(subject(pair, test=Examples(dictionary)))
 
 
-def test_a_network_that_cannot_read_its_data_is_left_to_tracing(tmp_path: Path) -> None:
-    known = subject(lambda image, label: (image.expand(3, 6, 6), label))
-    check_scoring(known)
-    with pytest.raises(aacp.InvalidExample):
-        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=TRAINED)
+@pytest.mark.parametrize(
+    ("form", "score", "plan", "shapes"),
+    [
+        (lambda image, label: (image.expand(3, 6, 6), label), aacp.accuracy, TRAINED, "(2, 3, 6, 6)"),
+        (lambda image, label: (image, label, label), own_score, SEARCHED, "(2, 1, 6, 6), (2,), (2,)"),
+    ],
+)
+def test_data_that_the_network_does_not_run_on_are_rejected_before_the_run_starts(
+    form: Any, score: Any, plan: aacp.Plan, shapes: str, tmp_path: Path
+) -> None:
+    known = subject(form, score)
+    words = f"^Noisy does not run on the held-out data, a batch of shape {re.escape(shapes)}: .*Give data"
+    with pytest.raises(aacp.InvalidData, match=words):
+        aacp.prune(known.model, known.data, {"macs": 0.5}, tmp_path / "run", plan=plan, score=score)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

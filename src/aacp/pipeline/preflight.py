@@ -17,7 +17,7 @@ from aacp.cost.budget import Budget
 from aacp.data.examples import call, has_targets, inputs_of, targets_of, tensors_in
 from aacp.data.scores import accuracy
 from aacp.data.splits import Source, require_examples, sampled
-from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, first_line
+from aacp.errors import AACPError, InvalidData, InvalidLoss, InvalidOption, failing_as, first_line
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE
 from aacp.latency.resources import require_separate_process
@@ -78,8 +78,8 @@ def check_training(task: PruningTask, plan: Plan, processes: int) -> None:
 
 
 def check_data(task: PruningTask, plan: Plan) -> None:
-    """Reject networks that change their inputs or cannot be saved, batches without the targets that the score or the
-    training needs, and losses that are not one number."""
+    """Reject networks that do not run on the data, change them or cannot be saved, batches without the targets that the
+    score or the training needs, and losses that are not one number."""
     _require_storable(task.model)
     _require_pure(task.model, _read_batch(task, task.data.holdout, task.score is accuracy))
     batch = _read_batch(task, task.data.train, plan.recipe is not None)
@@ -93,9 +93,6 @@ def check_scoring(task: PruningTask) -> str:
     Returns the scores as text, for progress messages.
     """
     _read_batch(task, task.data.test, task.score is accuracy)
-    held_out = _read_batch(task, task.data.holdout, task.score is accuracy)
-    if _outputs_of(task.model, held_out) is None:  # the network cannot read the data: tracing reports that better
-        return "not scored"
     found = []
     for part in (task.data.holdout, task.data.test):
         with global_seed(task.device, 0):  # random numbers drawn later are the same as without this
@@ -191,15 +188,6 @@ def check_table(plan: Plan, folders: Sequence[RunFolder], model: nn.Module | Non
             "measured."
         )
     given_table(plan, model)
-
-
-def _outputs_of(model: nn.Module, batch: Any) -> Any:
-    """The outputs of a network for a batch, or None if it does not run on it."""
-    try:
-        with global_seed(device_of_model(model), 0), torch.no_grad(), evaluating(model):
-            return call(model, inputs_of(batch))
-    except Exception:
-        return None
 
 
 def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> None:
@@ -337,11 +325,19 @@ def _require_storable(model: nn.Module) -> None:
 
 
 def _require_pure(model: nn.Module, batch: Any) -> None:
-    """Reject a network that changes its inputs: data are kept in memory and read many times."""
+    """Reject a network that does not run on the data, or changes its inputs: they are in memory and read many times."""
     inputs = inputs_of(batch)
     before = copy.deepcopy(inputs)
-    if _outputs_of(model, batch) is None:  # the network cannot read the data: tracing reports that better
-        return
+    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(inputs))
+    what = f"{type(model).__name__} does not run on the held-out data, a batch of shape {shapes}"
+    remedy = "Give data that the network takes, or the network of these data."
+    with (
+        failing_as(InvalidData, what, remedy),
+        global_seed(device_of_model(model), 0),
+        torch.no_grad(),
+        evaluating(model),
+    ):
+        call(model, inputs)
     pairs = zip(pytree.tree_leaves(before), pytree.tree_leaves(inputs), strict=True)
     if any(isinstance(old, torch.Tensor) and not _is_same(old, new) for old, new in pairs):
         raise InvalidOption(
