@@ -22,7 +22,7 @@ from aacp.zoo.pickles import require_bounded
 
 PLACES = ("state_dict", "model")  # keys under which training scripts save the state dict beside other values
 PREFIXES = ("module.", COMPILED_PREFIX)  # added to every name by torch's parallel wrappers and by torch.compile
-SHOWN = 20  # at most this many keys of each kind are listed in an error
+SHOWN = 5  # at most this many keys of each kind are listed in an error
 SHOWN_NAME = 100  # characters of a key that are shown in an error
 ZIP = b"PK\x03\x04"  # how the files begin that torch writes today; older ones are several pickles in a row
 OLD_PICKLES = 5  # in an older file: a number, a version, the system, the state dict, the keys of its tensors
