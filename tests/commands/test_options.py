@@ -131,6 +131,13 @@ def test_a_table_of_another_deployment_is_rejected_before_anything_is_loaded(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("given", ["50", "50%"])
+def test_a_rate_in_percent_is_answered_with_how_to_write_it(given: str) -> None:
+    code, said = run("prune", *ASKED, "--prune-macs", given)
+    advice = "Write 0.5 to remove 50 %, or give the most to keep with --max-macs."
+    assert (code, advice in " ".join(said.split())) == (2, True)
+
+
 @pytest.mark.parametrize("command", ["prune", "search", "sweep"])
 def test_a_scope_that_does_not_exist_is_wrong_usage(command: str) -> None:
     code, said = run(command, *ASKED, "--scope", "outer")

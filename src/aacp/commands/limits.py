@@ -50,7 +50,7 @@ def _limits(kind: CostKind, given: Given) -> list[Limit]:
     except InvalidOption as error:
         if most is not None:
             raise click.BadParameter(str(error), param_hint=most_option) from error
-        advice = f"Give the most to keep with {most_option}."
+        advice = f"Write 0.5 to remove 50 %, or give the most to keep with {most_option}."
         raise click.BadParameter(f"{error} {advice}", param_hint=rate_option) from error
 
 
@@ -58,7 +58,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidOption(f"{text!r} is not a share to remove. Write 0.5, or 0.3,0.5 in a sweep.") from None
+        raise InvalidOption(f"{text!r} is not a share to remove, or in a sweep several such as 0.3,0.5.") from None
 
 
 def _rate_option(kind: CostKind) -> Callable[[Command], Command]:
