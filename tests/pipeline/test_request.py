@@ -152,6 +152,17 @@ def test_a_folder_with_other_files_is_rejected_before_anything_is_loaded_or_writ
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_the_folder_of_a_training_is_rejected_before_anything_is_loaded(tmp_path: Path) -> None:
+    """Both `aacp train MODEL` and `aacp prune MODEL` use runs/MODEL, if no folder is given."""
+    recipe = aacp.Recipe(epochs=1, batch_size=8, lr=0.01)
+    aacp.fit(tiny_run.network(), tiny_run.data().train, recipe, folder=tmp_path, device="cpu")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    names, budget = TaskNames("no_network", "no_data"), aacp.Budget.of({"macs": 0.5})
+    with pytest.raises(aacp.RunMismatch, match=r"describes a training .*or a new one \(--run\)"):
+        pruning_run(names, budget, aacp.Plan(), str(tmp_path), ())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_folder_that_a_killed_writer_left_may_begin_a_run(tmp_path: Path) -> None:
     for name in (".lock", ".run.json.0123456789abcdef.part"):
         (tmp_path / name).touch()

@@ -7,6 +7,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,7 +21,7 @@ from aacp.data.scores import accuracy
 from aacp.data.splits import number_of_examples
 from aacp.disk.folders import names_in
 from aacp.disk.records import plain
-from aacp.errors import RunMismatch
+from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.deployment import Deployment
 from aacp.pipeline.functions import FUNCTIONS, importable_source, name_of, recorded_name, restored_field
 from aacp.pipeline.new_weights import first_weights
@@ -31,7 +32,7 @@ from aacp.runs.files import CHECKPOINT, GRAPH, HISTORY, RUN, STRUCTURE, TABLE, T
 from aacp.runs.folder import RunFolder
 from aacp.runs.manifest import MANIFEST
 from aacp.runs.provenance import processor
-from aacp.runs.requests import Request, TrainingRequest
+from aacp.runs.requests import Request, TrainingRequest, reject_training
 from aacp.runs.trainings import is_begun
 from aacp.train.recipe import Recipe
 from aacp.train.seeding import digest
@@ -192,12 +193,16 @@ def read_request(folder: RunFolder) -> Request:
 
 
 def require_room(folder: RunFolder) -> None:
-    """Reject a folder that holds other files and no run, before it is locked and data are loaded.
+    """Reject a folder that holds a training, or other files and no run, before it is locked and data are loaded.
 
     A run.json that was lost may be restored from its copy in the manifest. Hidden files may be those of writers that
     were killed, which the lock removes.
     """
-    if not os.path.isdir(folder) or os.path.exists(folder.path / RUN) or folder.read_json(RUN) or _results_in(folder):
+    if not os.path.isdir(folder):
+        return
+    with suppress(UnreadableFile):  # a damaged file may be restored
+        reject_training(folder.read_json(RUN))
+    if os.path.exists(folder.path / RUN) or folder.read_json(RUN) or _results_in(folder):
         return
     others = [name for name in names_in(folder) if name not in REUSABLE_FILES and not name.startswith(".")]
     if others:

@@ -20,6 +20,15 @@ ESTIMATE_FIELDS = (
 ADDED_FIELDS = ("holdout_seed", "holdout_size")
 
 
+def reject_training(data: Any) -> None:
+    """Reject the content of a run.json that a training of an unpruned network has written."""
+    if isinstance(data, dict) and "recipe" in data and "limits" not in data:
+        raise RunMismatch(
+            f"The {RUN} of this folder describes a training (aacp train, aacp.fit), not a run that prunes. Name the "
+            "folder of such a run, or a new one (--run)."
+        )
+
+
 @dataclass(frozen=True)
 class Request(Record):
     """run.json: the request of a search, and the circumstances in which it began.
@@ -75,11 +84,7 @@ class Request(Record):
 
     @classmethod
     def from_json(cls, data: Any) -> Request:
-        if isinstance(data, dict) and "recipe" in data and "limits" not in data:
-            raise RunMismatch(
-                f"The {RUN} of this folder describes a training (aacp train, aacp.fit), not a run that prunes. Name "
-                "the folder of such a run, or a new one."
-            )
+        reject_training(data)
         return super().from_json(data)
 
 
