@@ -133,6 +133,12 @@ def test_export_writes_a_checked_file_and_says_so(tmp_path: Path) -> None:
     assert "does not say how to build its network" in err
 
 
+def test_the_package_can_be_run_as_a_program() -> None:
+    given = [sys.executable, "-m", "aacp", "prnue"]
+    result = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr.startswith("Usage: aacp [OPTIONS] COMMAND")) == (2, True)
+
+
 def test_help_does_not_pay_for_torch() -> None:
     program = (
         "import sys; from aacp.cli import main; main(['--help'], standalone_mode=False); print('torch' in sys.modules)"

@@ -33,7 +33,7 @@ FLOORS = [
     {"report", "bench", "latency"},
     {"pipeline"},
     {"contrib"},
-    {"commands", "cli"},
+    {"commands", "cli", "__main__"},
 ]
 TORCHLESS = {"errors", "user", "disk", "channels", "runs", "cost", "search", "report"}
 

@@ -19,7 +19,10 @@ from pipeline.own_parts import energy
 JOULES = aacp.CostKind("energy", energy, "J", suffixes={"J": 1.0, "mJ": 1e-3})
 
 
-@pytest.mark.parametrize("program", ["/home/me/.venv/bin/aacp", "/somewhere/src/aacp/cli.py", "aacp"])
+@pytest.mark.parametrize(
+    "program",
+    ["/home/me/.venv/bin/aacp", "/somewhere/src/aacp/cli.py", "/somewhere/src/aacp/__main__.py", "aacp"],
+)
 def test_our_commands_can_be_typed_again(program: str) -> None:
     assert _command([program, "prune", "my net"]) == "aacp prune 'my net'"
 

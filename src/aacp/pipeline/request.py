@@ -337,5 +337,5 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
 def _command(arguments: Sequence[str]) -> str:
     """The command as it can be typed again: our own program is called aacp, wherever it is installed."""
     program = Path(arguments[0])
-    is_ours = program.name == "aacp" or program.parts[-2:] == ("aacp", "cli.py")
+    is_ours = program.name == "aacp" or program.parts[-2:] in (("aacp", "cli.py"), ("aacp", "__main__.py"))
     return shlex.join(["aacp" if is_ours else arguments[0], *arguments[1:]])
