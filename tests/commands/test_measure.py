@@ -94,5 +94,30 @@ def test_bad_options_are_one_line_and_an_exit_code(options: list[str], code: int
     assert words in found.output
 
 
+OF_A_MEASUREMENT_HERE = {
+    "--runtime": "ncnn", "--device": "cpu", "--batch": "1", "--threads": "4", "--precision": "int8",
+    "--input": "1x3x8x8", "--step": "0.5", "--frozen": "head", "--scope": "inner", "--structures": "20",
+    "--seconds": "3",
+}  # fmt: skip
+
+
+def test_results_of_a_device_take_no_option_that_would_be_ignored(tmp_path: Path) -> None:
+    for option, value in OF_A_MEASUREMENT_HERE.items():
+        found = command("measure", "--from", tmp_path / "results.json", option, value)
+        assert found.exit_code == 2
+        assert found.stderr.endswith(
+            f"{option} would be ignored: the results say what was timed and how. Give MODEL instead of --from, or "
+            f"leave out {option}.\n"
+        )
+
+
+@pytest.mark.parametrize("option", [("--seconds", "3"), ("--accept-noise",), ("--out", "table.json")])
+def test_an_export_takes_no_option_that_would_be_ignored(option: tuple[str, ...], tmp_path: Path) -> None:
+    found = command("measure", "digits_resnet", "--export-only", tmp_path / "networks", *option)
+    assert found.exit_code == 2
+    assert f"{option[0]} would be ignored: nothing is timed yet; runner.py takes --seconds" in found.stderr
+    assert not (tmp_path / "networks").exists()
+
+
 def test_a_step_is_a_share_channels_or_auto() -> None:
     assert [step(text) for text in ("0.125", "8", "auto")] == [0.125, 8, "auto"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from aacp.commands.gathering import reject_options
 from aacp.commands.options import BATCH, FROZEN, INPUT, JSON, PRECISION, RUNTIME, SCOPE, STEP_HELP, THREADS
 from aacp.commands.parameters import Number, step
 from aacp.commands.running import file_name, resumable, show
@@ -15,6 +16,11 @@ from aacp.pipeline import defaults
 
 if TYPE_CHECKING:
     from aacp.latency.table import LatencyTable
+
+# What --from takes besides the file. The exported folder and the device decide everything else.
+OF_RESULTS = {"results", "accept_noise", "out", "as_json"}
+OF_TIMING = ("seconds", "accept_noise", "out")  # what --export-only does not take
+LATER = "nothing is timed yet; runner.py takes --seconds, and measure --from takes --accept-noise and --out"
 
 
 @click.command()
@@ -104,12 +110,16 @@ def measure(
     if workers is not None and (results is not None or export_only is not None):
         raise click.UsageError("--workers times networks, but --export-only and --from do not. Leave one of them out.")
     if results is not None:
+        names = {option.name or "" for option in click.get_current_context().command.params} - OF_RESULTS
+        reject_options(sorted(names), "the results say what was timed and how", "Give MODEL instead of --from")
         out = out or str(Path(results).parent / "latency.json")
         table = table_from_results(results, accept_noise=accept_noise)
         table.save(out)
         _show(table, out, as_json)
         return
     assert model is not None
+    if export_only is not None:
+        reject_options(OF_TIMING, LATER, "Leave out --export-only")
     where = Deployment(runtime, device, batch, threads, precision)
     place = f"{runtime}-{device}-{precision}" if where.is_quantized else f"{runtime}-{device}"
     out = out or f"latency/{file_name(f'{model}-{place}')}.json"
