@@ -39,7 +39,7 @@ def test_a_table_is_measured_saved_and_described(tmp_path: Path, monkeypatch: py
     again = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--out", str(file)])
     assert again.exit_code == 0, again.output
     assert f"table: {file}" in again.stdout
-    assert "18 of 18 structures were measured before" in again.stderr
+    assert "18 of 18 structures were done before" in again.stderr
     other = CliRunner().invoke(main, ["measure", "digits_resnet", *SMALL, "--step", "0.5", "--out", str(file)])
     assert other.exit_code == 1
     assert "another network, space or setting" in other.output

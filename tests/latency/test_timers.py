@@ -71,7 +71,7 @@ def test_progress_prints_a_line_for_each_tenth_and_what_was_measured_before(caps
         for _ in range(80):
             progress.step()
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "20 of 100 structures were measured before"
+    assert lines[0] == "20 of 100 structures were done before"
     assert len(lines) == 1 + 1 + 8
     assert lines[-1].startswith("100/100")
 

@@ -96,7 +96,7 @@ def measure(
 
     MODEL is a name that aacp --help explains. aacp prune takes the table with --table. Other work on the machine
     disturbs the measurement: if the table cannot decide anything, the noisiest structures are measured again, and then
-    the table is rejected. The same command again resumes an interrupted or rejected measurement.
+    the table is rejected. The same command again resumes an interrupted or rejected measurement, or export.
 
     For a device that is not here, --export-only writes the networks and a program that times them there, and --from
     makes the table of what it found; MODEL is then left out.
@@ -125,7 +125,8 @@ def measure(
     out = out or f"latency/{file_name(f'{model}-{place}')}.json"
     job = MeasurementJob(model, out, where, shapes, step, frozen, scope, structures, seconds, accept_noise, workers)
     if export_only is not None:
-        manifest = job.export(export_only)
+        with resumable(export_only):
+            manifest = job.export(export_only)
         show(_after_export(manifest.parent), {"manifest": str(manifest)}, as_json)
         return
     with resumable(f"{out}.log"):

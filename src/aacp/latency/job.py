@@ -14,7 +14,7 @@ from aacp.errors import InvalidOption, RunMismatch
 from aacp.graph.tracing import trace
 from aacp.latency.defaults import SECONDS_PER_STRUCTURE, STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
-from aacp.latency.devices.exporting import export_networks
+from aacp.latency.devices.exporting import export_networks, require_exportable
 from aacp.latency.measure import measure_latency
 from aacp.latency.remote import one_worker
 from aacp.latency.steps import discover_steps
@@ -54,9 +54,13 @@ class MeasurementJob:
     workers: int | str | None = None
 
     def export(self, folder: str) -> Path:
-        """Build and trace the network, and write its structures to a folder, to be timed on another device."""
+        """Build and trace the network, and write its structures to a folder, to be timed on another device.
+
+        The same request again continues an export that has stopped.
+        """
         step = self._step_without_timing()
         network = build_model(self.model).eval()
+        require_exportable(self.where.resolved_runtime)
         example = example_inputs(network, self.shapes, self.where.batch)
         graph = self._traced(network, example)
         return export_networks(

@@ -167,7 +167,7 @@ class MeasurementProgress:
         self._done_before = done
         self._start = time.monotonic()
         if done:
-            report_progress(f"{done} of {total} {what} were measured before")
+            report_progress(f"{done} of {total} {what} were done before")
 
     def step(self) -> None:
         """Count one more measurement."""

@@ -16,6 +16,7 @@ from torch import nn
 
 import aacp
 from aacp.cli import main
+from aacp.latency import job
 from aacp.latency.devices import runner
 from latency.device_process import run_on_device
 from latency.simulator import SECONDS_PER_BATCH, SECONDS_PER_MAC, FileSimulator, count_macs
@@ -174,11 +175,18 @@ def test_a_shell_script_times_files_by_the_tool_of_a_runtime(tmp_path: Path) -> 
     assert table.reference == pytest.approx(true, rel=1e-3)
 
 
-def test_a_runtime_without_files_and_a_folder_that_is_in_use_are_rejected(timed: Path, tmp_path: Path) -> None:
+def test_a_runtime_without_files_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(aacp.InvalidOption, match="has no files that could be timed elsewhere"):
         aacp.export_networks(MODEL, GRAPH, SPACE, aacp.Deployment("torch"), example=EXAMPLE, folder=tmp_path / "new")
-    with pytest.raises(aacp.InvalidOption, match="is not a new folder"):
-        exported(timed)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_runtime_without_files_is_rejected_before_the_network_is_traced(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(job, "trace", lambda *_, **__: pytest.fail("traced"))
+    arguments = ["measure", "digits_resnet", "--runtime", "torch", "--export-only", str(tmp_path / "new")]
+    found = CliRunner().invoke(main, arguments)
+    assert found.exit_code == 1
+    assert "The runtime torch has no files that could be timed elsewhere. Use onnxruntime" in found.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["digits_resnet", "--from", "x"], ["--from", "x", "--export-only", "y"]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,15 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import SearchSpace
 from aacp.channels.structure import Structure
 from aacp.data.examples import moved, tensors_in
-from aacp.disk.folders import create_folder
+from aacp.disk.locking import locked
 from aacp.disk.reading import read_bytes, sha256_of
-from aacp.disk.writing import replace_file
+from aacp.disk.writing import remove_leftovers, replace_file
 from aacp.errors import InvalidOption
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment
 from aacp.latency.devices import runner
+from aacp.latency.devices.export_log import ExportLog, require_folder_of_export
 from aacp.latency.devices.files import FORMAT, MANIFEST, TABLE, ListedNetwork, Manifest, NetworkOfTable, TableManifest
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
 from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
@@ -49,7 +50,8 @@ def export_networks(
 ) -> Path:
     """Write the structures that a latency table needs as files of a runtime, with a program that times them.
 
-    Copy the folder to the device and run `python runner.py` there. `table_from_results` makes the table.
+    Copy the folder to the device and run `python runner.py` there. `table_from_results` makes the table. If an export
+    is stopped or a network cannot be converted, the same call continues with the networks that are not there yet.
 
     Args:
         model: the unpruned network, which is not changed.
@@ -57,7 +59,7 @@ def export_networks(
         space: the search space that the structures are drawn from.
         where: runtime, device, batch and threads there.
         example: an input of the model.
-        folder: a new folder.
+        folder: a new folder, or that of an export with the same arguments.
         structures: how many structures the table is fitted to.
         held_out: how many more structures state the table's error.
         seed: the seed of the random structures.
@@ -67,46 +69,53 @@ def export_networks(
     """
     runtime = where.resolved_runtime
     place = Path(folder)
-    _require_exportable(runtime, place)
-    create_folder(place)
+    require_exportable(runtime)
+    require_folder_of_export(place)
     batch = with_batch(moved(example, "cpu"), where.batch)
     layers, descriptions = describe_pieces(model, batch, graph)
+    pieces = pieces_of_graph(graph, layers, descriptions)
     fitted = spread_structures(space, structures, seed)
     chosen = [*fitted, *spread_structures(space, held_out, seed + 1, ends=False)]
-    progress = MeasurementProgress("networks", len(chosen) + 1)
+    described: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": TABLE,
+        "model": graph.model,
+        "runtime": runtime.name,
+        "device": where.device,
+        "precision": runtime.precision(model),
+        "batch": where.batch,
+        "threads": where.threads,
+        "inputs": described_inputs(batch),
+        "names": space.names,
+        "choices": space.choices,
+    }
+    drawn = {"structures": structures, "held_out": held_out, "counts": [list(structure) for structure in chosen]}
+    request = {**described, "pieces": [asdict(piece) for piece in pieces], "version": runtime.version, **drawn}
+    with locked(place):
+        remove_leftovers(place)
+        log = ExportLog(place, request)
+        progress = MeasurementProgress("networks", len(chosen) + 1, len(log.complete))
 
-    def export(name: str, network: nn.Module) -> ListedNetwork:
-        path = place / f"{name}{runtime.suffix}"
-        runtime.export(timed_copy(network), path, batch)
-        progress.step()
-        return listed_file(path, [file for file in place.glob(f"{name}.*") if file != path])
+        def export(name: str, network: Callable[[], nn.Module]) -> ListedNetwork:
+            path = place / f"{name}{runtime.suffix}"
+            if name not in log.complete:
+                runtime.export(timed_copy(network()), path, batch)
+                log.add(name, place.glob(f"{name}.*"))
+                progress.step()
+            return listed_file(path, [file for file in place.glob(f"{name}.*") if file != path])
 
-    def export_structure(number: int, structure: Structure) -> NetworkOfTable:
-        listed = export(f"structure-{number:03}", shrink(model, graph, structure, example=batch))
-        return NetworkOfTable(
-            **vars(listed),
-            structure=tuple(structure),
-            held_out=number >= len(fitted),
-            shares=shares_of_macs(timed_layers(graph, layers, structure)),
-        )
+        def export_structure(number: int, structure: Structure) -> NetworkOfTable:
+            listed = export(f"structure-{number:03}", lambda: shrink(model, graph, structure, example=batch))
+            return NetworkOfTable(
+                **vars(listed),
+                structure=tuple(structure),
+                held_out=number >= len(fitted),
+                shares=shares_of_macs(timed_layers(graph, layers, structure)),
+            )
 
-    manifest = TableManifest(
-        format=FORMAT,
-        kind=TABLE,
-        model=graph.model,
-        runtime=runtime.name,
-        device=where.device,
-        precision=runtime.precision(model),
-        batch=where.batch,
-        threads=where.threads,
-        inputs=described_inputs(batch),
-        original=export("original", model),
-        networks=tuple(export_structure(number, structure) for number, structure in enumerate(chosen)),
-        names=space.names,
-        choices=space.choices,
-        pieces=pieces_of_graph(graph, layers, descriptions),
-    )
-    return write_manifest(place, manifest)
+        original = export("original", lambda: model)
+        networks = tuple(export_structure(number, structure) for number, structure in enumerate(chosen))
+        return write_manifest(place, TableManifest(**described, pieces=pieces, original=original, networks=networks))
 
 
 def listed_file(path: Path, beside: Iterable[Path]) -> ListedNetwork:
@@ -138,13 +147,11 @@ def described_inputs(batch: Any) -> tuple[dict[str, Any], ...]:
     return tuple({"shape": shape, "dtype": dtype.removeprefix("torch.")} for shape, dtype in described)
 
 
-def _require_exportable(runtime: Runtime, folder: Path) -> None:
-    """Reject a runtime without files, and a folder that holds something."""
+def require_exportable(runtime: Runtime) -> None:
+    """Reject a runtime that is not installed, or that has no files."""
     runtime.require_installed()
     if runtime.suffix is None:
         raise InvalidOption(
             f"The runtime {runtime.name} has no files that could be timed elsewhere. Use onnxruntime, or another "
             "runtime with a file format."
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidOption(f"{folder} is not a new folder. Give the name of one that does not exist yet.")
