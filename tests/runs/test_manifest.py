@@ -57,6 +57,13 @@ def test_a_folder_that_holds_no_run_gets_no_manifest(tmp_path: Path) -> None:
     assert (tmp_path / "checks.jsonl").read_text() == '{"n": 1}\n'
 
 
+def test_a_manifest_of_others_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text('{"format": 1, "kind": "table"}')
+    RunFolder(tmp_path).write_json("latency.json", {})
+    RunFolder(tmp_path).append("history.jsonl", {"score": 1.0})
+    assert (tmp_path / MANIFEST).read_text() == '{"format": 1, "kind": "table"}'
+
+
 @pytest.mark.parametrize("name", ["run.json", "graph.json", "search.json", "history.jsonl"])
 def test_no_flipped_bit_goes_unnoticed(name: str, run: RunFolder) -> None:
     content = (run.path / name).read_bytes()

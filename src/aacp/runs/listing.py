@@ -28,8 +28,9 @@ class Listing:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the folder has a manifest."""
-        return (self.folder / MANIFEST).exists()
+        """Whether the folder has the manifest of a run; a file of this name may be that of an export, or the user's."""
+        has_manifest, *has_first = ((self.folder / name).exists() for name in (MANIFEST, *FIRST_FILES))
+        return has_manifest and (any(has_first) or usable_manifest(self.folder) is not None)
 
     def seal(self, name: str, line: bytes) -> bytes:
         """A line of a log as it is written. Logs other than a history are sealed if the folder has a manifest."""
