@@ -133,6 +133,11 @@ def test_the_command_says_what_to_do_after_a_limit_that_is_not_met(run: Path) ->
     assert advice == "Run runner.py on the device again, with nothing else running there."
 
 
+def test_the_results_are_found_in_their_folder(run: Path) -> None:
+    results = checked(run, pruned_factor=0.9)
+    assert aacp.check_from_results(run, results.parent) == aacp.check_from_results(run, results)
+
+
 def test_the_measured_ratio_is_that_of_the_device(run: Path) -> None:
     found = aacp.check_from_results(run, checked(run, pruned_factor=0.9))
     before, after = seconds_of(run)
@@ -224,7 +229,7 @@ def test_results_that_are_not_json_are_rejected(read: Path, tmp_path: Path, cont
     ended = CliRunner().invoke(main, ["check", str(read), "--from", str(tmp_path / "results.json")])
     assert ended.exit_code == 1
     assert "is damaged" in ended.stderr
-    assert "Run runner.py" in ended.stderr
+    assert "Copy results.json from the device again, or run runner.py there." in ended.stderr
     with pytest.raises(aacp.MissingFile):
         aacp.check_from_results(read, tmp_path / "missing.json")
 

@@ -63,7 +63,7 @@ LATER = "nothing is timed yet; runner.py takes --seconds, and measure --from tak
     help="New folder for the networks, to be timed on another device.",
 )
 @click.option(
-    "--from", "results", metavar="FILE", type=click.Path(), help="Make the table of the results.json of such a folder."
+    "--from", "results", metavar="FILE", type=click.Path(), help="Make the table of the results.json in such a folder."
 )
 @click.option(
     "--out",
@@ -102,7 +102,7 @@ def measure(
     makes the table of what it found; MODEL is then left out.
     """
     from aacp.latency.deployment import Deployment
-    from aacp.latency.devices.results import table_from_results
+    from aacp.latency.devices.results import results_file, table_from_results
     from aacp.latency.job import MeasurementJob
 
     if (model is None) == (results is None) or (export_only is not None and results is not None):
@@ -112,7 +112,7 @@ def measure(
     if results is not None:
         names = {option.name or "" for option in click.get_current_context().command.params} - OF_RESULTS
         reject_options(sorted(names), "the results say what was timed and how", "Give MODEL instead of --from")
-        out = out or str(Path(results).parent / "latency.json")
+        out = out or str(results_file(results).parent / "latency.json")
         table = table_from_results(results, accept_noise=accept_noise)
         table.save(out)
         _show(table, out, as_json)

@@ -15,7 +15,7 @@ from aacp.graph.examples import with_batch
 from aacp.latency.check import Verdict
 from aacp.latency.devices.check_folder import DeviceMeasurement, is_whole_check, read_check, write_check
 from aacp.latency.devices.files import CHECK, MANIFEST
-from aacp.latency.devices.results import RUN_AGAIN, read_results
+from aacp.latency.devices.results import RUN_AGAIN, read_results, results_file
 from aacp.latency.table import LatencyTable
 from aacp.pipeline.believing import believed_graph
 from aacp.pipeline.latency_stage import measured_result, seconds_of_table
@@ -87,10 +87,11 @@ def check_from_results(folder: str | os.PathLike[str], file: str | os.PathLike[s
 
     Args:
         folder: a run folder, the folder of a sweep or of a training.
-        file: the results.json that runner.py wrote, wherever it lies.
+        file: the results.json that runner.py wrote, wherever it lies, or the folder that holds it.
     """
-    place = _checked_training(Path(path_text("folder", folder)), Path(path_text("file", file)))
-    measured = read_check(file, place / CHECK_FOLDER)
+    results = results_file(path_text("file", file))
+    place = _checked_training(Path(path_text("folder", folder)), results)
+    measured = read_check(results, place / CHECK_FOLDER)
     run = RunFolder(run_of(place))
     with run.lock():
         choice = ChosenStructure.from_json(run.read_json(STRUCTURE))

@@ -107,6 +107,40 @@ def test_faulty_results_are_rejected(timed: Path, tmp_path: Path, change, error,
         aacp.table_from_results(changed(timed, tmp_path / "other", change))
 
 
+def test_results_are_found_in_their_folder(timed: Path, tmp_path: Path) -> None:
+    folder = changed(timed, tmp_path / "other", {}).parent
+    found = CliRunner().invoke(main, ["measure", "--from", str(folder)])
+    assert found.exit_code == 0, found.output
+    assert found.stdout.endswith(f"table: {folder / 'latency.json'}\n")
+    assert aacp.table_from_results(folder).reference == aacp.table_from_results(timed / "results.json").reference
+
+
+@pytest.mark.parametrize("manifest", [None, "{", "{}"])
+def test_results_without_their_folder_are_to_be_put_there(timed: Path, tmp_path: Path, manifest: str | None) -> None:
+    (tmp_path / "results.json").write_bytes((timed / "results.json").read_bytes())
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    put = r"manifest.json( is damaged: .*)?\. Put results.json into the folder that was exported and timed: "
+    with pytest.raises(aacp.UnreadableFile, match=put):
+        aacp.table_from_results(tmp_path / "results.json")
+
+
+def test_results_of_another_folder_are_to_be_put_into_their_own(timed: Path, tmp_path: Path) -> None:
+    results = changed(timed, tmp_path / "other", {})
+    (results.parent / "manifest.json").write_text((timed / "manifest.json").read_text() + "\n")
+    with pytest.raises(aacp.RunMismatch, match=r"belongs to another manifest.json than .*\. Put results.json into"):
+        aacp.table_from_results(results)
+
+
+@pytest.mark.parametrize("given", ["", "results.json"])
+def test_results_that_are_not_there_are_named(tmp_path: Path, given: str) -> None:
+    with pytest.raises(aacp.MissingFile) as found:
+        aacp.table_from_results(tmp_path / given)
+    missing = tmp_path / "results.json"
+    words = f"There is no file {missing}. Copy results.json from the device again, or run runner.py there."
+    assert str(found.value) == words
+
+
 def test_times_of_another_file_are_rejected(timed: Path, tmp_path: Path) -> None:
     networks = json.loads((timed / "results.json").read_text())["networks"]
     networks["structure-003.macs"]["sha256"] = "0" * 64

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from aacp.disk.reading import read_json, sha256_of
 from aacp.disk.records import WrongValue, read_value
 from aacp.errors import DamagedFile, InconclusiveMeasurement, RunMismatch
-from aacp.latency.devices.files import CHECK, MANIFEST, TABLE, Manifest, NetworkOfTable, Results, TableManifest
+from aacp.latency.devices.files import (
+    CHECK,
+    MANIFEST,
+    RESULTS,
+    TABLE,
+    Manifest,
+    NetworkOfTable,
+    Results,
+    TableManifest,
+)
 from aacp.latency.pieces import MeasurementConditions, TimedStructure
 from aacp.latency.table import LatencyTable
 from aacp.latency.timers import agreed_seconds, noise_of
@@ -26,6 +35,12 @@ MAX_BYTES = 1 << 26  # 64 MiB: of results.json and manifest.json
 # measurements on quiet machines reach anyway.
 MIN_TICKS = 50
 RUN_AGAIN = "Run runner.py on the device again, with the whole folder."
+COPY_AGAIN = f"Copy {RESULTS} from the device again, or run runner.py there."
+# What to do about the manifest of each kind of folder, if it cannot be read.
+OF_MANIFEST = {
+    TABLE: f"Put {RESULTS} into the folder that was exported and timed: its {MANIFEST} describes the networks.",
+    CHECK: "Repeat the command of the run, which writes the folder again.",
+}
 # The command that reads the results of each kind of folder.
 READERS = {TABLE: "aacp measure --from FILE", CHECK: "aacp check RUN --from FILE"}
 
@@ -54,10 +69,11 @@ class DeviceResults(Generic[AnyManifest]):
             kind: the class of that manifest.
         """
         path = Path(file)
-        results = read_results(path, TABLE if kind is TableManifest else CHECK)
-        found = cls(read_checked(manifest_file, kind), results)
+        folder = TABLE if kind is TableManifest else CHECK
+        results = read_results(path, folder)
+        found = cls(read_checked(manifest_file, kind, OF_MANIFEST[folder]), results)
         if results.manifest != sha256_of(manifest_file):
-            raise RunMismatch(f"{path} belongs to another {MANIFEST} than {manifest_file}. {RUN_AGAIN}")
+            raise RunMismatch(f"{path} belongs to another {MANIFEST} than {manifest_file}. {OF_MANIFEST[folder]}")
         found._require_complete(path)
         for network in found.manifest.networks:
             found._require_fine_clock(network.file)
@@ -112,10 +128,11 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
     """Make a latency table of what a device found; a table that cannot decide anything is rejected.
 
     Args:
-        file: results.json, with manifest.json beside it.
+        file: results.json with manifest.json beside it, or the folder that holds both.
         accept_noise: make a table even if it cannot decide anything.
     """
-    found = DeviceResults.read(file, Path(file).parent / MANIFEST, TableManifest)
+    path = results_file(file)
+    found = DeviceResults.read(path, path.parent / MANIFEST, TableManifest)
     manifest = found.manifest
     timed = [(network.held_out, _timed(network, found.turns(network.file))) for network in manifest.networks]
     table = LatencyTable(
@@ -137,22 +154,28 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
     return table
 
 
+def results_file(given: str | os.PathLike[str]) -> Path:
+    """Return the path of results.json, where its folder may be given."""
+    path = Path(given)
+    return path / RESULTS if path.is_dir() else path
+
+
 def read_results(path: Path, kind: str) -> Results:
     """Read results.json without its manifest; reject the results of a folder of the other kind."""
-    results = read_checked(path, Results)
+    results = read_checked(path, Results, COPY_AGAIN)
     if results.kind != kind:
         other = "checks one network" if kind == TABLE else "times the networks of a latency table"
         raise RunMismatch(f"{path} holds the results of a folder that {other}. Read them with {READERS[results.kind]}.")
     return results
 
 
-def read_checked(path: Path, kind: type[AnyData]) -> AnyData:
-    """Read results.json or a manifest as a dataclass."""
-    data = read_json(path, RUN_AGAIN, MAX_BYTES)
+def read_checked(path: Path, kind: type[AnyData], remedy: str) -> AnyData:
+    """Read results.json or a manifest as a dataclass; `remedy` says what to do if that is not possible."""
+    data = read_json(path, remedy, MAX_BYTES)
     try:
         found: AnyData = read_value(kind, data)
     except WrongValue as error:
-        raise DamagedFile(f"{path} is damaged: {error}. {RUN_AGAIN}") from None
+        raise DamagedFile(f"{path} is damaged: {error}. {remedy}") from None
     return found
 
 
