@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,26 @@ def test_a_run_says_that_its_latency_is_predicted_and_delivers_a_check(delivered
     assert {file.name for file in folder.iterdir()} == {
         "manifest.json", "original.macs", "pruned.macs", "runner.py", "runner.sh", "SHA256SUMS",
     }  # fmt: skip
+
+
+def test_a_table_that_cannot_decide_is_named_in_summary_and_report(table: Path, tmp_path: Path) -> None:
+    data = json.loads(table.read_text())
+    for run in data["held_out"]:
+        run["whole"] *= 2  # every prediction is half of what was measured
+    noisy = tmp_path / "noisy.json"
+    noisy.write_text(json.dumps(data))
+    with pytest.raises(aacp.InconclusiveMeasurement):
+        pruned_for_device(tmp_path / "run", device_plan(noisy))
+    noisy.write_text(json.dumps({**data, "accepts_noise": True}))
+    found = pruned_for_device(tmp_path / "run", device_plan(noisy))
+    problem = r"the median error is (49|50|51)\.\d%, at most 10% is allowed"
+    doubted = rf", predicted by a table that cannot decide anything \({problem}\), to be checked on the device"
+    assert re.search(doubted, str(found))
+    doubted = rf"is to be checked on the device\. The latency table cannot decide anything: {problem}\."
+    assert re.search(doubted, found.report.read_text())
+    aacp.check_from_results(tmp_path / "run", checked(tmp_path / "run", pruned_factor=0.9))
+    assert "cannot decide" not in str(found)  # since the device has
+    assert "cannot decide" not in found.report.read_text()
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def seconds_of_table(limit: Limit, checked: LatencyCheck, table: LatencyTable) -
 def measured_result(result: LimitResult, limit: Limit, checked: LatencyCheck) -> LimitResult:
     """The result of a limit on latency by the measurement of both networks in the same turns, without the table."""
     full = checked.original.median
-    result = replace(result, full=full, measured=True)
+    result = replace(result, full=full, measured=True, table_problem="")
     if limit.pruning_rate is None:
         return replace(result, reached=checked.seconds.median)
     # The ratio of each turn decides, so that it is also what is shown.

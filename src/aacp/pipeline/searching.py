@@ -288,7 +288,12 @@ class Search:
         """A candidate to deliver whose latency cannot be measured here."""
         report_progress(f"number {candidate.number}, score {candidate.score:.4f}: latency {TO_BE_CHECKED}")
         choice = choice_of(candidate, self.bound_budget)
-        results = [replace(result, measured=False) if result.cost == LATENCY else result for result in choice.limits]
+        assert self.table is not None
+        problem = self.table.problem
+        results = [
+            replace(result, measured=False, table_problem=problem) if result.cost == LATENCY else result
+            for result in choice.limits
+        ]
         return replace(choice, limits=tuple(results))
 
     def _measured_choice(self, candidate: Candidate, checked: LatencyCheck) -> ChosenStructure:

@@ -111,8 +111,11 @@ def _missed(limit: LimitResult) -> str:
 def _about_device(run: Run) -> list[Remark]:
     """Whether the limit on latency holds on a device that is not here, which is not known before a check there."""
     found = run.device_check
-    if any(limit.outcome == TO_BE_CHECKED for limit in run.limits):
-        return [Remark(f"The latency is predicted for another device, and is {TO_BE_CHECKED}.", None)]
+    predicted = next((limit for limit in run.limits if limit.outcome == TO_BE_CHECKED), None)
+    if predicted is not None:
+        problem = predicted.table_problem
+        doubt = f" The latency table cannot decide anything: {problem}." if problem else ""
+        return [Remark(f"The latency is predicted for another device, and is {TO_BE_CHECKED}.{doubt}", None)]
     if found is None:
         return []
     numbers = f"{duration(found.limit.reached)} instead of {duration(found.limit.full)}"

@@ -32,6 +32,7 @@ class LimitResult(Record):
     # Of a latency: whether both networks were measured end to end, or predicted by a table. None for other costs.
     measured: bool | None = None
     is_undecided: bool = False  # whether the measurement on another device was too noisy to tell
+    table_problem: str = ""  # why the table that predicted it cannot decide anything, if the user accepted such a table
 
     @classmethod
     def of(cls, limit: Limit, structure: Structure) -> LimitResult:
@@ -65,7 +66,8 @@ class LimitResult(Record):
 
     def __str__(self) -> str:
         most = f"at most {amount(self.bound, self.unit)}"
-        how = {True: ", measured end to end", False: f", predicted, {TO_BE_CHECKED}", None: ""}[self.measured]
+        by = f" by a table that cannot decide anything ({self.table_problem})" if self.table_problem else ""
+        how = {True: ", measured end to end", False: f", predicted{by}, {TO_BE_CHECKED}", None: ""}[self.measured]
         return f"{cost_change(self.cost, self.full, self.reached, self.unit)}, {most}{how}"
 
 
