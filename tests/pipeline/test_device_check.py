@@ -135,7 +135,21 @@ def test_the_device_decides_whether_the_limit_is_met(run: Path, options, outcome
     assert "to be checked" not in page
     words = {"met": "is within its limit on a small board", "missed": "Limit missed", "too noisy to tell": "Too noisy"}
     assert words[outcome] in page
-    assert CliRunner().invoke(main, ["check", str(run)]).exit_code == 0  # every file is whole
+    again = CliRunner().invoke(main, ["check", str(run)])
+    assert again.exit_code == 0  # every file is whole
+    limits = [line for line in again.stdout.splitlines() if "latency: " in line]
+    said = {"met": [], "missed": ["over the limit. To search"], "too noisy to tell": ["too noisy to tell. Run runner"]}
+    assert len(limits) == len(said[outcome])
+    assert all(words in line for words, line in zip(said[outcome], limits, strict=True))
+    assert json.loads(CliRunner().invoke(main, ["check", str(run), "--json"]).stdout)["limits"] == limits
+
+
+def test_a_limit_that_was_not_checked_yet_is_named(run: Path) -> None:
+    found = CliRunner().invoke(main, ["check", str(run)])
+    assert found.exit_code == 0
+    line = found.stdout.splitlines()[-1]
+    assert line.startswith(f"{TRAINING}: latency: ")
+    assert line.endswith("predicted, to be checked on the device.")
 
 
 def test_the_command_says_what_to_do_after_a_limit_that_is_not_met(run: Path) -> None:

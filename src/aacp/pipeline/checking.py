@@ -18,11 +18,13 @@ from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
 from aacp.pipeline.believing import UNREADABLE, require_evaluated, require_valid
-from aacp.runs.chosen import ChosenStructure
+from aacp.pipeline.device_check import unchecked_limit
+from aacp.runs.chosen import ChosenStructure, DeviceCheck
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
     ARTEFACT,
     CHECK_FOLDER,
+    DEVICE_CHECK,
     EVALUATION,
     EXPORT,
     EXPORTED,
@@ -70,6 +72,7 @@ class FolderCheck(Record):
 
     folder: str
     files: tuple[CheckedFile, ...]
+    limits: tuple[str, ...] = ()  # of each limit on latency that another device has not found to be met, what is known
 
     @property
     def is_whole(self) -> bool:
@@ -77,13 +80,14 @@ class FolderCheck(Record):
         return all(file.is_whole for file in self.files)
 
     def to_json(self) -> dict[str, Any]:
-        return {"folder": self.folder, "whole": self.is_whole, "files": [file.to_json() for file in self.files]}
+        files = [file.to_json() for file in self.files]
+        return {"folder": self.folder, "whole": self.is_whole, "files": files, "limits": list(self.limits)}
 
     def __str__(self) -> str:
         counts = Counter(file.state for file in self.files)
         summary = ", ".join(f"{count} {state}" for state, count in counts.items())
         advice = "" if self.is_whole else " The same command as before does what is listed here."
-        return "\n".join([*map(str, self.files), f"{self.folder}: {summary}.{advice}"])
+        return "\n".join([*map(str, self.files), f"{self.folder}: {summary}.{advice}", *self.limits])
 
 
 def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
@@ -92,16 +96,18 @@ def check_folder(folder: str | os.PathLike[str]) -> FolderCheck:
     places = [place for place in folders_in(top) if place.name != CHECK_FOLDER]
     runs = [place for place in places if (place / RUN).is_file() and (place / GRAPH).is_file()]
     found: dict[str, CheckedFile] = {}
+    limits: list[str] = []
     with counting(len(places) + len(runs), "checks of folders") as begin:
         for place in places:
             begin(f"the files of {place}")
             found |= {each.file: each for each in _listed(place, top)}
         for place in runs:
             begin(f"the results of {place}")
-            _compare_contents(place, top, found)
+            choice = _compare_contents(place, top, found)
+            limits += [] if choice is None else _open_limits(place, top, choice)
     if not found:
         raise RunMismatch(f"{top} does not hold a run. Give the folder of one.")
-    return FolderCheck(str(top), tuple(found.values()))
+    return FolderCheck(str(top), tuple(found.values()), tuple(limits))
 
 
 # -- checksums --------------------------------------------------------------------------------------------------------
@@ -165,8 +171,12 @@ def _is_readable(path: Path) -> bool:
 # -- contents ---------------------------------------------------------------------------------------------------------
 
 
-def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> None:
-    """Compare the choice of a search with its graph and limits, and the results of trainings with the choice."""
+def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> ChosenStructure | None:
+    """Compare the choice of a search with its graph and limits, and the results of trainings with the choice.
+
+    Returns:
+        The choice, or None if there is none that can be believed.
+    """
 
     def report(file: Path, state: str) -> None:
         name = str(file.relative_to(top))
@@ -177,15 +187,15 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
         graph = ChannelGraph.from_json(RunFolder(place).read_json(GRAPH) or {})
         request = Request.from_json(RunFolder(place).read_json(RUN))
     except UNREADABLE:  # their own files are reported, and nothing can be compared with them
-        return
+        return None
     try:
         choice = RunFolder(place).read(STRUCTURE, ChosenStructure.from_json)
         if choice is None:
-            return
+            return None
         require_valid(choice, graph, Budget(*request.limits))
     except UNREADABLE:
         report(place / STRUCTURE, "damaged")
-        return
+        return None
     for training in trainings_in(place).values():
         for name in _foreign(RunFolder(training), graph, choice):
             report(training / name, "foreign")
@@ -197,6 +207,22 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
             remedy = "" if state == "whole" else "the folder is written again from the exported networks"
             name = str(check.relative_to(top))
             found[name] = CheckedFile(name, state, "latency", remedy)
+    return choice
+
+
+def _open_limits(place: Path, top: Path, choice: ChosenStructure) -> Iterator[str]:
+    """Say which trainings are not known to meet the limit on latency of another device."""
+    limit = unchecked_limit(choice)
+    for training in trainings_in(place).values() if limit is not None else ():
+        try:
+            known = RunFolder(training).read(DEVICE_CHECK, DeviceCheck.from_json)
+        except UNREADABLE:  # the file is reported
+            known = None
+        name = training.relative_to(top)
+        if known is None or known.counts != choice.counts:
+            yield f"{name}: {limit}."
+        elif not known.is_met:
+            yield f"{name}: {known}. {known.next_step}"
 
 
 def _foreign(training: RunFolder, graph: ChannelGraph, choice: ChosenStructure) -> Iterator[str]:

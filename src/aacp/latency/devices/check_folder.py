@@ -29,7 +29,7 @@ from aacp.latency.devices.files import (
     PrunedNetwork,
     WrittenLimit,
 )
-from aacp.latency.devices.results import DeviceResults, read_checked
+from aacp.latency.devices.results import OF_MANIFEST, DeviceResults, read_checked
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.timing import Timing
 
@@ -92,7 +92,7 @@ def _copied(files: Sequence[Path], folder: Path) -> ListedNetwork:
 def is_whole_check(folder: Path) -> bool:
     """Whether a folder holds a check with all its files as the manifest lists them."""
     try:
-        manifest = read_checked(folder / MANIFEST, CheckManifest)
+        manifest = read_checked(folder / MANIFEST, CheckManifest, OF_MANIFEST[CHECK])
         sums = {**manifest.original.checksums, **manifest.networks[0].checksums}
         return all(sha256_of(folder / name) == sums[name] for name in sums)
     except UnreadableFile:
