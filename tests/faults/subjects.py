@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -122,9 +125,43 @@ class Exact(aacp.Runtime):
         return self.ticks * 2.0**-20
 
 
+class ExactFiles(Exact):
+    """The same device, with files that hold the number of weights."""
+
+    name = "exact_files"
+    suffix = ".weights"
+
+    def export(self, network: nn.Module, path: Path, example: Any) -> Any:
+        path.write_text(str(sum(value.numel() for value in network.parameters())))
+        return SimpleNamespace(path=path, file_bytes=path.stat().st_size, largest_difference=None)
+
+
+def time_on_device(folder: str) -> None:
+    """Write the results.json of a folder, as such a device finds it."""
+    place = Path(folder)
+    manifest = json.loads((place / "manifest.json").read_text())
+    files = {each["file"]: each["sha256"] for each in (manifest["original"], *manifest["networks"])}
+    seconds = {name: (1_000 + int((place / name).read_text())) * 2.0**-20 for name in files}
+    turns = {name: [[seconds[manifest["original"]["file"]], seconds[name]]] * 20 for name in files}
+    names = [each["file"] for each in manifest["networks"]]
+    networks = {name: {"sha256": files[name], "repeats": [9, 9], "turns": turns[name]} for name in names}
+    digest = hashlib.sha256((place / "manifest.json").read_bytes()).hexdigest()
+    header = {"format": 1, "kind": manifest["kind"], "manifest": digest, "runtime": manifest["runtime"]}
+    device = {"version": "1.0", "machine": "a board", "clock_resolution": 2.0**-20}
+    (place / "results.json").write_text(json.dumps({**header, **device, "networks": networks}))
+
+
 EXACT = Exact()  # for faults.subjects:EXACT
+EXACT_FILES = ExactFiles()
 MEASURE = ["measure", "faults.subjects:net", "--input", "1x1x8x8", "--runtime", "faults.subjects:EXACT",
            "--device", "npu", "--structures", "8", "--seconds", "0.01"]  # fmt: skip
+# For a device that is not here: its networks are exported, and a run uses the table of what it finds.
+ON_BOARD = ["--runtime", "faults.subjects:EXACT_FILES", "--threads", "1"]
+EXPORT = ["measure", "faults.subjects:net", "--input", "1x1x8x8", *ON_BOARD, "--device", "npu", "--structures", "8",
+          "--export-only"]  # fmt: skip
+PRUNE_FOR_BOARD = ["prune", "faults.subjects:net", "--data", "faults.subjects:data", "--prune-latency", "0.1",
+                   *ON_BOARD, "--runs-on", "npu", "--evaluations", "4", "--calibration", "16", "--device", "cpu",
+                   "--no-training", "--reconstruction", "none"]  # fmt: skip
 
 
 # -- functions of users with mistakes in them -------------------------------------------------------------------------

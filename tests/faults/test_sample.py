@@ -13,7 +13,17 @@ from faults.scenarios import SCENARIOS, Prepared
 from faults.trials import Trial, of_catalogue, of_damage, of_kills, of_links, of_system
 
 EVERY = 14  # bad inputs of which one is tried here
-SLOW = ("a pipe", "/dev/zero", "endless", "GiB", "export", "bench", "measure", "imagefolder", "repeat")  # seconds each
+SLOW = (
+    "a pipe",
+    "/dev/zero",
+    "endless",
+    "GiB",
+    "export",
+    "bench",
+    "measure faults",
+    "imagefolder",
+    "repeat",
+)  # seconds each
 NewPlace = Callable[[], Path]
 
 pytestmark = pytest.mark.slow

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from faults.forker import Attempt, Ending, Forker
-from faults.subjects import MEASURE, MIMIC, PRUNE, SEARCH, TRAIN
+from faults.subjects import EXPORT, MEASURE, MIMIC, PRUNE, PRUNE_FOR_BOARD, SEARCH, TRAIN
 
 COMMANDS = (
     ["search", *SEARCH, "--run", "searched"],
@@ -14,6 +15,17 @@ COMMANDS = (
     [*MEASURE, "--out", "table.json"],
     TRAIN,
 )  # fmt: skip
+# A device that is not here: `networks` is the folder of its table, `check` that of the check of the run `boarded`.
+ON_DEVICE = (
+    Attempt("", command=(*EXPORT, "networks")),
+    Attempt("", code="s.time_on_device('networks')"),
+    Attempt("", command=("measure", "--from", "networks", "--out", "board.json")),
+    Attempt("", command=(*PRUNE_FOR_BOARD, "--table", "board.json", "--run", "boarded")),
+    Attempt(
+        "",
+        code="import shutil; shutil.copytree('boarded/trainings/untrained/check', 'check'); s.time_on_device('check')",
+    ),
+)
 FILES = """
 import numpy as np
 from safetensors.torch import save_file
@@ -36,7 +48,8 @@ def build_world(folder: Path, forker: Forker) -> None:
     done = _require(forker, Attempt(str(folder), command=(*PRUNE, "--run", "done"), below=str(folder)))
     for command in COMMANDS:
         _require(forker, Attempt(str(folder), command=tuple(command)))
-    _require(forker, Attempt(str(folder), code=FILES))
+    for attempt in (Attempt("", code=FILES), *ON_DEVICE):
+        _require(forker, replace(attempt, folder=str(folder)))
     # Killed while it appended the third line of its history.
     appended = [number for number, event in enumerate(done.events, 1) if event == "fsync done/history.jsonl"]
     half = Attempt(str(folder), command=(*PRUNE, "--run", "half"), fault="kill", at=appended[2], below=str(folder))

@@ -134,6 +134,8 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
     path = results_file(file)
     found = DeviceResults.read(path, path.parent / MANIFEST, TableManifest)
     manifest = found.manifest
+    if all(network.held_out for network in manifest.networks):
+        raise DamagedFile(f"{path.parent / MANIFEST} has no networks to fit a table to. {OF_MANIFEST[TABLE]}")
     timed = [(network.held_out, _timed(network, found.turns(network.file))) for network in manifest.networks]
     table = LatencyTable(
         model=manifest.model,
