@@ -187,6 +187,15 @@ def test_ncnn_runs_what_the_shell_script_gives_to_benchncnn_in_float32(tmp_path:
     assert torch.equal(output("timed.param", **halves), exact)
 
 
+def test_both_runners_name_the_machine_alike(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "networks", aacp.Deployment(FileSimulator(), "npu", threads=1))
+    assert run_shell(folder, BENCH=str(written_tool(tmp_path / "bench", "echo 1")), TURNS="1").returncode == 0
+    by_shell = json.loads((folder / "results.json").read_text())["machine"]
+    (folder / "results.json").unlink()
+    assert run_on_device(folder, machine=None).returncode == 0
+    assert json.loads((folder / "results.json").read_text())["machine"] == by_shell
+
+
 def test_the_shell_script_names_what_it_cannot_do(tmp_path: Path) -> None:
     folder = exported_as(tmp_path / "networks", "litert")
     ended = run_shell(folder)

@@ -394,8 +394,8 @@ def sha256_of(path: str) -> str:
 
 
 def machine_name() -> str:
-    """Return the processor, the number of cores and the system."""
-    processor = platform.processor() or platform.machine()
+    """Return the processor, the number of cores and the system; runner.sh gives the same name."""
+    processor = platform.machine()
     for path, label in (("/proc/device-tree/model", None), ("/proc/cpuinfo", "model name")):
         if os.path.exists(path):
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -403,7 +403,8 @@ def machine_name() -> str:
             if lines:
                 processor = lines[0].partition(":")[2].strip() if label else lines[0].strip("\0\n ")
                 break
-    return f"{processor}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+    name = f"{processor}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+    return name.replace('"', "").replace("\\", "")
 
 
 def main(arguments: list[str]) -> None:

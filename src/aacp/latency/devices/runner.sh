@@ -69,7 +69,11 @@ case "${BENCH:+own}$runtime" in
 esac
 sha256sum -c SHA256SUMS > checked.txt || stop "$(grep -v ': OK$' checked.txt) Copy the whole folder again."
 original=$(field file | head -n 1)
-machine="$(uname -nm | tr -d '"\\')"
+# The name that runner.py gives to this machine: the processor, the number of cores and the system.
+processor=$(tr -d '\0' 2>/dev/null < /proc/device-tree/model || true)
+[ -n "$processor" ] || processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1 | sed 's/ *$//')
+cores=$(grep -c '^processor[^a-zA-Z]*:' /proc/cpuinfo || true)
+machine=$(printf '%s, %s cores, %s' "${processor:-$(uname -m)}" "$cores" "$(uname -sm)" | tr -d '"\\')
 touch turns.txt
 for file in $(field file | tail -n +2); do
   for turn in $(seq "$(($(grep -c "^$file " turns.txt || true) + 1))" "$TURNS"); do
