@@ -13,6 +13,7 @@ import aacp
 from aacp.cli import main
 from aacp.commands.parameters import step
 from aacp.latency.job import MeasurementJob
+from aacp.latency.steps import FoundSteps
 from latency.device_process import BOARD, run_on_device
 
 SMALL = ["--input", "1x1x8x8", "--structures", "8", "--threads", "1", "--accept-noise"]
@@ -117,6 +118,32 @@ def test_an_export_takes_no_option_that_would_be_ignored(option: tuple[str, ...]
     assert found.exit_code == 2
     assert f"{option[0]} would be ignored: nothing is timed yet; runner.py takes --seconds" in found.stderr
     assert not (tmp_path / "networks").exists()
+
+
+@pytest.mark.slow
+def test_steps_that_timing_did_not_decide_are_named_also_if_they_were_found_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[FoundSteps] = []
+
+    def discover(model: object, graph: aacp.ChannelGraph, *_: object, **__: object) -> FoundSteps:
+        names = [group.name for group in graph.free]
+        found.append(FoundSteps(dict.fromkeys(names, 8), names[:2]))
+        return found[-1]
+
+    monkeypatch.setattr("aacp.latency.job.discover_steps", discover)
+    runtime = ["--runtime", "latency.simulator:Simulator", "--device", "npu", "--step", "auto"]
+    for _ in range(2):
+        said = command("measure", "digits_resnet", *SMALL, *runtime, "--out", tmp_path / "table.json")
+        assert said.exit_code == 0, said.output
+        assert f"table.json.steps: {found[0].note}" in said.stderr
+        assert "timing did not decide the steps of 2 of " in said.stderr
+    assert len(found) == 1
+    steps = tmp_path / "table.json.steps"
+    steps.write_text(steps.read_text().replace('"npu"', '"gpu"'))
+    said = command("measure", "digits_resnet", *SMALL, *runtime, "--out", tmp_path / "table.json")
+    assert said.exit_code == 1
+    assert "table.json.steps holds steps of another network or setting. Remove it" in said.stderr
 
 
 def test_a_step_is_a_share_channels_or_auto() -> None:

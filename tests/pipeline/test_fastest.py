@@ -21,6 +21,7 @@ from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget
 from aacp.estimate.psae import PSAE
 from aacp.latency.measure import measure_latency
+from aacp.latency.steps import FoundSteps
 from aacp.latency.table import LatencyTable
 from aacp.pipeline import latency_stage, searching
 from aacp.pipeline.finalists import CUTS_STREAMS
@@ -98,7 +99,7 @@ def test_other_methods_meet_it_too(tmp_path: Path, method: str) -> None:
 def test_a_limit_that_nothing_meets_is_rejected_with_the_fastest_structure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(latency_stage, "discover_steps", lambda *_, **__: STEPS)
+    monkeypatch.setattr(latency_stage, "discover_steps", lambda *_, **__: FoundSteps(STEPS))
     if "latency_table" in changes:
         changes = {"latency_table": str(table_of_a_device(tmp_path))}
     with pytest.raises(aacp.InfeasibleBudget) as caught:

@@ -17,6 +17,7 @@ from aacp.cost.analytic import Cost
 from aacp.cost.budget import Budget
 from aacp.latency.check import LatencyCheck
 from aacp.latency.measure import measure_latency
+from aacp.latency.steps import FoundSteps
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
 from aacp.pipeline.latency_stage import LatencyStage
@@ -201,9 +202,9 @@ def test_limits_out_of_reach_are_rejected_before_a_table_is_measured(
 def test_steps_found_by_timing_are_found_once(model, data, tmp_path: Path, truth, monkeypatch) -> None:
     calls = []
 
-    def steps(model, graph, where, **_) -> dict[str, int]:
+    def steps(model, graph, where, **_) -> FoundSteps:
         calls.append(where)
-        return {group.name: 4 for group in graph.free}
+        return FoundSteps({group.name: 4 for group in graph.free})
 
     monkeypatch.setattr("aacp.pipeline.latency_stage.discover_steps", steps)
     plan = replace(PLAN, pruning_step="auto")

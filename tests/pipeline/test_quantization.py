@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 import aacp
 from aacp.latency.runtimes.runtime import QuantizedFile
+from aacp.latency.steps import FoundSteps
 from aacp.pipeline import quantization
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.plan import Plan
@@ -64,7 +66,7 @@ def test_a_search_in_int8_says_once_that_steps_can_be_found(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("aacp.pipeline.latency_stage.discover_steps", lambda *_, **__: STEPS)
+    monkeypatch.setattr("aacp.pipeline.latency_stage.discover_steps", lambda *_, **__: FoundSteps(STEPS))
     with aacp.show_progress():
         searched(tmp_path, network(), **changes)
     note = "fewer channels may make a network slower in int8: use widths at which the runtime is fast"
@@ -80,6 +82,26 @@ def test_steps_that_cannot_be_found_here_are_not_advised(
     assert stage.step_note
     monkeypatch.setattr(LatencyStage, "is_elsewhere", True)  # the table is of another device
     assert stage.step_note == ""
+
+
+def test_a_search_says_which_steps_timing_did_not_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = FoundSteps(STEPS, ["conv2"])
+    monkeypatch.setattr("aacp.pipeline.latency_stage.discover_steps", lambda *_, **__: found)
+    with aacp.show_progress():
+        searched(tmp_path, network(), deployment=IN_INT8, pruning_step="auto")
+    assert capsys.readouterr().err.count(found.note) == 1
+    assert json.loads((tmp_path / "steps.json").read_text()) == {"steps": STEPS, "undecided": ["conv2"]}
+
+
+@pytest.mark.parametrize("known", [STEPS, {"steps": STEPS, "undecided": ["conv1"]}])
+def test_steps_of_this_and_of_older_versions_are_read(task: PruningTask, tmp_path: Path, known: dict[str, Any]) -> None:
+    (tmp_path / "steps.json").write_text(json.dumps(known))
+    graph = aacp.trace(task.model, task.example())
+    stage = LatencyStage(task, graph, Plan(deployment=IN_INT8, pruning_step="auto"), aacp.RunFolder(tmp_path))
+    assert stage.find_steps() == STEPS
+    assert bool(stage.step_note) == ("undecided" in known)
 
 
 class Refusing(OwnRuntime):

@@ -17,9 +17,10 @@ from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.devices.exporting import export_networks, require_exportable
 from aacp.latency.measure import measure_latency
 from aacp.latency.remote import one_worker
-from aacp.latency.steps import discover_steps
+from aacp.latency.steps import FoundSteps, discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
+from aacp.user.progress import report_progress
 from aacp.zoo.models import build_model, example_inputs
 
 
@@ -115,19 +116,15 @@ class MeasurementJob:
         name = f"{Path(self.file).name}.steps"
         known = folder.read_json(name)
         names = [group.name for group in graph.free]
-        if known is not None and not _are_steps(known):
-            raise RunMismatch(f"{name} does not hold steps. Remove it to find them again, or choose another file.")
-        if known is not None and (known["setting"] != conditions or list(known["steps"]) != names):
-            raise RunMismatch(f"{name} holds steps of another network or setting. Remove it, or choose another file.")
         if known is None:
-            steps = discover_steps(network, graph, self.where, example=example)
-            known = {"setting": conditions, "steps": steps}
-            folder.write_json(name, known)
-        found: dict[str, int] = known["steps"]
+            found = discover_steps(network, graph, self.where, example=example)
+            folder.write_json(name, {"setting": conditions, **found.to_json()})
+        else:
+            found = FoundSteps.from_json(known, name)
+            if known.get("setting") != conditions or list(found) != names:
+                raise RunMismatch(
+                    f"{name} holds steps of another network or setting. Remove it, or choose another file."
+                )
+        if found.note:
+            report_progress(f"{name}: {found.note}")
         return found
-
-
-def _are_steps(known: Any) -> bool:
-    """Whether data of a file are conditions and the step of each group."""
-    steps = known.get("steps") if isinstance(known, dict) and "setting" in known else None
-    return isinstance(steps, dict) and all(type(step) is int and step >= 1 for step in steps.values())

@@ -3,11 +3,15 @@
 A group is set to a multiple of 32 (64 channels, or a quarter of the group), and to 1, 2, 4, 8, 16 and 32 channels less,
 so that each power of two is once the largest that divides the width. If 8 channels less save no time, widths between
 two multiples of 16 are wasted, and the step is at least 16. If they save what 8 channels should, the step is at most 8.
+
+The probes of a group decide if their noise is small against the time that fewer channels should save. Groups whose
+probes do not decide are measured again, `MAX_PASSES` times in all. Those that are undecided then keep the default step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +20,79 @@ from torch import nn
 from aacp.channels.elements import ChannelGroup
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
+from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
+from aacp.user.progress import report_progress, without_progress
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)  # the steps that are considered
-DEFAULT_STEP = 8  # the step of a group whose width has no measurable effect on the time
+DEFAULT_STEP = 8  # the step of a group whose width has no effect on the time, or whose probes do not decide
 PASSES = 3  # how often each probe is measured; the differences between passes are noise
+MAX_PASSES = 12  # how often the probes of a group are measured if fewer passes do not decide its step
 SIGNIFICANT_ERRORS = 5.0  # a difference counts if it is this many standard errors
 MIN_SAVING = 0.5  # fewer channels must save this share of the time that proportional scaling predicts
 MIN_NOISE = 0.005  # the relative noise is assumed to be at least this
+
+
+class FoundSteps(dict[str, int]):
+    """The pruning step of each group by name.
+
+    Args:
+        steps: these steps.
+        undecided: the groups whose step timing did not decide, so that they have the default step.
+    """
+
+    def __init__(self, steps: Mapping[str, int], undecided: Iterable[str] = ()) -> None:
+        super().__init__(steps)
+        self.undecided = tuple(undecided)
+
+    @property
+    def note(self) -> str:
+        """A sentence about the groups that are undecided; "" if there are none."""
+        if not self.undecided:
+            return ""
+        return (
+            f"timing did not decide the steps of {len(self.undecided)} of {len(self)} groups in up to {MAX_PASSES} "
+            f"passes, so these keep the default of at most {DEFAULT_STEP} channels: {', '.join(self.undecided)}; find "
+            "steps anew on a quiet machine, or give a number as step"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"steps": dict(self), "undecided": list(self.undecided)}
+
+    @classmethod
+    def from_json(cls, data: Any, file: str) -> FoundSteps:
+        """Read what a file holds; those of older versions do not name groups that are undecided."""
+        known = data if isinstance(data, dict) else {}
+        steps: Any = known.get("steps")
+        undecided: Any = known.get("undecided", [])
+        are_steps = isinstance(steps, dict) and all(type(step) is int and step >= 1 for step in steps.values())
+        if not are_steps or not isinstance(undecided, list) or not all(name in steps for name in undecided):
+            raise RunMismatch(f"{file} does not hold steps. Remove it to find them again, or choose another file.")
+        return cls(steps, undecided)
+
+
+@dataclass(frozen=True)
+class JudgedStep:
+    """The step of a group by its probes.
+
+    Args:
+        step: the step.
+        decisive_noise: the relative noise at which the probes would decide; None if they do.
+    """
+
+    step: int
+    decisive_noise: float | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        return self.decisive_noise is None
+
+    @property
+    def can_improve(self) -> bool:
+        """Whether more passes may decide the step."""
+        return self.decisive_noise is not None and self.decisive_noise >= MIN_NOISE
 
 
 def discover_steps(
@@ -35,8 +102,10 @@ def discover_steps(
     *,
     example: Any,
     seconds_per_structure: float = 0.3,
-) -> dict[str, int]:
+) -> FoundSteps:
     """Find a pruning step for every free group by timing; `SearchSpace(graph, steps)` takes the result.
+
+    The result names the groups whose step the measurements did not decide (`undecided`): these have the default step.
 
     Args:
         model: the unpruned network, which is not changed.
@@ -50,35 +119,65 @@ def discover_steps(
     return find_steps(timer, graph)
 
 
-def find_steps(timer: StructureTimer, graph: ChannelGraph) -> dict[str, int]:
-    """Find the steps by a timer; groups that have no piece in common are probed in the same structure."""
+def find_steps(timer: StructureTimer, graph: ChannelGraph) -> FoundSteps:
+    """Find the steps by a timer; the probes of groups that are not decided are measured again."""
     groups = graph.free
-    colours = coloured([group.name for group in groups], timer.pieces)
-    probes = [probe_counts(group) for group in groups]
-    plan = _probe_plan(colours, probes) * PASSES
-    progress = MeasurementProgress("probes", len(plan))
-    seconds: list[dict[int, list[float]]] = [{} for _ in groups]
-    for colour, distance in plan:
-        probed = [i for i in range(len(groups)) if colours[i] == colour and distance in probes[i]]
-        counts = [probes[i][distance] if i in probed else group.width for i, group in enumerate(groups)]
-        measured = timer(Structure(counts))
-        for i in probed:
-            seconds[i].setdefault(distance, []).append(share_of(groups[i].name, timer.pieces, measured))
-        progress.step()
-    return {group.name: step_of(group, found) for group, found in zip(groups, seconds, strict=True)}
+    probes = _Probes(timer, groups)
+    probes.measure(groups, PASSES)
+    for number in range(PASSES + 1, MAX_PASSES + 1):
+        noisy = [group for group in groups if probes.judged(group).can_improve]
+        if not noisy:
+            break
+        report_progress(
+            f"not decided yet: the steps of {len(noisy)} of {len(groups)} groups; measuring the probes of these again, "
+            f"pass {number} of at most {MAX_PASSES}"
+        )
+        with without_progress():
+            probes.measure(noisy, 1)
+    found = {group.name: probes.judged(group) for group in groups}
+    undecided = [name for name, judged in found.items() if not judged.is_decided]
+    return FoundSteps({name: judged.step for name, judged in found.items()}, undecided)
 
 
-def _probe_plan(colours: Sequence[int], probes: Sequence[Mapping[int, int]]) -> list[tuple[int, int]]:
-    """Return the structures to measure, each as a colour and a distance from the multiple.
+class _Probes:
+    """The times of the probes of groups so far; groups without a piece in common are probed in the same structure."""
 
-    The multiple itself (distance 0) is measured twice, because all others are compared with it.
-    """
-    plan = []
-    for colour in sorted(set(colours)):
-        own = [distances for its, distances in zip(colours, probes, strict=True) if its == colour]
-        distances = sorted({distance for one in own for distance in one})
-        plan += [(colour, distance) for distance in [0, *distances]]
-    return plan
+    def __init__(self, timer: StructureTimer, groups: Sequence[ChannelGroup]) -> None:
+        self._timer = timer
+        self._groups = groups
+        names = [group.name for group in groups]
+        self._colours = dict(zip(names, coloured(names, timer.pieces), strict=True))
+        self._seconds: dict[str, dict[int, list[float]]] = {name: {} for name in names}
+
+    def judged(self, group: ChannelGroup) -> JudgedStep:
+        """Return the step of a group by all passes so far."""
+        return step_of(group, self._seconds[group.name])
+
+    def measure(self, groups: Sequence[ChannelGroup], passes: int) -> None:
+        """Measure the probes of these groups, with all other groups whole."""
+        plan = self._plan(groups) * passes
+        progress = MeasurementProgress("probes", len(plan))
+        for probed, distance in plan:
+            counts = {group.name: probe_counts(group)[distance] for group in probed}
+            measured = self._timer(Structure([counts.get(group.name, group.width) for group in self._groups]))
+            for name in counts:
+                share = share_of(name, self._timer.pieces, measured)
+                self._seconds[name].setdefault(distance, []).append(share)
+            progress.step()
+
+    def _plan(self, groups: Sequence[ChannelGroup]) -> list[tuple[list[ChannelGroup], int]]:
+        """Return the structures to measure, each as the groups that it probes and their distance from the multiple.
+
+        The multiple itself (distance 0) is measured twice, because all others are compared with it.
+        """
+        plan = []
+        for colour in sorted({self._colours[group.name] for group in groups}):
+            own = [group for group in groups if self._colours[group.name] == colour]
+            distances = sorted({distance for group in own for distance in probe_counts(group)})
+            plan += [
+                ([group for group in own if distance in probe_counts(group)], distance) for distance in [0, *distances]
+            ]
+        return plan
 
 
 def coloured(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
@@ -114,8 +213,11 @@ def share_of(name: str, pieces: Sequence[Piece], measured: TimedStructure) -> fl
     return float(np.array(measured.pieces)[dependent].sum()) / measured.reference_pieces
 
 
-def step_of(group: ChannelGroup, seconds: Mapping[int, Sequence[float]]) -> int:
+def step_of(group: ChannelGroup, seconds: Mapping[int, Sequence[float]]) -> JudgedStep:
     """Return the largest multiple between whose values no time is saved.
+
+    Whether the step is larger than the default must be decided; in a small group, whether it is the largest one. A
+    step below the default is only taken if fewer channels are seen to save time.
 
     Args:
         group: the group that was probed.
@@ -123,25 +225,31 @@ def step_of(group: ChannelGroup, seconds: Mapping[int, Sequence[float]]) -> int:
     """
     means = {distance: float(np.mean(values)) for distance, values in seconds.items()}
     noise = max(MIN_NOISE, SIGNIFICANT_ERRORS * _standard_error(list(seconds.values())))
-    default = max(
-        multiple for multiple in MULTIPLES if multiple <= min(DEFAULT_STEP, group.width * group.unit_channels)
-    )
-    if 0 not in means or all(abs(1 - mean / means[0]) <= noise for mean in means.values()):
-        return default  # the width makes no difference that can be seen
-    channels = max(1, max(probe_counts(group).values()) * group.unit_channels)
+    channels = group.width * group.unit_channels
+    default = max(multiple for multiple in MULTIPLES if multiple <= min(DEFAULT_STEP, channels))
+    largest = max(means)
+    if 0 not in means or largest == 0:
+        return JudgedStep(default)  # units are so large that there is nothing to compare
+    top = max(probe_counts(group).values()) * group.unit_channels
+    # If the noise is at most this, no saving at all and a saving in proportion can be told apart.
+    decisive = {distance: MIN_SAVING * distance / top for distance in MULTIPLES}
+    coarse = [distance for distance in means if distance >= max(1, min(default, largest // 2))]
+    needed = decisive[min(coarse)]
+    saved = {distance: 1 - mean / means[0] for distance, mean in means.items()}
+    if all(abs(value) <= max(needed, noise) for value in saved.values()):  # the width makes no difference
+        return JudgedStep(default, None if noise <= needed else needed)
     step = 1
     for multiple in MULTIPLES[1:]:
         distance = multiple // 2
         if multiple not in means or (distance not in means and multiple > default):
             break
-        expected = MIN_SAVING * distance / channels
-        saved = 1 - means.get(distance, means[0]) / means[0]
-        saves_time = saved > max(expected, noise)
-        is_undecided = expected < noise and saved > -noise  # the saving would be too small to be seen
-        if saves_time or (multiple > default and is_undecided):
-            break
+        value = saved.get(distance, 0.0)
+        if value > max(decisive[distance], noise):
+            break  # it saves time
+        if distance in coarse and decisive[distance] < noise and value > -noise:
+            return JudgedStep(max(step, default), decisive[distance])
         step = multiple
-    return step
+    return JudgedStep(step)
 
 
 def _standard_error(passes: Sequence[Sequence[float]]) -> float:

@@ -19,7 +19,7 @@ from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.latency.check import LatencyCheck, Verdict, check_latency
 from aacp.latency.measure import measure_latency
 from aacp.latency.runtimes.runtime import INT8
-from aacp.latency.steps import discover_steps
+from aacp.latency.steps import FoundSteps, discover_steps
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
 from aacp.pipeline.plan import Plan
@@ -90,14 +90,18 @@ class LatencyStage:
             )
         known = self.folder.read_json(STEPS)
         if known is None:
-            known = discover_steps(self.task.model, self.graph, self.plan.deployment, example=self.task.example())
-            self.folder.write_json(STEPS, known)
-        steps: dict[str, int] = known
-        return steps
+            found = discover_steps(self.task.model, self.graph, self.plan.deployment, example=self.task.example())
+            self.folder.write_json(STEPS, found.to_json())
+            return found
+        is_recent = isinstance(known, dict) and "undecided" in known  # older versions wrote the steps alone
+        return FoundSteps.from_json(known if is_recent else {"steps": known}, STEPS)
 
     @property
     def step_note(self) -> str:
-        """A sentence about steps that were not found in int8 and could be; "" if there is nothing to say."""
+        """A sentence about steps that timing did not decide, or could find in int8; "" if there is nothing to say."""
+        steps = self.find_steps()
+        if isinstance(steps, FoundSteps):
+            return steps.note
         if not self.plan.deployment.is_quantized or not self._could_find_steps:
             return ""
         return f"fewer channels may make a network slower in int8: {SLOW_WIDTHS}"

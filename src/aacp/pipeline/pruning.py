@@ -336,8 +336,8 @@ class PruningRun:
 
     def _check_search(self, graph: ChannelGraph, latency: LatencyStage) -> None:
         """Reject what would fail during the search or after it, and say what is worth knowing before it."""
-        self._report_notes(latency.step_note)
         check_quantization(self.task, self.plan, graph)
+        self._report_notes(latency.step_note)
         space = SearchSpace(graph, latency.find_steps())
         self.budget.without(LATENCY).on(graph).check(space)  # what needs no latency table is checked first
         check_training_step(self.task, self.plan, graph)
