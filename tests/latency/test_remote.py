@@ -155,7 +155,7 @@ def test_without_files_to_check_a_table_of_another_machine_is_rejected_here(engi
     file = tmp_path / "table.json"
     runtime = Simulator()
     assert not measured(runtime, file).elsewhere
-    words = f"measured with machine '{BOARD}', but .* is requested. Request what it was measured with, .* where it was measured"
+    words = f"measured with machine '{BOARD}', but .* is requested. .*, or use the table where it was measured"
     with pytest.raises(aacp.DeviceMismatch, match=words):
         found(runtime, file)
 

@@ -17,7 +17,7 @@ from aacp.graph.examples import FlatNetwork, with_batch, with_more
 from aacp.pytorch.internals import pytree
 
 # The largest difference from torch that is accepted, relative to the largest value of an output, by precision.
-TOLERANCE = {torch.float16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-7}
+TOLERANCE = {torch.bfloat16: 8e-2, torch.float16: 1e-2, torch.float32: 1e-4, torch.float64: 1e-7}
 # The steps by which height and width grow until the file agrees with torch: detectors need multiples of 32 or 64.
 SIZE_STEPS = (1, 2, 4, 8, 16, 32, 64)
 

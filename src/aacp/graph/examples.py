@@ -128,9 +128,9 @@ class FlatNetwork(nn.Module):
         self.constants = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
         names: list[str] = []
         for root, argument in zip(_argument_names(network, len(arguments)), arguments, strict=True):
-            names += _tensor_names(root, argument)
+            names += tensor_names(root, argument)
         self.inputs = tuple(names)
-        self.outputs = tuple(_tensor_names("output", self._run_once(arguments)))
+        self.outputs = tuple(tensor_names("output", self._run_once(arguments)))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given = iter(tensors)
@@ -165,8 +165,8 @@ def _argument_names(network: nn.Module, count: int) -> list[str]:
     return names + [f"input_{position}" for position in range(len(names), count)]
 
 
-def _tensor_names(root: str, value: Any) -> list[str]:
-    """A name for each tensor in a nested value: "batch.views.0"."""
+def tensor_names(root: str, value: Any) -> list[str]:
+    """A name for each tensor in a nested value, in the order of `tensors_in`: "batch.views.0"."""
     leaves, _ = pytree.tree_flatten_with_path(value)
     paths = [keys for keys, leaf in leaves if isinstance(leaf, Tensor)]
     return [".".join([root, *map(_step, keys)]) for keys in paths]

@@ -45,7 +45,7 @@ def test_it_runs_on_gpus_only() -> None:
 
 def test_without_events_in_graphs_the_time_is_divided_by_macs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "HAS_EXTERNAL_EVENTS", False)
-    monkeypatch.setattr(CudaGraphs, "prepare", lambda *_, **__: lambda: None)
+    monkeypatch.setattr(CudaGraphs, "translate", lambda *_, **__: lambda: None)
     pieces = CudaGraphs().prepare_pieces(network(), EXAMPLE, LAYERS, device="cuda", threads=1)
     assert isinstance(pieces, PiecesByMacs)
     pieces.run_timed()

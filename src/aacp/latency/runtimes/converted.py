@@ -19,12 +19,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from aacp.artefact.onnx_check import TOLERANCE, difference, similar_inputs
+from aacp.artefact.onnx_check import TOLERANCE, similar_inputs
 from aacp.data.examples import tensors_in
 from aacp.disk.failures import writing_errors
 from aacp.disk.writing import move_files, temporary_folder
 from aacp.errors import ExportFailed, InvalidOption, failing_as
 from aacp.graph.examples import FlatNetwork
+from aacp.latency.runtimes.agreement import largest_difference
 from aacp.latency.runtimes.file_network import FileNetwork
 from aacp.latency.runtimes.runtime import Runtime, RuntimeFile
 from aacp.pytorch.modules import positional
@@ -99,9 +100,9 @@ class ConvertedRuntime(FileRuntime):
         with temporary_folder(path) as folder, writing_errors(path):
             draft = folder / path.name
             flat, tensors = self.write(network, draft, example)
-            largest_difference = self._compare(draft, flat, tensors)
+            far = self._compare(draft, flat, tensors)
             size = move_files(folder, path)
-        return ConvertedFile(path, size, largest_difference)
+        return ConvertedFile(path, size, far)
 
     def write(self, network: nn.Module, path: Path, example: Any) -> tuple[FlatNetwork, tuple[Tensor, ...]]:
         """Write a network as a file, and return it with its inputs, both as the file has them.
@@ -141,16 +142,9 @@ class ConvertedRuntime(FileRuntime):
         with torch.no_grad():
             expected = network(*inputs)
         found = [torch.as_tensor(output) for output in self.prepare_file(path, inputs, torch.get_num_threads())()]
-        largest_difference = 0.0
-        for name, ours, theirs in zip(network.outputs, expected, found, strict=True):
-            far, size = difference(ours, theirs)
-            if not far <= self.tolerance * size:
-                raise ExportFailed(
-                    f"{name} of {path.name} is {far:.3g} away from torch, more than the {self.tolerance * size:.3g} "
-                    f"that rounding explains. Do not deploy this network in {self.title}; use another runtime."
-                )
-            largest_difference = max(largest_difference, far)
-        return largest_difference
+        return largest_difference(
+            expected, found, names=network.outputs, network=path.name, title=self.title, tolerance=self.tolerance
+        )
 
 
 @contextmanager

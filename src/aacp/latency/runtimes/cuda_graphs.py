@@ -8,43 +8,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from aacp.errors import ExportFailed, first_line
-from aacp.latency.runtimes.runtime import PieceTimer, RecordedPieces, Runtime, TimedLayer
-from aacp.latency.runtimes.torch import (
-    LayerMarker,
-    TorchNetwork,
-    TorchRuntime,
-    beginning_test,
-    required_module,
-    seconds_between,
-)
+from aacp.latency.runtimes.runtime import PieceTimer, RecordedPieces, TimedLayer
+from aacp.latency.runtimes.torch import LayerMarker, TorchNetwork, TranslatedTorch, beginning_test, seconds_between
 
 # Older versions of torch cannot read the events of a graph: there the time of a batch is divided by MACs.
 HAS_EXTERNAL_EVENTS = "external" in inspect.signature(torch.cuda.Event.__new__).parameters
 WARMUP_RUNS = 3  # before the capture: libraries choose kernels and allocate memory in the first runs
 
 
-class CudaGraphs(TorchRuntime):
+class CudaGraphs(TranslatedTorch):
     """torch in inference mode, captured as a CUDA graph for the shapes of the example."""
 
     name = "cuda-graphs"
     title = "CUDA graphs"
     devices = ("cuda",)
 
-    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
-        return CapturedNetwork(required_module(network), example, device).run
+    def translate(self, module: nn.Module, example: Any, *, device: str, threads: int) -> Callable[[], object]:
+        return CapturedNetwork(module, example, device).run
 
     def prepare_pieces(
         self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
     ) -> PieceTimer:
         if not HAS_EXTERNAL_EVENTS:
-            return Runtime.prepare_pieces(self, network, example, layers, device=device, threads=threads)
+            return super().prepare_pieces(network, example, layers, device=device, threads=threads)
         return CapturedPieces(network, example, beginning_test(layers), device)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aacp.data.examples import moved
+from aacp.artefact.onnx_check import TOLERANCE
+from aacp.data.examples import moved, tensors_in
 from aacp.errors import InvalidOption
+from aacp.graph.examples import tensor_names
 from aacp.latency.layers import is_convolution, is_layer
-from aacp.latency.runtimes.runtime import PieceTimer, RecordedPieces, Runtime, TimedLayer
+from aacp.latency.runtimes.agreement import largest_difference
+from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, RecordedPieces, Runtime, TimedLayer
 from aacp.pytorch.modules import copy_module, positional
 
 
@@ -47,6 +51,46 @@ class TorchRuntime(Runtime):
                 f"This machine has {torch.cuda.device_count()} GPUs, so there is no device {device!r}. Use cpu, or a "
                 "machine with that GPU."
             )
+
+
+class TranslatedTorch(TorchRuntime):
+    """A runtime that translates modules: what it prepares must compute what the module computes on the same device.
+
+    The structures of a latency table are not compared.
+    """
+
+    @abstractmethod
+    def translate(self, module: nn.Module, example: Any, *, device: str, threads: int) -> Callable[[], object]:
+        """Return a call that runs one batch, as `prepare` does; the module is moved to the device or left alone."""
+
+    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
+        module = required_module(network)
+        run = self.translate(module, example, device=device, threads=threads)
+        expected = TorchNetwork(module, example, device).run()
+        largest_difference(
+            tensors_in(expected),
+            tensors_in(run()),
+            names=tensor_names("output", expected),
+            network=type(module).__name__,
+            title=self.title,
+            tolerance=tolerance_on(device, tensors_in(expected)),
+        )
+        return run
+
+    def prepare_pieces(
+        self, network: nn.Module, example: Any, layers: Sequence[TimedLayer], *, device: str, threads: int
+    ) -> PieceTimer:
+        return PiecesByMacs(self.translate(network, example, device=device, threads=threads), layers, self.clock)
+
+
+def tolerance_on(device: str, outputs: Sequence[Tensor]) -> float | None:
+    """Return the tolerance of a comparison with torch on a device; None is that of the precision of each output.
+
+    A GPU may compute one of two convolutions in float32 in TF32, whose mantissa is that of float16.
+    """
+    may_use_tf32 = device != "cpu" and torch.backends.cudnn.allow_tf32
+    is_single = all(output.dtype is torch.float32 for output in outputs)
+    return TOLERANCE[torch.float16] if may_use_tf32 and is_single else None
 
 
 def required_module(network: nn.Module | Path) -> nn.Module:

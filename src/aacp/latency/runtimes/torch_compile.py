@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,20 +12,21 @@ from torch import nn
 from aacp.data.examples import tensors_in
 from aacp.errors import ExportFailed, failing_as
 from aacp.graph.examples import FlatNetwork
-from aacp.latency.runtimes.runtime import Runtime
-from aacp.latency.runtimes.torch import TorchNetwork, TorchRuntime, required_module, torch_threads
+from aacp.latency.runtimes.torch import TorchNetwork, TranslatedTorch, torch_threads
 from aacp.pytorch.internals import quiet_export
 from aacp.pytorch.modules import positional
 
 
-class TorchCompile(TorchRuntime):
-    """torch.compile with its default compiler, for the shapes of the example."""
+class TorchCompile(TranslatedTorch):
+    """torch.compile with its default compiler, for the shapes of the example.
+
+    Layers are fused with what follows them, so that the time of a batch is divided in proportion to MACs.
+    """
 
     name = "torch-compile"
     title = "torch.compile"
 
-    def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
-        module = required_module(network)
+    def translate(self, module: nn.Module, example: Any, *, device: str, threads: int) -> Callable[[], object]:
         arguments = positional(module, example)
         flat = FlatNetwork(module, arguments)
         tensors = tensors_in(arguments)
@@ -39,9 +39,6 @@ class TorchCompile(TorchRuntime):
             prepared.network.compile(fullgraph=True, dynamic=False)
             prepared.run()
         return prepared.run
-
-    # Layers are fused with what follows them, so that the time of a batch is divided in proportion to MACs.
-    prepare_pieces = Runtime.prepare_pieces
 
 
 def _exported(network: nn.Module, tensors: tuple[torch.Tensor, ...]) -> nn.Module:
