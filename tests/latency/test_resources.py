@@ -14,6 +14,7 @@ from aacp.artefact.onnx import export_onnx
 from aacp.latency import resources
 from aacp.latency.energy import EnergyCounter
 from aacp.latency.resources import ResourceUse, measure_resources, resources_of
+from aacp.latency.runtimes.registry import BUILT_IN, find_runtime
 
 ONE_THREAD = aacp.Deployment(threads=1)
 EXAMPLE = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -51,6 +52,23 @@ def test_the_energy_is_that_of_one_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     found = resources_of(prepare, "cpu", seconds=0.02)
     assert found.joules == pytest.approx(3)
     assert str(found).endswith("3e+03 mJ per batch (test)")
+
+
+def test_the_energy_of_a_runtime_of_your_own_on_a_gpu_is_that_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(resources, "find_counters", lambda device: asked.append(device) or [])
+    resources_of(lambda: lambda: None, "cuda:1", seconds=0.0)
+    assert asked == ["cuda:1"]
+
+
+def test_no_built_in_runtime_measures_gpus_as_the_page_says() -> None:
+    runtimes = [find_runtime(name) for name in BUILT_IN]
+    on_gpu = [runtime for runtime in runtimes if runtime.runs_on("cuda")]
+    assert [runtime.name for runtime in on_gpu if runtime.suffix is not None] == []
+    page = " ".join((Path(__file__).parents[2] / "docs" / "latency.md").read_text().split())
+    names = ", ".join(f"`{name}`" for name in ("torch", "torch-compile", "cuda-graphs"))
+    assert {runtime.name for runtime in on_gpu} == {"torch", "torch-compile", "cuda-graphs"}
+    assert f"the runtimes that run on GPUs ({names}) have none and are rejected" in page
 
 
 def test_without_a_counter_there_is_no_energy(monkeypatch: pytest.MonkeyPatch) -> None:
