@@ -1,6 +1,6 @@
 """The same MACs in int8, with and without the channel steps that were discovered.
 
-    python benchmarks/int8_steps.py --model mobilenet_v2 --input 1x3x32x32 --pairs 10
+    python benchmarks/int8_steps.py --model mobilenet_v2 --input 1x3x32x32 --pairs 10 [--runtime openvino]
 
 Structures are drawn at random in a space of the discovered steps. Each is compared with a structure of as many MACs or
 fewer whose widths are drawn in steps of one channel. Both are quantised and timed in turns with the unpruned network.
@@ -15,16 +15,20 @@ import torch
 
 import aacp
 from aacp.channels.space import SearchSpace
+from aacp.latency.runtimes.registry import BUILT_IN
 
 
 def main() -> None:
     options = _parsed()
     network = aacp.build_model(options.model).eval()
     example = torch.randn(tuple(map(int, options.input.split("x"))))
-    where = aacp.Deployment(threads=options.threads, precision=options.precision)
+    where = aacp.Deployment(options.runtime, threads=options.threads, precision=options.precision)
     graph = aacp.trace(network, example)
-    steps = aacp.discover_steps(network, graph, where, example=example, seconds_per_structure=options.seconds)
-    print(f"{options.model}, {where.precision}: steps {steps}")
+    with aacp.show_progress():
+        steps = aacp.discover_steps(network, graph, where, example=example, seconds_per_structure=options.seconds)
+    runtime = where.resolved_runtime
+    print(f"{options.model}, {runtime.name} {runtime.version}, {where.precision}: steps {steps}")
+    print(f"groups whose step timing did not decide: {list(steps.undecided)}", flush=True)
     pairs = [_pair(graph, steps, seed) for seed in range(options.pairs)]
     structures = [structure for pair in pairs for structure in pair]
     checks = aacp.check_latency(network, graph, structures, where, example=example, turns=options.turns)
@@ -58,6 +62,7 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="mobilenet_v2")
     parser.add_argument("--input", default="1x3x32x32")
+    parser.add_argument("--runtime", default="onnxruntime", choices=sorted(BUILT_IN))
     parser.add_argument("--precision", default="int8", choices=["float32", "int8"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=10)
