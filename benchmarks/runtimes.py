@@ -133,6 +133,7 @@ def written_row(name: str, runtime: str, precision: str, options: argparse.Names
         where.resolved_runtime.require_installed()
         measured = Row(name, where, options)
         row["steps"] = measured.steps
+        row["undecided_steps"] = getattr(measured.steps, "undecided", ())
         row |= measured.converted()
         row |= measured.predicted()
         row["seeds"] = [measured.limited(seed) for seed in range(options.seeds)]
