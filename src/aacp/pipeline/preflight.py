@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -127,10 +128,11 @@ def doubt_about_network(task: PruningTask) -> str:
     if task.score is not accuracy:
         return ""
     batches = task.read(sampled(task.data.holdout, LABELS), LABELS, keep=False)
-    counts = torch.cat([targets_of(batch).flatten() for batch in batches]).unique(return_counts=True)[1]
-    share, labels = float(counts.max() / counts.sum()), int(counts.sum())
+    labels = torch.cat([targets_of(batch).flatten() for batch in batches]).cpu().numpy()
+    _, counts = np.unique(labels, return_counts=True)
+    share = float(counts.max() / len(labels))
     held = task.unpruned_holdout()
-    if len(counts) == 1 or held > share + 2 * math.sqrt(share * (1 - share) / labels):
+    if len(counts) == 1 or held > share + 2 * math.sqrt(share * (1 - share) / len(labels)):
         return ""
     return (
         f"The unpruned network is right on {held:.1%} of the held-out data, and one constant answer on {share:.1%}. "
