@@ -3,7 +3,8 @@ is its latency table on 20 unseen structures, and is a limit of -30 % met end to
 
 Every row is written to a file of its own as soon as it is complete, and its latency table is resumed after an
 interruption: the same command continues. A row that fails is recorded with its message. Rows can be chosen, so that a
-noisy machine can run them one at a time. Weights are untrained, since training does not change the latency.
+noisy machine can run them one at a time. Weights are untrained, since training does not change the latency;
+int8_accuracy.py compares the outputs of trained networks with torch.
 
     python benchmarks/runtimes.py --out FOLDER [--networks resnet20] [--runtimes openvino] [--precisions float32]
         [--step auto] [--device cuda]
@@ -54,6 +55,8 @@ class Row:
         self.options = options
         self.model = aacp.build_model(name).eval()
         self.example = torch.randn(NETWORKS[name])
+        # Otherwise the outputs of MobileNetV2 are so small that int8 rounds them to 0.
+        aacp.recalibrate(self.model, torch.randn(IMAGES, *self.example.shape[1:]))
         self.graph = aacp.trace(self.model, self.example)
         self.steps = self._discovered_steps() if options.step == "auto" else 1 / 8
         self.space = aacp.SearchSpace(self.graph, self.steps)
@@ -110,10 +113,18 @@ class Row:
             found = aacp.prune(
                 self.model, data, {"latency": RATE}, Path(folder) / "run", plan=plan, score=likeness, name=self.name
             )
+        limit = aacp.Limit("latency", pruning_rate=RATE)
         (checked,) = aacp.check_latency(
-            self.model, self.graph, [found.choice.structure], self.where, example=self.example, turns=40
+            self.model, self.graph, [found.choice.structure], self.where, example=self.example, turns=40, limit=limit
         )
-        return {"seed": seed, "ratio": asdict(checked.ratio), "met": checked.ratio.median <= 1 - RATE}
+        (own,) = found.choice.limits
+        return {
+            "seed": seed,
+            "structure": list(found.choice.counts),
+            "ratio_in_its_run": own.reached / own.full,
+            "ratio": asdict(checked.ratio),
+            "verdict": checked.verdict(limit).value,
+        }
 
 
 def row_name(name: str, runtime: str, precision: str, options: argparse.Namespace) -> str:
@@ -148,15 +159,13 @@ def table_line(row: dict[str, Any]) -> str:
     """A row of the table in Markdown."""
     start = f"| {row['network'].rpartition(':')[2]} | {row['runtime']} | {row['precision']} |"
     if "failure" in row:
-        return f"{start} {row['failure']} | | | | |"
+        return f"{start} {row['failure']} | | | | | |"
     far = "the module itself" if row["largest_difference"] is None else f"{row['largest_difference']:.2g}"
     error = row["error"]
     ratios = ", ".join(f"{seed['ratio']['median']:.2f}" for seed in row["seeds"])
-    met = sum(seed["met"] for seed in row["seeds"])
-    return (
-        f"{start} {far} | {error['median']:.1%} | {error['rank_correlation']:.2f} | {met} of {len(row['seeds'])} | "
-        f"{ratios} |"
-    )
+    met = sum(seed["ratio"]["upper"] <= 1 - RATE for seed in row["seeds"])
+    missed = sum(seed["ratio"]["lower"] > 1 - RATE for seed in row["seeds"])
+    return f"{start} {far} | {error['median']:.1%} | {error['rank_correlation']:.2f} | {met} | {missed} | {ratios} |"
 
 
 def main() -> None:
@@ -177,8 +186,8 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     rows = [written_row(*choice, options) for choice in product(options.networks, options.runtimes, options.precisions)]
-    print("| network | runtime | precision | from torch | error | rank correlation | -30 % met | ratio |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| network | runtime | precision | from torch | error | rank correlation | -30 % met | missed | ratio |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         print(table_line(row))
 
