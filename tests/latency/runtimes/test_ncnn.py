@@ -52,6 +52,13 @@ class Unknown(nn.Module):
         return torch.special.erfcx(self.layer(x))
 
 
+def test_the_layer_is_named_that_ncnn_does_not_have(runtime: Ncnn, tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.Threshold(0.1, 0.2)), nn.Threshold(0.3, 0.2)).eval()
+    words = r"ncnn has no operator nn.Threshold \(layer 1.0\). Replace that part"
+    with pytest.raises(aacp.ExportFailed, match=words):
+        runtime.export(network, tmp_path / "network.param", torch.zeros(1, 3, 8, 8))
+
+
 def test_an_operator_that_ncnn_does_not_have_is_named(runtime: Ncnn, tmp_path: Path) -> None:
     with pytest.raises(aacp.ExportFailed, match=r"ncnn has no operator aten::special_erfcx. Replace that part"):
         runtime.export(Unknown().eval(), tmp_path / "network.param", torch.randn(1, 3, 8, 8))

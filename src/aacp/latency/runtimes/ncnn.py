@@ -26,6 +26,7 @@ from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[ncnn]'"
 NAME = "network"  # how pnnx is to call its files, in a folder of their own
+INSIDE = "network."  # what the names of modules begin with inside a FlatNetwork
 MAX_SECONDS = 600  # a conversion that takes longer is given up
 # The names of the sizes of an input in a .param file, from the last dimension to the first.
 SIZES = {1: ("0",), 2: ("0", "1"), 3: ("0", "1", "2"), 4: ("0", "1", "11", "2")}
@@ -89,13 +90,19 @@ def operators_in(text: str) -> list[list[str]]:
 
 
 def _require_operators(text: str) -> None:
-    """Reject operators that pnnx knows and ncnn does not have."""
+    """Reject operators that pnnx knows and ncnn does not have, with the first layer that each is.
+
+    pnnx names an operator after its module; one that is a function of torch has no module.
+    """
     index = require_package("ncnn", INSTALL).layer_to_index
-    missing = sorted({kind for kind, *_ in operators_in(text) if index(kind) < 0})
+    missing: dict[str, str] = {}
+    for kind, name, *_ in operators_in(text):
+        if index(kind) < 0:
+            layer = f" (layer {name.removeprefix(INSIDE)})" if name.startswith(INSIDE) else ""
+            missing.setdefault(kind, f"{kind}{layer}")
     if missing:
-        raise ExportFailed(
-            f"ncnn has no operator {' or '.join(missing)}. Replace that part of the network, or use another runtime."
-        )
+        listed = " or ".join(missing[kind] for kind in sorted(missing))
+        raise ExportFailed(f"ncnn has no operator {listed}. Replace that part of the network, or use another runtime.")
 
 
 def with_shapes(text: str, shapes: Sequence[Sequence[int]]) -> str:
