@@ -41,7 +41,7 @@ def test_a_pattern_freezes_layers_and_everything_below_a_module() -> None:
 
 def test_a_pattern_that_matches_nothing_says_where_the_names_are() -> None:
     with pytest.raises(
-        aacp.InvalidOption, match=r"^frozen='tail' matches no .*\. aacp trace and print\(graph\) list them"
+        aacp.InvalidOption, match=r"^frozen='tail' matches no .*\. aacp trace or print\(graph\) lists all names"
     ):
         free(frozen=("tail",))
 

@@ -252,6 +252,7 @@ class DeviceTable:
 
     microseconds: Mapping[str, Mapping[int, float]]
     elsewhere: bool = True
+    problem: str = ""
 
     @property
     def conditions(self) -> DeviceTable:

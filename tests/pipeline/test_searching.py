@@ -99,6 +99,7 @@ class Table:
     """A latency table by which a structure takes as many seconds as its first group has channels."""
 
     elsewhere = False
+    problem = ""
 
     def cost(self, graph: aacp.ChannelGraph) -> Cost:
         return Cost("latency", "s", 8.0, lambda kept: np.asarray(kept, dtype=float)[:, 0])

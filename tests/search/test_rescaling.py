@@ -148,7 +148,7 @@ def test_infeasible_budgets_are_rejected_before_anything_is_rescaled() -> None:
 
 
 def test_an_unknown_form_is_rejected() -> None:
-    with pytest.raises(InvalidOption, match="two-sided, shrink or printed"):
+    with pytest.raises(InvalidOption, match="Choose from two-sided, shrink, printed"):
         rescale(RESNET.widths, SPACE, Budget(), np.random.default_rng(0), "sideways")  # type: ignore[arg-type]
 
 

@@ -205,9 +205,8 @@ def freeze_by_name(graph: ChannelGraph, patterns: tuple[str, ...]) -> ChannelGra
         found = [group.name for group in graph.groups if _matches(pattern, _paths(graph, group))]
         if not found:
             known = [path for group in graph.groups for path in _paths(graph, group)]
-            raise InvalidOption(
-                f"frozen={pattern!r} matches no group and no layer. {advice_of_many(pattern, known, 'aacp trace')}"
-            )
+            advice = advice_of_many(pattern, known, "aacp trace or print(graph)")
+            raise InvalidOption(f"frozen={pattern!r} matches no group and no layer. {advice}")
         reasons |= dict.fromkeys(found, f"frozen by hand ({pattern})")
     return graph.freeze(reasons)
 
