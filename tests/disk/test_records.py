@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 
 from aacp.cost.budget import Limit
-from aacp.disk.records import Count, Record, Seconds, Such, WrongValue, matching, of_length, read_value
+from aacp.disk.records import Count, Record, Requirement, Seconds, WrongValue, matching, of_length, read_value
 from aacp.errors import RunMismatch
 from aacp.runs.chosen import ChosenStructure, LimitResult
 from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
@@ -96,6 +96,9 @@ class Point:
         return cls(int(text))
 
 
+Colour = Annotated[str, Requirement("a colour", lambda text: text in ("red", "blue"))]
+
+
 @dataclass(frozen=True)
 class Drawing:
     """Every kind of type that a field may have besides those of the records above."""
@@ -104,7 +107,7 @@ class Drawing:
     points: tuple[Point, ...] = ()
     size: tuple[Count, Seconds] = (1, 1.0)
     steps: Annotated[tuple[str | int, ...], of_length(0, 2)] = ()
-    colours: dict[Annotated[str, Such("a colour", lambda text: text in ("red", "blue"))], int | float] | None = None
+    colours: dict[Colour, int | float] | None = None
 
 
 def test_fields_that_say_more_than_a_type_are_read() -> None:

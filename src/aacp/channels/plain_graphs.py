@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 from aacp.channels.elements import Activation, ChannelGroup, HardCodedSize, Layer, Tensor
 from aacp.channels.lanes import from_runs, uneven_lane
-from aacp.disk.records import Integer, Such, read_fields, require
+from aacp.disk.records import Integer, Requirement, read_fields, require
 
 MAX_UNITS = 10_000_000  # of all groups together
 MAX_INDICES = 50_000_000  # of all lanes together
 MAX_LANE_SIZES = 20_000_000  # lanes times groups: a matrix of this size is built
 MAX_LIFETIMES = 50_000_000  # activations times steps: a matrix of this size is built
 FORMS = ("module", "exported")
-Form = Annotated[str, Such(" or ".join(FORMS), lambda form: form in FORMS)]
+Form = Annotated[str, Requirement(" or ".join(FORMS), lambda form: form in FORMS)]
 Run = tuple[Integer, Integer, Integer]  # first, step and count of a stretch of a lane
 
 

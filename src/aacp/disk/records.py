@@ -65,26 +65,26 @@ def plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Such:
+class Requirement:
     """What a value must be besides its type."""
 
     words: str  # what it should be, with an article
     holds: Callable[[Any], bool]
 
 
-def between(low: float, high: float, what: str = "a number") -> Such:
+def between(low: float, high: float, what: str = "a number") -> Requirement:
     """Numbers of a range, with both ends."""
-    return Such(f"{what} from {low:,} to {high:,}", lambda number: low <= number <= high)
+    return Requirement(f"{what} from {low:,} to {high:,}", lambda number: low <= number <= high)
 
 
-def of_length(low: int, high: int = MAX_COUNT) -> Such:
+def of_length(low: int, high: int = MAX_COUNT) -> Requirement:
     """Lists whose length lies in a range, with both ends."""
-    return Such(f"a list of {low:,} to {high:,} values", lambda values: low <= len(values) <= high)
+    return Requirement(f"a list of {low:,} to {high:,} values", lambda values: low <= len(values) <= high)
 
 
-def matching(pattern: str, what: str) -> Such:
+def matching(pattern: str, what: str) -> Requirement:
     """Texts that a regular expression describes."""
-    return Such(what, lambda text: re.fullmatch(pattern, text, re.DOTALL) is not None)
+    return Requirement(what, lambda text: re.fullmatch(pattern, text, re.DOTALL) is not None)
 
 
 Integer = Annotated[int, between(-MAX_COUNT, MAX_COUNT, TYPE_WORDS[int])]
@@ -132,7 +132,7 @@ def read_value(kind: Any, value: Any, place: str = "") -> Any:
         return value
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _read_such(inner, value, place)
+        return _read_annotated(inner, value, place)
     if origin in (Union, types.UnionType):
         return _read_one_of(inner, value, place)
     if origin is tuple and isinstance(value, (list, tuple)):
@@ -151,12 +151,12 @@ def read_value(kind: Any, value: Any, place: str = "") -> Any:
     raise wrong_value(place, TYPE_WORDS.get(kind, "a list" if origin is tuple else "an object"), value)
 
 
-def _read_such(inner: tuple[Any, ...], value: Any, place: str) -> Any:
-    """A value of `Annotated[kind, such]`."""
-    kind, such = inner
+def _read_annotated(inner: tuple[Any, ...], value: Any, place: str) -> Any:
+    """A value of `Annotated[kind, requirement]`."""
+    kind, requirement = inner
     found = read_value(kind, value, place)
-    if not such.holds(found):
-        raise wrong_value(place, such.words, value)
+    if not requirement.holds(found):
+        raise wrong_value(place, requirement.words, value)
     return found
 
 

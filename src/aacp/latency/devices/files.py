@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from aacp.disk.records import Amount, Count, Seconds, Such, matching, of_length
+from aacp.disk.records import Amount, Count, Requirement, Seconds, matching, of_length
 from aacp.latency.pieces import Piece
 
 MANIFEST = "manifest.json"
@@ -19,8 +19,8 @@ MAX_TURNS = 100_000  # of one network
 TABLE = "table"  # the kind of a folder whose networks are timed for a latency table
 CHECK = "check"  # the kind of a folder that decides whether one network meets a limit
 
-Format = Annotated[int, Such(str(FORMAT), lambda number: number == FORMAT)]
-Kind = Annotated[str, Such(f"{TABLE} or {CHECK}", lambda kind: kind in (TABLE, CHECK))]
+Format = Annotated[int, Requirement(str(FORMAT), lambda number: number == FORMAT)]
+Kind = Annotated[str, Requirement(f"{TABLE} or {CHECK}", lambda kind: kind in (TABLE, CHECK))]
 FileName = Annotated[str, matching(r"(?!\.{1,2}\Z)[^/\\\0]{1,100}", "the name of a file in the same folder")]
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a SHA-256 in hexadecimal digits")]
 
