@@ -111,7 +111,7 @@ def test_search_pays_under_a_limit_on_latency(tmp_path: Path, monkeypatch: pytes
     assert [row["evaluations"] for row in result["rows"]] == [1, 6]
 
 
-@pytest.mark.slow
+@pytest.mark.extensive
 def test_search_pays_resumes_a_training_after_a_kill(tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / "search_pays.py"), "--smoke", "--arms", "uniform", "--seeds", "0"]
     words += ["--epochs", "8", "--device", "cpu", "--runs", str(tmp_path), "--out", str(tmp_path)]
