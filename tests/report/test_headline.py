@@ -9,6 +9,7 @@ import pytest
 from aacp.cost.budget import Limit
 from aacp.report.headline import headline, limits_text, remarks, subject
 from aacp.report.run import Run
+from aacp.report.tables import before_and_after
 from aacp.runs.chosen import ChosenStructure, LimitResult
 from aacp.runs.exports import BeforeAfter, ExportRecord, Latency
 from aacp.runs.requests import Request
@@ -100,6 +101,16 @@ def test_networks_that_were_timed_in_turns_are_compared_turn_by_turn(
     busy = (Latency(0.004, 0.001, 0.009), Latency(after, 0.001, 0.009))  # quartiles alone say nothing here
     exported = ExportRecord(18, 0.0, 10, 5, (BeforeAfter("ORT", "a CPU", 8, 100, *busy, low, high),))
     assert remarks_of(replace(RUN, exported=exported))[-1][0].startswith(words)
+
+
+def test_the_headline_and_the_table_state_the_same_change_of_the_time() -> None:
+    by_medians = (Latency(0.004, 0.003, 0.005), Latency(0.002, 0.001, 0.003))  # twice as fast
+    timing = BeforeAfter("ORT", "a CPU", 8, 100, *by_medians, 1.5, 1.7, median_speedup=1.6)
+    run = replace(RUN, exported=ExportRecord(18, 0.0, 10, 5, (timing,)))
+    assert remarks_of(run)[-1][0].startswith("1.60 times as fast")
+    page = str(before_and_after(run))
+    assert "\N{MINUS SIGN}37.5" in page  # 1 / 1.6 of the time
+    assert "Their change is the median over turns" in page
 
 
 def test_a_missed_limit_is_reported_with_both_numbers() -> None:

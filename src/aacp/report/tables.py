@@ -31,7 +31,10 @@ from aacp.runs.requests import Request
 from aacp.user.values import counted
 
 Row = tuple[object, object, object, object]
-
+TIMES = (
+    " Times are medians of one batch, with quartiles. Their change is the median over turns that time both networks, "
+    "one after the other: on a busy machine it differs from that of the medians, and is more exact."
+)
 
 # -- before and after -------------------------------------------------------------------------------------------------
 
@@ -42,8 +45,7 @@ def before_and_after(run: Run) -> Markup:
         return Markup()
     if run.after is None and run.exported is None:
         return table("The unpruned network.", ("", "unpruned"), [row[:2] for row in rows])
-    spread = " Times are medians of one batch, with quartiles." if run.exported and run.exported.timings else ""
-    caption = f"The unpruned network and the pruned one.{spread}"
+    caption = f"The unpruned network and the pruned one.{TIMES if run.exported and run.exported.timings else ''}"
     return table(caption, ("", "before", "after", "change"), rows)
 
 
@@ -104,7 +106,7 @@ def _exports(run: Run) -> Iterator[Row]:
     for timing in run.exported.timings:
         name = f"{timing.runtime} on {timing.device}, batch {timing.batch_size}"
         before, after = timing.before, timing.after
-        yield name, _latency(before), _latency(after), change(before.seconds, after.seconds)
+        yield name, _latency(before), _latency(after), change(timing.times, 1)
     yield from _resources(run.exported.resources)
 
 
