@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from aacp.accelerate.capture import CapturedUpdate
 from aacp.accelerate.convolutions import fast_convolutions
-from aacp.accelerate.norms import fast_norms
+from aacp.accelerate.norms import FastBatchNorm2d, fast_norms
 from aacp.accelerate.update import ConcurrentUpdate
 from aacp.accelerate.widening import MULTIPLE, example_inputs, widened
 from aacp.data.images import Images
@@ -45,6 +45,7 @@ WAYS = (
     "captured, autocast weights",
     "captured, torch's norms",
     "captured, torch's convolutions",
+    "captured, torch's norms in the teacher",
     "captured, teacher on the same stream",
     "captured, channels first",
     "captured, single precision",
@@ -93,6 +94,9 @@ def epochs_of(
         captured.half_weights = None
     if way == "captured, teacher on the same stream" and isinstance(captured, ConcurrentUpdate):
         captured.teacher_stream = None
+    if way == "captured, torch's norms in the teacher" and session.teacher:
+        for layer in (layer for network in session.teacher.networks for layer in network.modules()):
+            layer.__class__ = nn.BatchNorm2d if isinstance(layer, FastBatchNorm2d) else layer.__class__
     if way == "captured, channels first":
         student.to(memory_format=torch.contiguous_format)
         for network in session.teacher.networks if session.teacher else []:

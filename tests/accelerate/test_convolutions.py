@@ -23,9 +23,10 @@ from aacp.accelerate.convolutions import (
     fast_convolutions,
     is_supported_convolution,
     is_supported_input,
-    share_convolutions,
+    supported_convolutions,
 )
 from aacp.accelerate.half_weights import HalfWeights
+from aacp.accelerate.layers import share_with_teachers
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
@@ -147,16 +148,11 @@ def test_only_gpus_of_the_measured_generation_are_served(monkeypatch: pytest.Mon
 
 def test_teachers_get_what_the_student_has(written: Written) -> None:
     student, teachers = wide_network(), [wide_network(1), zoo()]
-    share_convolutions(student, teachers)
+    share_with_teachers(student, teachers, FastConv2d, supported_convolutions)
     assert [fast_names(teacher) for teacher in teachers] == [[], []]
     with fast_convolutions(student, make_fabric(device="cpu")):
-        share_convolutions(student, teachers)
-    assert [
-        [name for name, module in teacher.named_modules() if type(module) is FastConv2d] for teacher in teachers
-    ] == [
-        ["3"],
-        ["0", "1.1"],
-    ]
+        share_with_teachers(student, teachers, FastConv2d, supported_convolutions)
+    assert [fast_names(teacher) for teacher in teachers] == [["3"], ["0", "1.1"]]
 
 
 def test_copies_and_pickles_are_torchs_own_and_draw_no_random_numbers() -> None:

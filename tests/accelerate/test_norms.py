@@ -10,10 +10,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from aacp.accelerate import layers, norms
 from aacp.accelerate.kernels.loading import load_kernels
-from aacp.accelerate.norms import FastBatchNorm2d, fast_norms, is_supported_input, is_supported_norm
+from aacp.accelerate.layers import share_with_teachers
+from aacp.accelerate.norms import (
+    FastBatchNorm2d,
+    fast_norms,
+    is_supported_input,
+    is_supported_norm,
+    torchs_norms,
+)
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
@@ -26,7 +34,11 @@ class Written:
     """The kernels' computations in torch, which count how often they are called."""
 
     def __init__(self) -> None:
-        self.forward, self.backward = 0, 0
+        self.forward, self.backward, self.evaluated = 0, 0, 0
+
+    def normalise_by(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
+        self.evaluated += 1
+        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
 
     def normalise(self, x: Tensor, weight: Tensor, bias: Tensor, mean, var, batches, momentum, eps):  # type: ignore[no-untyped-def]
         self.forward += 1
@@ -90,9 +102,8 @@ def test_copies_and_pickles_are_torchs_own() -> None:
         assert same(norm.state_dict(), model[0].state_dict())
 
 
-def test_a_norm_must_learn_and_remember_in_single_precision() -> None:
+def test_a_norm_must_remember_in_single_precision() -> None:
     assert is_supported_norm(nn.BatchNorm2d(3))
-    assert not is_supported_norm(nn.BatchNorm2d(3).eval())
     assert not is_supported_norm(nn.BatchNorm2d(3).bfloat16())
     assert not is_supported_norm(nn.BatchNorm2d(3, affine=False))
     assert not is_supported_norm(nn.BatchNorm2d(3, track_running_stats=False))
@@ -150,6 +161,31 @@ def test_a_gradient_may_be_differentiated(written: Written) -> None:
         found.append(torch.autograd.grad(slope.float().square().sum(), [x, norm.weight]))
     assert written.forward == 1
     assert all(torch.equal(ours, torchs) for ours, torchs in zip(*found, strict=True))
+
+
+def test_an_evaluation_uses_running_statistics_and_has_kernels_if_nothing_is_differentiated(written: Written) -> None:
+    fast = FastBatchNorm2d(3, eps=0.1)
+    for step in range(3):
+        fast(activations(4, 3, 5, 5) * step + step)
+    fast.eval()
+    plain, x = copy.deepcopy(fast), activations(2, 3, 4, 4)
+    buffers = {name: buffer.clone() for name, buffer in fast.named_buffers()}
+    with torch.no_grad():
+        assert torch.equal(fast(x), plain(x))
+        assert written.evaluated == 1
+    assert same(dict(fast.named_buffers()), buffers)
+    assert torch.equal(fast(x), plain(x))
+    assert fast(x).requires_grad
+    assert written.evaluated == 1
+
+
+def test_teachers_get_norms_with_kernels_if_the_student_has_them(written: Written) -> None:
+    student, teacher = network(), zoo()
+    share_with_teachers(student, [teacher], FastBatchNorm2d, torchs_norms)
+    assert not any(type(module) is FastBatchNorm2d for module in teacher.modules())
+    with fast_norms(student, make_fabric(device="cpu")):
+        share_with_teachers(student, [teacher], FastBatchNorm2d, torchs_norms)
+    assert [name for name, module in teacher.named_modules() if type(module) is FastBatchNorm2d] == ["0", "1.1"]
 
 
 def test_statistics_changed_under_a_waiting_backward_are_noticed(written: Written) -> None:

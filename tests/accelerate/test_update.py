@@ -12,6 +12,8 @@ from torch import nn
 
 import aacp.accelerate
 from aacp.accelerate import update
+from aacp.accelerate.convolutions import FastConv2d, supported_convolutions
+from aacp.accelerate.norms import FastBatchNorm2d, torchs_norms
 from aacp.accelerate.update import ConcurrentUpdate, concurrent, faster_update, half_weights_for
 from aacp.train.fabric import make_fabric
 from aacp.train.recipe import Precision, Recipe
@@ -83,9 +85,9 @@ def test_one_gpu_gets_a_graph_but_several_processes_or_loss_scaling_do_not(monke
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_teacher_gets_the_convolutions_of_the_student(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_teacher_gets_the_fast_layers_of_the_student(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shared: list[Any] = []
-    monkeypatch.setattr(update, "share_convolutions", lambda *given: shared.append(given))
+    monkeypatch.setattr(update, "share_with_teachers", lambda *given: shared.append(given))
     monkeypatch.setattr(update, "half_type", lambda fabric: None)
     monkeypatch.setattr(update, "CapturedUpdate", lambda inner: inner)
     monkeypatch.setattr(update, "new_stream", lambda device: "a stream")
@@ -94,7 +96,8 @@ def test_the_teacher_gets_the_convolutions_of_the_student(processes: int, monkey
     assert plain.teacher is not None
     faster_update(on_gpu(plain, processes), model)
     faster_update(replace(on_gpu(plain), teacher=None), model)
-    assert shared == [(model, plain.teacher.networks)]
+    given = (model, plain.teacher.networks)
+    assert shared == [(*given, FastConv2d, supported_convolutions), (*given, FastBatchNorm2d, torchs_norms)]
 
 
 def test_weights_are_copied_to_half_precision_unless_something_else_refers_to_them() -> None:

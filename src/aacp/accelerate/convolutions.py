@@ -7,7 +7,6 @@ benchmarks/results/convolution_speed.json.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -76,14 +75,6 @@ def fast_convolutions(model: nn.Module, fabric: Fabric) -> AbstractContextManage
     chosen = supported_convolutions(model)
     is_used = chosen and is_supported_run(model, fabric) and is_measured(fabric.device)
     return swapped(chosen if is_used and convolution_kernels() is not None else [], FastConv2d)
-
-
-def share_convolutions(student: nn.Module, teachers: Iterable[nn.Module]) -> None:
-    """Give teachers our convolutions for good if the student has them."""
-    if any(type(module) is FastConv2d for module in student.modules()):
-        for teacher in teachers:
-            for convolution in supported_convolutions(teacher):
-                convolution.__class__ = FastConv2d
 
 
 def supported_convolutions(model: nn.Module) -> list[nn.Conv2d]:

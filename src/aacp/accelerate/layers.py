@@ -5,7 +5,7 @@ Both replace layers of torch while a network is trained in bf16 on one GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,26 @@ def swapped(layers: Sequence[nn.Module], ours: type[nn.Module]) -> Iterator[None
     finally:
         for layer, kind in zip(layers, originals, strict=True):
             layer.__class__ = kind
+
+
+def share_with_teachers(
+    student: nn.Module,
+    teachers: Iterable[nn.Module],
+    ours: type[nn.Module],
+    chosen: Callable[[nn.Module], Sequence[nn.Module]],
+) -> None:
+    """Give layers of teachers a class of ours for good, if the student has layers of that class.
+
+    Args:
+        student: the network that is trained.
+        teachers: copies of networks, used for nothing else.
+        ours: the class.
+        chosen: the layers of a network that can have it.
+    """
+    if any(type(module) is ours for module in student.modules()):
+        for teacher in teachers:
+            for layer in chosen(teacher):
+                layer.__class__ = ours
 
 
 def is_supported_run(model: nn.Module, fabric: Fabric) -> bool:

@@ -23,12 +23,17 @@ class FastBatchNorm2d(nn.BatchNorm2d):
     """Torch's batch norm, with our kernels for the inputs that they accept."""
 
     def forward(self, input: Tensor) -> Tensor:
-        kernels = norm_kernels() if is_supported_norm(self) and is_supported_input(input, self.num_features) else None
-        if kernels is None:
+        is_supported = is_supported_norm(self) and is_supported_input(input, self.num_features)
+        kernels = norm_kernels() if is_supported else None
+        if kernels is None or (not self.training and torch.is_grad_enabled()):
             return super().forward(input)
-        tensors = (self.weight, self.bias, self.running_mean, self.running_var, self.num_batches_tracked)
-        settings = (self.momentum, self.eps, kernels)
-        result: Tensor = _Normalisation.apply(input, *tensors, *settings)  # type: ignore[no-untyped-call]
+        tensors = (self.weight, self.bias, self.running_mean, self.running_var)
+        result: Tensor
+        if self.training:
+            others = (self.num_batches_tracked, self.momentum, self.eps, kernels)
+            result = _Normalisation.apply(input, *tensors, *others)  # type: ignore[no-untyped-call]
+        else:
+            result = kernels.normalise_by(input, *tensors, self.eps)
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -64,14 +69,19 @@ class _Normalisation(torch.autograd.Function):
 
 def fast_norms(model: nn.Module, fabric: Fabric) -> AbstractContextManager[None]:
     """Give the network's batch norms our kernels while the context lasts, if they apply to the run."""
-    norms = [module for module in model.modules() if type(module) is nn.BatchNorm2d]
+    norms = torchs_norms(model)
     is_used = norms and is_supported_run(model, fabric) and norm_kernels() is not None
     return swapped(norms if is_used else [], FastBatchNorm2d)
 
 
+def torchs_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+    """Torch's own batch norms in a network."""
+    return [module for module in model.modules() if type(module) is nn.BatchNorm2d]
+
+
 def is_supported_norm(norm: nn.BatchNorm2d) -> bool:
-    """Whether a norm uses batch statistics, updates running statistics, and holds everything in single precision."""
-    if not norm.training or not norm.track_running_stats or norm.momentum is None or norm.num_batches_tracked is None:
+    """Whether a norm keeps running statistics, and holds everything in single precision."""
+    if not norm.track_running_stats or norm.momentum is None or norm.num_batches_tracked is None:
         return False
     tensors = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
     return all(

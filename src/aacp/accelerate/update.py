@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from aacp.accelerate.capture import CapturedUpdate, new_stream
-from aacp.accelerate.convolutions import share_convolutions
+from aacp.accelerate.convolutions import FastConv2d, supported_convolutions
 from aacp.accelerate.half_weights import HalfWeights
+from aacp.accelerate.layers import share_with_teachers
+from aacp.accelerate.norms import FastBatchNorm2d, torchs_norms
 from aacp.pytorch.modules import has_external_references
 from aacp.train.fabric import half_type
 from aacp.train.teaching import Teacher
@@ -54,7 +56,7 @@ class ConcurrentUpdate(PlainUpdate):
 def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
     """The fastest form of an update on its device; None on a device other than a CUDA GPU.
 
-    The teacher's networks, which are copies, get our convolutions if the student has them.
+    The teacher's networks, which are copies, get our convolutions and batch norms if the student has them.
 
     Args:
         plain: the update as `aacp.train` builds it.
@@ -63,7 +65,8 @@ def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
     if plain.fabric.device.type != "cuda":
         return None
     if plain.teacher is not None:
-        share_convolutions(model, plain.teacher.networks)
+        share_with_teachers(model, plain.teacher.networks, FastConv2d, supported_convolutions)
+        share_with_teachers(model, plain.teacher.networks, FastBatchNorm2d, torchs_norms)
     if not is_capturable(plain):
         return concurrent(plain, None)
     return CapturedUpdate(concurrent(plain, half_weights_for(plain, model)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from unittest import mock
 
 import pytest
 import torch
@@ -126,6 +127,17 @@ def compare_second_derivatives(device: str) -> None:
 @pytest.mark.parametrize("mean", [0.0, 10.0])
 def test_a_batch_norm_is_torchs(shape: tuple[int, ...], mean: float) -> None:
     compare(shape, "cuda", mean)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_batch_norm_in_evaluation_mode_is_torchs(shape: tuple[int, ...]) -> None:
+    x, norm = activations(shape, 3.0, "cuda"), norm_of(FastBatchNorm2d, shape[1], "cuda").eval()
+    exact = norm_of(nn.BatchNorm2d, shape[1], "cuda").double().eval()(x.double())
+    with torch.no_grad(), mock.patch.object(nn.BatchNorm2d, "forward", side_effect=AssertionError):
+        found = norm(x)
+    assert found.dtype == torch.bfloat16
+    assert found.stride() == x.stride()
+    torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=2**-8)
 
 
 @pytest.mark.parametrize("shape", SHAPES[:5], ids=str)

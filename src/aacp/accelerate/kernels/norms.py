@@ -1,7 +1,8 @@
 """Batch norm for training in Triton: bfloat16 activations with channels last, all else in single precision.
 
-Three kernels for each direction: partial sums, results per channel, results per element. Nothing waits for the device,
-so that a step can be captured in a CUDA graph. All sums have a fixed order, so that results repeat bit for bit.
+Three kernels for each direction: partial sums, results per channel, results per element. In evaluation mode, where the
+statistics are given, only the last one is needed. Nothing waits for the device, so that a step can be captured in a
+CUDA graph. All sums have a fixed order, so that results repeat bit for bit.
 """
 
 # mypy: ignore-errors
@@ -46,15 +47,19 @@ def _statistics_kernel(
 
 @triton.jit(do_not_specialize=["rows", "vectors"])
 def _normalise_kernel(
-    x, y, weight, bias, mean, rstd, rows, vectors, VECTOR: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr
-):
-    """(x - mean) / deviation * weight + bias."""
+    x, y, weight, bias, mean, spread, eps, rows, vectors,
+    VECTOR: tl.constexpr, WIDTH: tl.constexpr, HEIGHT: tl.constexpr, IS_VARIANCE: tl.constexpr,
+):  # fmt: skip
+    """(x - mean) / deviation * weight + bias; the spread is the variance or 1 / deviation."""
     channels = vectors * VECTOR
     channel, known = channels_at(channels, WIDTH)
     at, inside = elements_at(tl.program_id(0), rows, channel, known, channels, HEIGHT)
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     middle = tl.load(mean + channel, mask=known, other=0.0)
-    scale = tl.load(rstd + channel, mask=known, other=0.0) * tl.load(weight + channel, mask=known, other=0.0)
+    scale = tl.load(spread + channel, mask=known, other=1.0)
+    if IS_VARIANCE:
+        scale = 1.0 / tl.sqrt(scale + eps)
+    scale *= tl.load(weight + channel, mask=known, other=0.0)
     shift = tl.load(bias + channel, mask=known, other=0.0)
     value = (value - middle[None, :]) * scale[None, :] + shift[None, :]
     tl.store(y + at, value.to(tl.bfloat16), mask=inside)
@@ -143,8 +148,25 @@ def normalise(
         partial, x, mean, rstd, *statistics, len(partial), float(rows), momentum, eps, vectors, vector, HEIGHT,
         num_warps=8, num_stages=1,
     )  # fmt: skip
-    _normalise_kernel[grid](x, y, weight, bias, mean, rstd, *known, num_warps=4)
+    _normalise_kernel[grid](x, y, weight, bias, mean, rstd, eps, *known, False, num_warps=4)
     return y, mean, rstd
+
+
+def normalise_by(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """Normalise activations by a given mean and variance, as a batch norm does in evaluation mode.
+
+    Args:
+        x: activations in bfloat16, channels last.
+        weight, bias: the parameters of the batch norm.
+        mean, variance: the statistics.
+        eps: added to the variance.
+    """
+    y = torch.empty_like(x)
+    known, grid = sums.sizes(x, TILE)
+    _normalise_kernel[grid](x, y, weight, bias, mean, variance, eps, *known, True, num_warps=4)
+    return y
 
 
 def differentiate(
@@ -183,4 +205,5 @@ def self_test() -> None:
     batches = torch.zeros((), device="cuda", dtype=torch.int64)
     y, mean, rstd = normalise(x, *parameters, batches, 0.1, 1e-5)
     differentiate(y, x, parameters[0], mean, rstd, True)
+    normalise_by(x, *parameters, 1e-5)
     torch.cuda.synchronize()
