@@ -47,6 +47,7 @@ WAYS = (
     "captured, torch's convolutions",
     "captured, torch's norms in the teacher",
     "captured, teacher on the same stream",
+    "captured, gradients on one stream",
     "captured, channels first",
     "captured, single precision",
     "captured, compiled",
@@ -94,6 +95,8 @@ def epochs_of(
         captured.half_weights = None
     if way == "captured, teacher on the same stream" and isinstance(captured, ConcurrentUpdate):
         captured.teacher_stream = None
+    if way == "captured, gradients on one stream" and isinstance(captured, ConcurrentUpdate) and captured.half_weights:
+        captured.half_weights.late_gradients.stream = None
     if way == "captured, torch's norms in the teacher" and session.teacher:
         for layer in (layer for network in session.teacher.networks for layer in network.modules()):
             layer.__class__ = nn.BatchNorm2d if isinstance(layer, FastBatchNorm2d) else layer.__class__

@@ -259,6 +259,48 @@ def test_half_weights_copy_the_weights_of_fast_convolutions_too(written: Written
     assert (written.forward, written.weights) == (1, 1)
 
 
+def test_gradients_that_autograd_does_not_see_are_those_that_it_finds(written: Written) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = convolution(8, 8)
+            self.frozen = convolution(8, 8).requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(self.frozen(self.layer(x)))  # type: ignore[no-any-return]
+
+    found = []
+    for is_fast in (False, True):
+        model = Twice()
+        with (
+            fast_convolutions(model, make_fabric(device="cpu")) if is_fast else nullcontext(),
+            torch.autocast("cpu", torch.bfloat16),
+        ):
+            half_weights = HalfWeights(model, torch.bfloat16)
+            for _ in range(2):
+                half_weights(in_order(2, 8, 6, 6)).float().pow(2).sum().backward()
+                assert (half_weights.copies[0].grad is None) is is_fast
+                half_weights.pass_on_gradients()
+        assert model.frozen.weight.grad is None
+        found.append(model.layer.weight.grad)
+    assert written.weights == 4
+    assert torch.equal(*found)
+
+
+def test_what_an_interrupted_step_left_is_forgotten(written: Written) -> None:
+    model = nn.Sequential(convolution())
+    with fast_convolutions(model, make_fabric(device="cpu")), torch.autocast("cpu", torch.bfloat16):
+        half_weights = HalfWeights(model, torch.bfloat16)
+        for _ in range(2):
+            half_weights(in_order(2, 8, 6, 6)).float().sum().backward()
+        half_weights.pass_on_gradients()
+    assert written.weights == 2
+    once = convolution()
+    with torch.autocast("cpu", torch.bfloat16):
+        once(in_order(2, 8, 6, 6)).float().sum().backward()
+    assert torch.equal(model[0].weight.grad, once.weight.grad)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_long_run_trains_fast_convolutions_and_gives_the_network_back_as_it_was(
     is_long: bool, written: Written, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from aacp.accelerate.kernels.loading import load_kernels
+from aacp.accelerate.late_gradients import LateGradients, late_gradients_of
 from aacp.accelerate.layers import is_supported_activation, is_supported_run, swapped
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class FastConv2d(nn.Conv2d):
         if kernels is None:
             return super().forward(input)
         weight = self.weight.to(input.dtype)  # as autocast does
-        result: Tensor = _Convolution.apply(input, weight, kernels)  # type: ignore[no-untyped-call]
+        late = late_gradients_of(weight)
+        result: Tensor = _Convolution.apply(input, weight, kernels, late)  # type: ignore[no-untyped-call]
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -49,8 +51,8 @@ class _Convolution(torch.autograd.Function):
     """A 3x3 convolution with stride 1 and padding 1."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, kernels: Any) -> Tensor:
-        ctx.kernels = kernels
+    def forward(ctx: Any, x: Tensor, weight: Tensor, kernels: Any, late: LateGradients | None) -> Tensor:
+        ctx.kernels, ctx.late = kernels, late
         ctx.save_for_backward(x, weight)
         result: Tensor = kernels.convolve(x, weight)
         return result
@@ -59,15 +61,19 @@ class _Convolution(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (dy,) = gradients
         x, weight = ctx.saved_tensors
-        reaches_x, reaches_weight, _ = ctx.needs_input_grad
+        reaches_x, reaches_weight = ctx.needs_input_grad[:2]
         if torch.is_grad_enabled():  # the gradient will be differentiated in turn, which only torch's operator supports
             one, wanted = [1, 1], [reaches_x, reaches_weight, False]
             found = torch.ops.aten.convolution_backward(dy, x, weight, None, one, one, one, False, [0, 0], 1, wanted)
-            return found[0], found[1], None
+            return found[0], found[1], None, None
         dy = dy.contiguous(memory_format=torch.channels_last)
+        dweight = None
+        if reaches_weight and ctx.late is not None:
+            ctx.late.compute(weight, ctx.kernels.weight_gradient, x, dy)
+        elif reaches_weight:
+            dweight = ctx.kernels.weight_gradient(x, dy)
         dx = ctx.kernels.input_gradient(dy, weight) if reaches_x else None
-        dweight = ctx.kernels.weight_gradient(x, dy) if reaches_weight else None
-        return dx, dweight, None
+        return dx, dweight, None, None
 
 
 def fast_convolutions(model: nn.Module, fabric: Fabric) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.func import functional_call
 
 from aacp.accelerate.convolutions import FastConv2d
+from aacp.accelerate.late_gradients import LateGradients
 from aacp.pytorch.internals import copy_each
 from aacp.train.teaching import CONVERTIBLE
 
@@ -26,6 +27,7 @@ class HalfWeights:
         self.names = list(chosen)
         self.weights: list[torch.Tensor] = list(chosen.values())
         self.copies = [torch.empty_like(weight, dtype=half).requires_grad_() for weight in self.weights]
+        self.late_gradients = LateGradients(self.copies)
 
     def __call__(self, inputs: Any) -> Any:
         """The network's outputs, with copies made now. Gradients will accumulate in the copies."""
@@ -38,11 +40,14 @@ class HalfWeights:
         copies = dict(zip(self.names, self.copies, strict=True))
         # Fabric's wrapper holds the network under two names; with tie_weights the call would leave the copies in place.
         # A weight that the network itself uses under a second name is read there uncopied, and converted by autocast.
-        return functional_call(self.model, copies, arguments, named, tie_weights=False)
+        with self.late_gradients.collecting():
+            return functional_call(self.model, copies, arguments, named, tie_weights=False)
 
     @torch.no_grad()
     def pass_on_gradients(self) -> None:
         """Add the gradient of every copy to that of its weight."""
+        for copy, gradient in self.late_gradients.take():
+            copy.grad = gradient if copy.grad is None else copy.grad + gradient
         reached = [(w, c.grad) for w, c in zip(self.weights, self.copies, strict=True) if c.grad is not None]
         gradients = [torch.empty_like(weight) for weight, _ in reached]
         copy_each(gradients, [gradient for _, gradient in reached])

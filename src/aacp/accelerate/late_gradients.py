@@ -1,0 +1,63 @@
+"""LateGradients: gradients of weights on a CUDA stream of their own.
+
+A convolution computes two gradients. The backward pass needs that of the inputs to continue with the layer before, and
+nothing needs that of the weights before the optimiser. In small networks neither fills a GPU, so both run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+from aacp.accelerate.capture import new_stream
+
+_collecting: ContextVar[LateGradients | None] = ContextVar("collecting", default=None)
+
+
+class LateGradients:
+    """The gradients of some weights, which a backward pass leaves here instead of in the weights."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self._weights = {id(weight): weight for weight in weights}
+        self.stream = new_stream(weights[0].device) if weights and weights[0].is_cuda else None
+        # With the tensors that a gradient is computed from: their memory must not be used again before that is done.
+        self._found: list[tuple[Tensor, Tensor, tuple[Tensor, ...]]] = []
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Collect the gradients of forward passes that begin in this context."""
+        self._found.clear()  # what an interrupted step left
+        token = _collecting.set(self)
+        try:
+            yield
+        finally:
+            _collecting.reset(token)
+
+    def has(self, weight: Tensor) -> bool:
+        """Whether the gradient of a weight is collected."""
+        return id(weight) in self._weights
+
+    def compute(self, weight: Tensor, gradient: Callable[..., Tensor], *inputs: Tensor) -> None:
+        """Begin to compute the gradient of a weight from tensors of the current stream."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream())
+        with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            self._found.append((weight, gradient(*inputs), inputs))
+
+    def take(self) -> list[tuple[Tensor, Tensor]]:
+        """Each weight with its gradient, which the current stream may use; a weight that was used twice has two."""
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+        found = [(weight, gradient) for weight, gradient, _ in self._found]
+        self._found.clear()
+        return found
+
+
+def late_gradients_of(weight: Tensor) -> LateGradients | None:
+    """What collects the gradient of a weight in this forward pass; None if the weight itself gets it."""
+    late = _collecting.get()
+    return late if late is not None and late.has(weight) else None
