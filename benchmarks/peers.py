@@ -23,7 +23,7 @@ import argparse
 import copy
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ FASTNAS_SHARES = tuple(step / 20 for step in range(1, 21))  # FastNAS's own defa
 
 
 def main() -> None:
-    options = arguments()
+    options = arguments(TOOLS)
     torch.manual_seed(options.seed)
     data = aacp.load_data(options.data)
     base = aacp.build_model(options.network)
@@ -149,9 +149,10 @@ def write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value) + "\n")
 
 
-def arguments() -> argparse.Namespace:
+def arguments(tools: Iterable[str]) -> argparse.Namespace:
+    """The options of the command line: one of the tools, the network, and how to prune and train it."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("tool", choices=TOOLS)
+    parser.add_argument("tool", choices=list(tools))
     parser.add_argument("network")
     parser.add_argument("--data", required=True, help="as in aacp prune, such as cifar10:FOLDER")
     parser.add_argument("--rate", type=float, required=True, help="share of the MACs to remove")

@@ -5,6 +5,7 @@ training images. The limits are shares of the MACs, of the parameters and of the
 
     uniform           --method uniform: the same share of channels in every layer, residual streams untouched
     uniform-repaired  the same widths; --reconstruction repair --importance obs
+    global-l1         one ranking of all channels by l1-norm relative to their group; global_l1.py describes and runs it
     random            --method random: the best of as many random structures as the search evaluates
     search            the default search by the estimate
     repaired          the default search by the repaired estimate: --reconstruction repair --importance obs
@@ -74,7 +75,12 @@ ARMS = {  # how each arm searches
     "random-channels": ["--importance", "random"],
 }
 AACP = [sys.executable, "-m", "aacp.cli"]
-PEERS = ("torch-pruning", "torch-pruning-global", "modelopt")
+SCRIPTS = {  # arms that `aacp prune` does not run, by the script that does
+    "global-l1": "global_l1.py",
+    "torch-pruning": "peers.py",
+    "torch-pruning-global": "peers.py",
+    "modelopt": "peers.py",
+}
 OWN_LENGTH = ("uniform", "uniform-repaired", "released")  # searches whose number of evaluations is not an option here
 
 
@@ -117,8 +123,8 @@ def search_options(options: argparse.Namespace, arm: str) -> list[str]:
 def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     """The command of an arm and a seed, from the search to the trained network."""
     words = [*subject(options, arm, seed), "--epochs", str(epochs_of(options, arm))]
-    if arm in PEERS:
-        script = str(Path(__file__).with_name("peers.py"))
+    if arm in SCRIPTS:
+        script = str(Path(__file__).with_name(SCRIPTS[arm]))
         return [sys.executable, script, arm, *words, "--rate", str(options.rate), "--images", str(options.images)]
     words += [*search_options(options, arm), "--train-on-holdout", "--no-export"]
     words += ["--scratch"] if arm == "scratch" else []
@@ -330,10 +336,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--network", default="resnet56")
     parser.add_argument("--weights", type=Path, help="the weights of the network")
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries, or data as aacp prune takes it")
-    parser.add_argument("--arms", nargs="+", choices=(*ARMS, *PEERS), default=["uniform", "search", "finalists"])
+    parser.add_argument("--arms", nargs="+", choices=(*ARMS, *SCRIPTS), default=["uniform", "search", "finalists"])
     parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove; 0 is no limit on MACs")
-    parser.add_argument("--params-rate", type=float, help="share of the parameters to remove; for arms of aacp only")
-    parser.add_argument("--latency-rate", type=float, help="share of the latency to remove; for arms of aacp only")
+    parser.add_argument("--params-rate", type=float, help="share of the parameters to remove; of aacp prune only")
+    parser.add_argument("--latency-rate", type=float, help="share of the latency to remove; of aacp prune only")
     parser.add_argument("--runtime", default="torch", help="runtime that latency is measured in")
     parser.add_argument("--runs-on", help="device of the runtime; by default that of --device")
     parser.add_argument("--batch", type=int, default=512, help="inputs in a timed batch")
@@ -358,8 +364,8 @@ def arguments() -> argparse.Namespace:
         options = parser.parse_args()
     if not options.smoke and not (options.weights and options.data):
         parser.error("Give --weights and --data, or --smoke.")
-    if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(PEERS):
-        parser.error("Other tools take a limit on MACs alone. Leave the other limits out, or these arms.")
+    if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(SCRIPTS):
+        parser.error(f"{', '.join(SCRIPTS)} take a limit on MACs alone. Leave the other limits out, or these arms.")
     if options.latency_rate and "finalists" in options.arms:
         parser.error("Finalists are timed during the trainings, which disturb that. Leave --latency-rate or them out.")
     if not options.smoke and ":" not in options.data:

@@ -18,11 +18,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 
 import aacp
 from aacp.cli import main
+from aacp.estimate.importance import unit_importance
+from aacp.train.job import network_of
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
@@ -109,6 +112,52 @@ def test_search_pays_under_a_limit_on_latency(tmp_path: Path, monkeypatch: pytes
         assert row["latency"] == pytest.approx(seconds[0] / seconds[1], rel=1e-6)
         assert 0.6 < row["latency"] <= 0.7
     assert [row["evaluations"] for row in result["rows"]] == [1, 6]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_among_scripts")
+def test_search_pays_trains_a_global_ranking_as_the_other_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import search_pays
+
+    begun = []
+
+    def run_here(_: object, words: list[str]) -> str:
+        begun.append(words)
+        if words[1] == "-m":
+            main.main(words[3:], standalone_mode=False)
+        else:
+            monkeypatch.setattr(sys, "argv", words[1:])
+            runpy.run_path(words[1], run_name="__main__")
+        return ""
+
+    monkeypatch.setattr(search_pays, "run_until_deadline", run_here)
+    given = ["--smoke", "--arms", "uniform", "global-l1", "--seeds", "1", "--epochs", "1", "--device", "cpu"]
+    called = ["search_pays.py", *given, "--runs", str(tmp_path), "--out", str(tmp_path)]
+    for _ in range(2):
+        monkeypatch.setattr(sys, "argv", called)
+        with pytest.raises(SystemExit, match="False"):  # nothing is unfinished
+            search_pays.main()
+    assert len(begun) == 2  # what is finished is not run again
+    _, ranked = json.loads((tmp_path / "search_pays_smoke.json").read_text())["rows"]
+    assert (ranked["arm"], ranked["evaluations"]) == ("global-l1", 1)
+    assert tuple(ranked["counts"]) == _widest_ranked(network_of("digits_resnet", None, seed=1), 0.5)
+    places = [tmp_path / "uniform-1", tmp_path / "global-l1-1"]
+    searches = [json.loads((place / "run.json").read_text()) for place in places]
+    same = ("weights", "limits", "holdout_size", "importance", "reconstruction", "calibration_images", "seed")
+    assert [searches[0][name] for name in same] == [searches[1][name] for name in same]
+    trainings = [json.loads((place / "trainings/finetuned/training.json").read_text()) for place in places]
+    assert {name for name, value in trainings[0].items() if trainings[1][name] != value} == {"command", "started"}
+
+
+def _widest_ranked(network: torch.nn.Module, rate: float) -> tuple[int, ...]:
+    """Of all thresholds on the l1-norms relative to the mean of their group, the counts with most MACs in the limit."""
+    graph = aacp.trace(network.eval(), torch.zeros(1, 1, 8, 8))
+    norms = unit_importance(network, graph, "l1")
+    parts = [norms[graph.slice_of(group)] for group in graph.free]
+    parts = [part / part.mean() for part in parts]
+    cost = aacp.macs(graph)
+    found = [tuple(max(1, int((part > least).sum())) for part in parts) for least in np.concatenate(parts)]
+    return max((counts for counts in found if cost(counts) <= (1 - rate) * cost.full), key=cost)
 
 
 @pytest.mark.extensive
