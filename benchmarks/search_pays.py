@@ -304,6 +304,7 @@ def main() -> None:
     counters = find_counters(options.device)
     begun = [counter.read() for counter in counters]
     ready = run_alone(options, jobs) if options.latency_rate else jobs
+    ready = sorted(ready, key=lambda job: -epochs_of(options, job[0]))  # the longest first, so that none is alone last
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
