@@ -4,7 +4,7 @@ A plan is a list of steps: a name, the seconds that it is expected to take in al
 done before it. Steps whose command ends with 0 are done and not run again. At the deadline, what still runs is
 interrupted and waited for, never killed: under MPS, killing one process can stop all others on the GPU. Everything is
 kept in --state: `done`, `logs`, `runs`, `results`, `bases`. At the end it is packed into --out: measured.tgz without
-weights, and weights.tgz in parts of 15 MB with those that unfinished trainings and later steps need. A call on another
+weights, and weights.tar in parts of 15 MB with those that unfinished trainings and later steps need. A call on another
 machine, which has no --state yet, unpacks both from --from.
 
     python benchmarks/gpu.py --list
@@ -34,7 +34,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PART = 15_000_000  # bytes
+LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
 TO_STOP = 30  # seconds that are left for commands to stop at their own limit
+START = 25  # seconds until a command computes on the GPU; commands that share it start together
 LEAST = 30  # seconds in which it is still worth to continue a step
 
 
@@ -79,6 +81,22 @@ def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) 
     return Step(name, seconds, command, after)
 
 
+def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
+    """Rows of the paper's Table 1 with their baselines: six arms, three seeds, 30 epochs, 60 from new weights.
+
+    Args:
+        network: the network.
+        rate: the share of the MACs to remove.
+        epoch: the seconds of the GPU for an epoch, if nine commands share it.
+        estimate: likewise, the seconds for an evaluation of a search.
+    """
+    epochs = 5 * 30 + 60
+    evaluations = 2 * 1 + 3 * 200 + 2000  # uniform and global-l1; random, search and scratch; released
+    seconds = 18 / 9 * START + 3 * (epochs * epoch + evaluations * estimate)
+    options = f"--arms uniform global-l1 random released search scratch --rate {rate} --epochs 30"
+    return pays(f"{network}-{100 * rate:.0f}", 10 * round(seconds / 10), network, options)
+
+
 def timing(name: str, seconds: int, command: str) -> Step:
     """A step that takes times, and begins anew if it is interrupted."""
     return Step(name, seconds, command, resumes=False)
@@ -88,7 +106,6 @@ BASE = Step(
     "base", 200, makes="{vgg16}", command="python -m aacp.cli train vgg16 --data cifar10:{data} --recipe base "
     "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
 )  # fmt: skip
-TABLE_1 = "--arms uniform search released random --epochs 100"
 THREE = "--arms uniform search repaired"
 FASTER = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
 ESTIMATE = "python benchmarks/psae_speed.py"
@@ -111,7 +128,14 @@ PLANS = {
             ),
         )
     ),
-    "table1": Plan((BASE, pays("vgg16-50", 900, "vgg16", f"{TABLE_1} --rate 0.5", 12))),
+    "table1": Plan(
+        (
+            BASE,
+            table_1("vgg16", 0.5, epoch=0.5, estimate=0.018),
+            table_1("vgg16", 0.7, epoch=0.5, estimate=0.018),
+            table_1("resnet56", 0.5, epoch=1.0, estimate=0.022),
+        )
+    ),
     "fig6": Plan(
         (
             BASE,
@@ -148,11 +172,8 @@ PLANS = {
     ),
     "table1-rest": Plan(
         (
-            BASE,
-            pays("vgg16-70", 450, "vgg16", "--arms released random --rate 0.7 --epochs 100 --label _more"),
-            pays("resnet56-50", 1700, "resnet56", f"{TABLE_1} --rate 0.5", 12),
-            pays("resnet110-40", 3600, "resnet110", f"{TABLE_1} --rate 0.4", 12),
-            pays("resnet110-65", 3600, "resnet110", f"{TABLE_1} --rate 0.65", 12),
+            table_1("resnet110", 0.4, epoch=2.0, estimate=0.044),
+            table_1("resnet110", 0.65, epoch=2.0, estimate=0.044),
         )
     ),
     "latency-limit": Plan(
@@ -169,6 +190,14 @@ PLANS = {
             pays("vgg16-70-90", 520, "vgg16", f"{THREE} --rate 0.7 --params-rate 0.9 --epochs 100"),
             pays("resnet56-70-70", 230, "resnet56", f"{THREE} --rate 0.7 --params-rate 0.7 --epochs 10"),
             pays("mobilenet-50-60", 400, "mobilenet_v2", f"{THREE} --rate 0.5 --params-rate 0.6 --epochs 10", 6),
+        )
+    ),
+    "epochs-1": Plan(
+        (
+            BASE,
+            pays("vgg16-1", 60, "vgg16", f"{THREE} --rate 0.7 --epochs 1"),
+            pays("resnet56-1", 100, "resnet56", f"{THREE} --rate 0.7 --epochs 1"),
+            pays("mobilenet-1", 150, "mobilenet_v2", f"{THREE} --rate 0.5 --epochs 1", 6),
         )
     ),
     "epochs-300": Plan(
@@ -302,39 +331,49 @@ class Call:
 
 @contextmanager
 def sharing(is_shared: bool) -> Iterator[None]:
-    """Let processes run on the GPU at the same time, if this machine has MPS."""
+    """Let processes run on the GPU at the same time, if this machine has MPS; say at both ends whether it runs."""
     control = shutil.which("nvidia-cuda-mps-control")
     if not is_shared or control is None:
+        print("The GPU is not shared." if not is_shared else "There is no nvidia-cuda-mps-control.", flush=True)
         yield
         return
-    subprocess.run([control, "-d"], check=False)
+    status = subprocess.run([control, "-d"], check=False).returncode
+    print(f"MPS: the daemon ended with {status}, {servers(control)}", flush=True)
     try:
         yield
     finally:
+        print(f"MPS: {servers(control)}", flush=True)  # a server starts with the first command on the GPU
         subprocess.run([control], input=b"quit\n", check=False)
+
+
+def servers(control: str) -> str:
+    """What MPS answers when it is asked for its servers."""
+    asked = subprocess.run([control], input=b"get_server_list\n", capture_output=True, check=False)
+    answer = " ".join((asked.stdout + asked.stderr).decode(errors="replace").split())
+    return f"get_server_list ended with {asked.returncode}: {answer or 'no server'}"
 
 
 # -- the state, from one machine to another ---------------------------------------------------------------------------
 
 
 def pack(state: Path, out: Path) -> None:
-    """Write all files but ONNX and weights to one archive, and the weights that are still needed to another."""
-    files = sorted(path for path in state.rglob("*") if path.is_file() and path.suffix != ".onnx")
+    """Write all files but ONNX, reports and weights to one archive, and the weights still needed to another."""
+    files = sorted(path for path in state.rglob("*") if path.is_file() and path.suffix not in LEFT_OUT)
     weights = [path for path in files if path.suffix == ".safetensors"]
     out.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out / "measured.tgz", "w:gz") as archive:
         for path in files:
             if path not in weights:
                 archive.add(path, path.relative_to(state))
-    whole = out / "weights.tgz"
-    with tarfile.open(whole, "w:gz") as archive:
+    whole = out / "weights.tar"
+    with tarfile.open(whole, "w") as archive:  # weights hardly shrink, and that would take longer than to stop
         for path in weights:
             is_over = path.name == "training.safetensors" and path.with_name("weights.safetensors").exists()
             if not is_over and not any((folder / "evaluation.json").exists() for folder in path.parents):
                 archive.add(path, path.relative_to(state))
     with whole.open("rb") as source:
         for number, part in enumerate(iter(lambda: source.read(PART), b"")):
-            (out / f"weights.tgz.{number:03}").write_bytes(part)
+            (out / f"weights.tar.{number:03}").write_bytes(part)
     whole.unlink()
 
 
@@ -343,8 +382,8 @@ def unpack(source: Path, state: Path) -> None:
     if state.exists():
         return
     state.mkdir(parents=True)
-    whole = state / "weights.tgz"
-    whole.write_bytes(b"".join(part.read_bytes() for part in sorted(source.glob("weights.tgz.*"))))
+    whole = state / "weights.tar"
+    whole.write_bytes(b"".join(part.read_bytes() for part in sorted(source.glob("weights.tar.*"))))
     for file in (source / "measured.tgz", whole):
         with tarfile.open(file) as archive:
             archive.extractall(state, filter="data")

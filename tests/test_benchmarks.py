@@ -283,6 +283,30 @@ def test_a_plan_is_interrupted_at_its_deadline_and_resumed(tmp_path: Path, monke
     assert {path.stem for path in (state / "logs").iterdir()} == {"first", "long", "second", "fails", "last"}
 
 
+MPS = """#!/bin/sh
+if [ "$1" = -d ]; then exit 3; fi
+read asked; echo "$asked" >> "$0.log"
+if [ "$asked" = get_server_list ]; then echo "no daemon" >&2; exit 4; fi
+"""
+
+
+@pytest.mark.usefixtures("_among_scripts")
+def test_a_plan_says_whether_mps_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text(MPS)
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with gpu.sharing(is_shared=True):
+        begun = capsys.readouterr().out
+    assert begun == "MPS: the daemon ended with 3, get_server_list ended with 4: no daemon\n"
+    assert capsys.readouterr().out == "MPS: get_server_list ended with 4: no daemon\n"
+    assert (tmp_path / f"{control.name}.log").read_text().split() == ["get_server_list", "get_server_list", "quit"]
+
+
 @pytest.mark.usefixtures("_among_scripts")
 def test_another_machine_gets_results_and_the_weights_that_are_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -301,6 +325,7 @@ def test_another_machine_gets_results_and_the_weights_that_are_needed(
         "bases/vgg16/training.safetensors": "at the end",
         "runs/table/search-1/trainings/finetuned/pruned.safetensors": "trained",
         "runs/table/search-1/trainings/finetuned/pruned.onnx": "exported",
+        "runs/table/search-1/report.html": "drawn",
     }
     for name, text in (needed | others).items():
         path = tmp_path / "state" / name
