@@ -50,7 +50,7 @@ class LateGradients:
 
     def take(self) -> list[tuple[Tensor, Tensor]]:
         """Each weight with its gradient, which the current stream may use; a weight that was used twice has two."""
-        if self.stream is not None:
+        if self.stream is not None and self._found:  # a capture fails if it waits for a stream that has no part in it
             torch.cuda.current_stream().wait_stream(self.stream)
         found = [(weight, gradient) for weight, gradient, _ in self._found]
         self._found.clear()
