@@ -16,12 +16,14 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 from torch.nn import functional as F
 
+from aacp.accelerate import moments
 from aacp.accelerate.capture import CapturedUpdate
 from aacp.accelerate.convolutions import fast_convolutions
 from aacp.accelerate.norms import FastBatchNorm2d, fast_norms
@@ -45,6 +47,7 @@ WAYS = (
     "captured, autocast weights",
     "captured, torch's norms",
     "captured, torch's convolutions",
+    "captured, moments by the norm",
     "captured, torch's norms in the teacher",
     "captured, teacher on the same stream",
     "captured, gradients on one stream",
@@ -75,7 +78,9 @@ def seconds_of(
         network, torchs = trained_as.network, nullcontext()
         norms = torchs if way == "captured, torch's norms" else fast_norms(network, fabric)
         convolutions = torchs if way == "captured, torch's convolutions" else fast_convolutions(network, fabric)
-        with norms, convolutions:
+        is_apart = way == "captured, moments by the norm"
+        apart = mock.patch.object(moments, "sums_for", return_value=None) if is_apart else nullcontext()
+        with norms, convolutions, apart:
             return epochs_of(way, network, teacher, source, recipe, fabric, epochs)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 from torch.utils.data import TensorDataset
 
@@ -32,31 +31,11 @@ from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
-from train.small_data import CLASSES, same, small_images, weights
+from train.small_data import same, small_images, weights
+from written_kernels import WrittenConvolutions as Written
+from written_kernels import convolution, in_order, wide_network
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1, precision="bf16-mixed")
-
-
-class Written:
-    """The kernels' computations in torch, which count how often they are called and cannot be differentiated."""
-
-    def __init__(self) -> None:
-        self.forward, self.inputs, self.weights = 0, 0, 0
-
-    def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
-        self.forward += 1
-        assert x.dtype == weight.dtype == torch.bfloat16
-        return F.conv2d(x, weight, padding=1)
-
-    @torch.no_grad()
-    def input_gradient(self, dy: Tensor, weight: Tensor) -> Tensor:
-        self.inputs += 1
-        return torch.nn.grad.conv2d_input((len(dy), weight.shape[1], *dy.shape[2:]), weight, dy, padding=1)
-
-    @torch.no_grad()
-    def weight_gradient(self, x: Tensor, dy: Tensor) -> Tensor:
-        self.weights += 1
-        return torch.nn.grad.conv2d_weight(x, (dy.shape[1], x.shape[1], 3, 3), dy, padding=1)
 
 
 @pytest.fixture
@@ -70,38 +49,12 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     return kernels
 
 
-def in_order(*sizes: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(sizes, generator=generator).bfloat16().contiguous(memory_format=torch.channels_last)
-
-
-def convolution(inputs: int = 8, outputs: int = 16, **options: Any) -> nn.Conv2d:
-    torch.manual_seed(0)
-    layer = nn.Conv2d(inputs, outputs, 3, **{"padding": 1, "bias": False, **options})
-    return layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-
 def pair() -> tuple[nn.Conv2d, nn.Conv2d]:
     """Our layer and torch's, with the same weights in bf16."""
     ours = convolution().bfloat16()
     torchs = copy.deepcopy(ours)
     ours.__class__ = FastConv2d
     return ours, torchs
-
-
-def wide_network(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    model = nn.Sequential(
-        nn.Conv2d(2, 8, 3, padding=1, bias=False),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        convolution(),
-        nn.BatchNorm2d(16),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64, CLASSES),
-    )
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def zoo() -> nn.Module:

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from aacp.accelerate import layers, norms
 from aacp.accelerate.kernels.loading import load_kernels
@@ -26,29 +25,9 @@ from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
 from aacp.train.recipe import Recipe
 from train.small_data import network, same, small_images, weights
+from written_kernels import WrittenNorms as Written
 
 RECIPE = Recipe(epochs=2, batch_size=16, lr=0.1, precision="bf16-mixed")
-
-
-class Written:
-    """The kernels' computations in torch, which count how often they are called."""
-
-    def __init__(self) -> None:
-        self.forward, self.backward, self.evaluated = 0, 0, 0
-
-    def normalise_by(self, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> Tensor:
-        self.evaluated += 1
-        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
-
-    def normalise(self, x: Tensor, weight: Tensor, bias: Tensor, mean, var, batches, momentum, eps):  # type: ignore[no-untyped-def]
-        self.forward += 1
-        batches += 1
-        return torch.native_batch_norm(x, weight, bias, mean, var, True, momentum, eps)
-
-    def differentiate(self, dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor, reaches_x: bool):  # type: ignore[no-untyped-def]
-        self.backward += 1
-        given = (dy, x, weight, None, None, mean, rstd, True, 1e-5, [reaches_x, True, True])
-        return torch.ops.aten.native_batch_norm_backward(*given)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from aacp.accelerate import moments
 from aacp.accelerate.kernels.loading import load_kernels
 from aacp.accelerate.late_gradients import LateGradients, late_gradients_of
 from aacp.accelerate.layers import is_supported_activation, is_supported_run, swapped
@@ -39,7 +40,9 @@ class FastConv2d(nn.Conv2d):
             return super().forward(input)
         weight = self.weight.to(input.dtype)  # as autocast does
         late = late_gradients_of(weight)
-        result: Tensor = _Convolution.apply(input, weight, kernels, late)  # type: ignore[no-untyped-call]
+        sums = moments.sums_for(self, input)
+        result: Tensor = _Convolution.apply(input, weight, kernels, late, sums)  # type: ignore[no-untyped-call]
+        moments.note_output(self, result, sums)
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -51,10 +54,16 @@ class _Convolution(torch.autograd.Function):
     """A 3x3 convolution with stride 1 and padding 1."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, kernels: Any, late: LateGradients | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, kernels: Any, late: LateGradients | None, sums: moments.Sums | None
+    ) -> Tensor:
         ctx.kernels, ctx.late = kernels, late
         ctx.save_for_backward(x, weight)
-        result: Tensor = kernels.convolve(x, weight)
+        result: Tensor
+        if sums is None:
+            result = kernels.convolve(x, weight)
+        else:
+            result, sums.partial = kernels.convolve_with_moments(x, weight, sums.shift)
         return result
 
     @staticmethod
@@ -65,7 +74,7 @@ class _Convolution(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient will be differentiated in turn, which only torch's operator supports
             one, wanted = [1, 1], [reaches_x, reaches_weight, False]
             found = torch.ops.aten.convolution_backward(dy, x, weight, None, one, one, one, False, [0, 0], 1, wanted)
-            return found[0], found[1], None, None
+            return found[0], found[1], None, None, None
         dy = dy.contiguous(memory_format=torch.channels_last)
         dweight = None
         if reaches_weight and ctx.late is not None:
@@ -73,7 +82,7 @@ class _Convolution(torch.autograd.Function):
         elif reaches_weight:
             dweight = ctx.kernels.weight_gradient(x, dy)
         dx = ctx.kernels.input_gradient(dy, weight) if reaches_x else None
-        return dx, dweight, None, None
+        return dx, dweight, None, None, None
 
 
 def fast_convolutions(model: nn.Module, fabric: Fabric) -> AbstractContextManager[None]:

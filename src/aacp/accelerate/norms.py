@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from aacp.accelerate.kernels.loading import load_kernels
 from aacp.accelerate.layers import is_supported_activation, is_supported_run, swapped
+from aacp.accelerate.moments import partial_sums_for
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -30,7 +31,8 @@ class FastBatchNorm2d(nn.BatchNorm2d):
         tensors = (self.weight, self.bias, self.running_mean, self.running_var)
         result: Tensor
         if self.training:
-            others = (self.num_batches_tracked, self.momentum, self.eps, kernels)
+            partial = partial_sums_for(self, input)
+            others = (self.num_batches_tracked, self.momentum, self.eps, kernels, partial)
             result = _Normalisation.apply(input, *tensors, *others)  # type: ignore[no-untyped-call]
         else:
             result = kernels.normalise_by(input, *tensors, self.eps)
@@ -46,8 +48,9 @@ class _Normalisation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, *others: Any) -> Tensor:
-        *statistics, momentum, ctx.eps, ctx.kernels = others
-        y, mean, rstd = ctx.kernels.normalise(x, weight, bias, *statistics, float(momentum), float(ctx.eps))
+        *statistics, momentum, ctx.eps, ctx.kernels, partial = others
+        settings = (float(momentum), float(ctx.eps), partial)
+        y, mean, rstd = ctx.kernels.normalise(x, weight, bias, *statistics, *settings)
         torch.autograd.graph.increment_version(statistics)  # as torch does for every change in place
         ctx.save_for_backward(x, weight, mean, rstd)
         result: Tensor = y

@@ -83,6 +83,24 @@ def test_a_convolution_repeats_bit_for_bit(shape: Shape) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sums_for_a_batch_norm_are_those_of_the_outputs(shape: Shape) -> None:
+    x, weight, _ = tensors_of(shape)
+    shift = torch.linspace(-20, 30, shape[2], device="cuda")
+    kernels = convolution_kernels()
+    assert kernels is not None
+    y, partial = kernels.convolve_with_moments(x, weight, shift)
+    assert torch.equal(y, kernels.convolve(x, weight))
+    assert torch.equal(partial, kernels.convolve_with_moments(x, weight, shift)[1])
+    assert partial.dtype == torch.float32
+    difference = y.double() - shift.double()[:, None, None]
+    found = partial.double().sum((0, 2))
+    for ours, terms in zip(found, (difference, difference.square()), strict=True):
+        # Terms and sums of a tile are rounded to single precision: not to bf16, which would be 2**-9.
+        error = (ours - terms.sum((0, 2, 3))).abs()
+        assert (error <= 2**-19 * terms.abs().sum((0, 2, 3))).all()
+
+
 def test_inputs_that_begin_inside_of_a_tensor_are_taken() -> None:
     x, weight, dy = tensors_of((6, 16, 8, 5, 5))
     found, expected = run(layer_of(weight), x[1:4], dy[1:4]), run(layer_of(weight), x[1:4].clone(), dy[1:4].clone())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aacp.accelerate.convolutions import FastConv2d
 from aacp.accelerate.norms import FastBatchNorm2d
 
 pytestmark = [
@@ -28,6 +29,7 @@ SHAPES = [
     (5, 1, 6, 6),
     (2, 2048, 1, 1),
 ]
+CONVOLVED = [*SHAPES[:4], (128, 64, 8, 8), (7, 8, 31, 5), (3, 40, 5, 7), (600, 16, 32, 32)]  # for our convolutions too
 
 
 def activations(shape: tuple[int, ...], mean: float, device: str, seed: int = 0) -> Tensor:
@@ -51,19 +53,39 @@ def norm_of(kind: type[nn.BatchNorm2d], channels: int, device: str) -> nn.BatchN
     return norm.to(device)
 
 
-def run(norm: nn.BatchNorm2d, x: Tensor, dy: Tensor) -> dict[str, Tensor]:
+def convolution_before(norm: nn.BatchNorm2d, x: Tensor) -> FastConv2d:
+    """A convolution that gives what it gets, and knows the norm, which has forgotten it."""
+    layer = FastConv2d(norm.num_features, norm.num_features, 3, padding=1, bias=False)
+    nn.init.dirac_(layer.weight)
+    layer = layer.to(x.device, torch.bfloat16).to(memory_format=torch.channels_last)
+    before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
+    assert torch.equal(layer(x), x)
+    norm(layer(x))
+    norm.load_state_dict(before)
+    return layer
+
+
+def run(norm: nn.BatchNorm2d, x: Tensor, dy: Tensor, before: nn.Module | None = None) -> dict[str, Tensor]:
     """The outputs of a norm, its running statistics afterwards, and all gradients."""
     x = x.detach().requires_grad_()
-    y = norm(x)
+    y = norm(x if before is None else before(x))
     gradients = torch.autograd.grad(y, [x, norm.weight, norm.bias], dy.to(y.dtype))
     named = dict(zip(("dx", "dweight", "dbias"), gradients, strict=True))
     return {"y": y.detach(), **named, **{name: tensor.clone() for name, tensor in norm.named_buffers()}}
 
 
-def compare(shape: tuple[int, ...], device: str, mean: float = 0.0, rounding: float = 2**-8) -> None:
+def compare(
+    shape: tuple[int, ...], device: str, mean: float = 0.0, rounding: float = 2**-8, has_given_sums: bool = False
+) -> None:
     """Ours within the last rounding to bf16 of what is exact, and in single precision well within a thousandth."""
     x, dy = activations(shape, mean, device), activations(shape, 0.3, device, seed=2)
-    found = run(norm_of(FastBatchNorm2d, shape[1], device), x, dy)
+    norm = norm_of(FastBatchNorm2d, shape[1], device)
+    if has_given_sums:
+        before = convolution_before(norm, x)
+        with mock.patch("aacp.accelerate.kernels.sums.moments", side_effect=AssertionError):
+            found = run(norm, x, dy, before)
+    else:
+        found = run(norm, x, dy)
     exact = run(norm_of(nn.BatchNorm2d, shape[1], device).double(), x.double(), dy.double())
     assert found["y"].grad_fn is None
     assert found["y"].dtype == found["dx"].dtype == torch.bfloat16
@@ -127,6 +149,12 @@ def compare_second_derivatives(device: str) -> None:
 @pytest.mark.parametrize("mean", [0.0, 10.0])
 def test_a_batch_norm_is_torchs(shape: tuple[int, ...], mean: float) -> None:
     compare(shape, "cuda", mean)
+
+
+@pytest.mark.parametrize("shape", CONVOLVED, ids=str)
+@pytest.mark.parametrize("mean", [0.0, 10.0])
+def test_a_batch_norm_with_the_sums_of_a_convolution_is_torchs(shape: tuple[int, ...], mean: float) -> None:
+    compare(shape, "cuda", mean, has_given_sums=True)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

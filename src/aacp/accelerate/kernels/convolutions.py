@@ -90,12 +90,16 @@ def _taps(
 
 @triton.jit(do_not_specialize=["lines", "in_vectors", "out_vectors"])
 def _convolve_kernel(
-    x, weight, y, lines, in_vectors, out_vectors,
-    FLIPPED: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, VECTOR: tl.constexpr,
+    x, weight, y, partial, shift, lines, in_vectors, out_vectors,
+    FLIPPED: tl.constexpr, SUMS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, VECTOR: tl.constexpr,
     PADDED_IN: tl.constexpr, PADDED_OUT: tl.constexpr,
     PIXELS: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The convolution, or with the flipped and transposed kernel the gradient of its inputs."""
+    """The convolution, or with the flipped and transposed kernel the gradient of its inputs.
+
+    With SUMS also the sums of the tile, as it is stored, for each output pixel of a row and each channel: sums of
+    differences from `shift`, and of their squares.
+    """
     in_channels, out_channels = in_vectors * VECTOR, out_vectors * VECTOR
     line, left = _places(tl.program_id(0), WIDTH, PIXELS, ROWS)
     value = tl.zeros((ROWS, PIXELS * PADDED_OUT), tl.float32)
@@ -112,7 +116,17 @@ def _convolve_kernel(
         value = tl.dot(x_1, w_1, value)
         value = tl.dot(x_2, w_2, value)
     at, known = _pixels(y, line, left, line < lines, out_channels, WIDTH, PIXELS, PADDED_OUT)
-    tl.store(at, value.to(tl.bfloat16), mask=known)
+    stored = value.to(tl.bfloat16)
+    tl.store(at, stored, mask=known)
+    if SUMS:
+        n = tl.arange(0, PIXELS * PADDED_OUT)
+        pixel, channel = n // PADDED_OUT, n % PADDED_OUT
+        exists = channel < out_channels
+        middle = tl.load(shift + channel, mask=exists, other=0.0)
+        difference = tl.where(known, stored.to(tl.float32) - middle[None, :], 0.0)
+        to = partial + (tl.program_id(0) * 2 * PIXELS + pixel) * out_channels + channel
+        tl.store(to, tl.sum(difference, 0), mask=exists)
+        tl.store(to + PIXELS * out_channels, tl.sum(difference * difference, 0), mask=exists)
 
 
 @triton.jit(do_not_specialize=["lines", "in_vectors", "out_vectors"])
@@ -176,12 +190,23 @@ def _sum_kernel(
 
 def convolve(x: torch.Tensor, weight: torch.Tensor, blocks: Blocks | None = None) -> torch.Tensor:
     """The convolution of activations with a kernel of 3x3, with stride 1 and padding 1."""
-    return _convolved(x, weight, weight.shape[0], False, blocks)
+    return _convolved(x, weight, weight.shape[0], False, blocks)[0]
+
+
+def convolve_with_moments(
+    x: torch.Tensor, weight: torch.Tensor, shift: torch.Tensor, blocks: Blocks | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The convolution, and partial sums of its outputs for a batch norm: [programs, 2, pixels, channels].
+
+    The sums are of differences from `shift`, which has a number per channel near the mean, and of their squares: for
+    values far from 0 the variance would be lost in rounding.
+    """
+    return _convolved(x, weight, weight.shape[0], False, blocks, shift)
 
 
 def input_gradient(dy: torch.Tensor, weight: torch.Tensor, blocks: Blocks | None = None) -> torch.Tensor:
     """The gradient of the inputs of the convolution."""
-    return _convolved(dy, weight, weight.shape[1], True, blocks)
+    return _convolved(dy, weight, weight.shape[1], True, blocks)[0]
 
 
 def weight_gradient(x: torch.Tensor, dy: torch.Tensor, blocks: Blocks | None = None) -> torch.Tensor:
@@ -217,19 +242,28 @@ def weight_gradient(x: torch.Tensor, dy: torch.Tensor, blocks: Blocks | None = N
 
 
 def _convolved(
-    x: torch.Tensor, weight: torch.Tensor, out_channels: int, is_flipped: bool, blocks: Blocks | None
-) -> torch.Tensor:
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    out_channels: int,
+    is_flipped: bool,
+    blocks: Blocks | None,
+    shift: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     n, in_channels, height, width = x.shape
     blocks = blocks or convolution_blocks(in_channels, out_channels)
     y = torch.empty(n, out_channels, height, width, device=x.device, dtype=x.dtype, memory_format=CHANNELS_LAST)
     padded = _padded(in_channels, blocks.span), _padded(out_channels, blocks.pixels)
     rows = n * height * triton.cdiv(width, blocks.pixels)
     vectors = in_channels // VECTOR, out_channels // VECTOR
-    _convolve_kernel[(triton.cdiv(rows, blocks.rows),)](
-        x, weight, y, n * height, *vectors, is_flipped, height, width, VECTOR, *padded, *blocks[:3], blocks.stages,
-        num_warps=blocks.warps,
+    programs, partial = triton.cdiv(rows, blocks.rows), None
+    if shift is not None:
+        partial = torch.empty(programs, 2, blocks.pixels, out_channels, device=x.device)
+    sums = (y, y) if shift is None else (partial, shift)  # without sums the kernel uses neither
+    _convolve_kernel[(programs,)](
+        x, weight, y, *sums, n * height, *vectors, is_flipped, shift is not None, height, width, VECTOR, *padded,
+        *blocks[:3], blocks.stages, num_warps=blocks.warps,
     )  # fmt: skip
-    return y
+    return y, partial
 
 
 def _padded(channels: int, pixels: int) -> int:
@@ -265,6 +299,7 @@ def self_test() -> None:
     x = torch.zeros(2, 8, 2, 2, device="cuda", dtype=torch.bfloat16).contiguous(memory_format=CHANNELS_LAST)
     weight = torch.zeros(8, 8, 3, 3, device="cuda", dtype=torch.bfloat16).contiguous(memory_format=CHANNELS_LAST)
     y = convolve(x, weight)
+    convolve_with_moments(x, weight, torch.zeros(8, device="cuda"))
     input_gradient(y, weight)
     weight_gradient(x, y)
     torch.cuda.synchronize()

@@ -1,8 +1,9 @@
 """Batch norm for training in Triton: bfloat16 activations with channels last, all else in single precision.
 
-Three kernels for each direction: partial sums, results per channel, results per element. In evaluation mode, where the
-statistics are given, only the last one is needed. Nothing waits for the device, so that a step can be captured in a
-CUDA graph. All sums have a fixed order, so that results repeat bit for bit.
+Three kernels for each direction: partial sums, results per channel, results per element. The convolution before may
+have computed the partial sums. In evaluation mode, where the statistics are given, only the last kernel is needed.
+Nothing waits for the device, so that a step can be captured in a CUDA graph. All sums have a fixed order, so that
+results repeat bit for bit.
 """
 
 # mypy: ignore-errors
@@ -22,9 +23,12 @@ HEIGHT = 256  # partial sums that a program reads at once, for each of 16 channe
 @triton.jit(do_not_specialize=["programs", "vectors"])
 def _statistics_kernel(
     partial, x, mean, rstd, running_mean, running_var, batches, programs, count, momentum, eps, vectors,
-    VECTOR: tl.constexpr, HEIGHT: tl.constexpr,
+    VECTOR: tl.constexpr, HEIGHT: tl.constexpr, REPEATS: tl.constexpr, FROM_MEAN: tl.constexpr,
 ):  # fmt: skip
-    """Mean and inverse standard deviation of 16 channels; updates their running statistics."""
+    """Mean and inverse standard deviation of 16 channels; updates their running statistics.
+
+    The partial sums are of differences from the running mean or from the first element of each channel.
+    """
     channels = vectors * VECTOR
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     known = channel < channels
@@ -32,10 +36,10 @@ def _statistics_kernel(
     old_mean = tl.load(running_mean + channel, mask=known, other=0.0)
     old_var = tl.load(running_var + channel, mask=known, other=0.0)
     seen = tl.load(batches)
-    first = first_of(x, channel, known)
-    total, squares = totals(partial, programs, channel, channels, 1, HEIGHT)
+    shift = old_mean if FROM_MEAN else first_of(x, channel, known)
+    total, squares = totals(partial, programs, channel, channels, REPEATS, HEIGHT)
     average, variance = mean_and_variance(total, squares, count)
-    average += first
+    average += shift
     tl.store(mean + channel, average, mask=known)
     tl.store(rstd + channel, 1.0 / tl.sqrt(variance + eps), mask=known)
     unbiased = variance * (count / (count - 1.0))
@@ -125,6 +129,7 @@ def normalise(
     batches: torch.Tensor,
     momentum: float,
     eps: float,
+    partial: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Normalise activations and update the running statistics in place.
 
@@ -135,18 +140,21 @@ def normalise(
         batches: the number of batches seen, incremented.
         momentum: the share of the new batch in the running statistics.
         eps: added to the variance.
+        partial: what `convolve_with_moments` returned with the activations for this running mean; None computes sums.
 
     Returns:
         The normalised activations, and mean and inverse standard deviation per channel.
     """
     y, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    partial = sums.moments(x)
+    is_given = partial is not None
+    partial = partial if is_given else sums.moments(x)
+    repeats = partial[0].numel() // (2 * x.shape[1])
     statistics = (running_mean, running_var, batches)
     known, grid = sums.sizes(x, TILE)
     rows, vectors, vector = known[:3]
     _statistics_kernel[(triton.cdiv(x.shape[1], 16),)](
         partial, x, mean, rstd, *statistics, len(partial), float(rows), momentum, eps, vectors, vector, HEIGHT,
-        num_warps=8, num_stages=1,
+        repeats, is_given, num_warps=8, num_stages=1,
     )  # fmt: skip
     _normalise_kernel[grid](x, y, weight, bias, mean, rstd, eps, *known, False, num_warps=4)
     return y, mean, rstd
@@ -204,6 +212,7 @@ def self_test() -> None:
     parameters = [torch.zeros(8, device="cuda") for _ in range(4)]
     batches = torch.zeros((), device="cuda", dtype=torch.int64)
     y, mean, rstd = normalise(x, *parameters, batches, 0.1, 1e-5)
+    normalise(x, *parameters, batches, 0.1, 1e-5, torch.zeros(1, 2, 2, 8, device="cuda"))
     differentiate(y, x, parameters[0], mean, rstd, True)
     normalise_by(x, *parameters, 1e-5)
     torch.cuda.synchronize()
