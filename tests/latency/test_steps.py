@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 import aacp
 from aacp.channels.elements import ChannelGroup
 from aacp.latency.pieces import TimedStructure
-from aacp.latency.steps import FoundSteps, coloured, find_steps, probe_counts, step_of
+from aacp.latency.steps import FoundSteps, coloured, find_steps, kept_steps, probe_counts, step_of
 from latency.own_int8 import OwnRuntime
 from latency_bench import FakeBench, Kernel, blocked, chain, proportional
 
@@ -205,7 +206,25 @@ def test_steps_are_read_as_they_were_written() -> None:
     steps = FoundSteps({"a": 8, "b": 16}, ["a"])
     found = FoundSteps.from_json(json.loads(json.dumps(steps.to_json())), "x.steps")
     assert (found, found.undecided) == (steps, ("a",))
-    assert FoundSteps.from_json({"steps": {"a": 8}}, "x.steps").undecided == ()  # of an older version
+    for older in ({"steps": {"a": 8}}, {"a": 8}):
+        found = FoundSteps.from_json(older, "x.steps")
+        assert (found, found.undecided) == ({"a": 8}, ())
+
+
+def test_steps_are_found_once_and_not_used_for_another_network_or_setting(tmp_path: Path) -> None:
+    folder, graph = aacp.RunFolder(tmp_path), chain(4, 6, 1)
+    steps = FoundSteps({group.name: 2 for group in graph.free})
+
+    def never() -> FoundSteps:
+        raise AssertionError("the steps are known")
+
+    for setting in (None, {"device": "npu"}):
+        name = f"{setting}.steps"
+        assert kept_steps(folder, name, graph, lambda: steps, setting) is steps
+        assert kept_steps(folder, name, graph, never, setting) == steps
+        for other in ((chain(4, 6, 8, 1), setting), (graph, {"device": "gpu"})):
+            with pytest.raises(aacp.RunMismatch, match="holds steps of another network or setting"):
+                kept_steps(folder, name, other[0], never, other[1])
 
 
 def test_small_groups_get_small_steps() -> None:

@@ -10,14 +10,14 @@ from torch import nn
 
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.space import PRUNING_STEP, PruningStep, SearchSpace
-from aacp.errors import InvalidOption, RunMismatch
+from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
 from aacp.latency.defaults import SECONDS_PER_STRUCTURE, STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.devices.exporting import export_networks, require_exportable
 from aacp.latency.measure import measure_latency
 from aacp.latency.remote import one_worker
-from aacp.latency.steps import FoundSteps, discover_steps
+from aacp.latency.steps import discover_steps, kept_steps
 from aacp.latency.table import LatencyTable
 from aacp.runs.folder import RunFolder
 from aacp.user.progress import report_progress
@@ -111,20 +111,13 @@ class MeasurementJob:
         """Return the requested step; "auto" is found by timing once and kept in a file beside the table."""
         if self.step != "auto":
             return self.step
-        conditions = asdict(conditions_here(network, self.where))
-        folder = RunFolder(Path(self.file).parent)
-        name = f"{Path(self.file).name}.steps"
-        known = folder.read_json(name)
-        names = [group.name for group in graph.free]
-        if known is None:
-            found = discover_steps(network, graph, self.where, example=example)
-            folder.write_json(name, {"setting": conditions, **found.to_json()})
-        else:
-            found = FoundSteps.from_json(known, name)
-            if known.get("setting") != conditions or list(found) != names:
-                raise RunMismatch(
-                    f"{name} holds steps of another network or setting. Remove it, or choose another file."
-                )
+        found = kept_steps(
+            RunFolder(Path(self.file).parent),
+            f"{Path(self.file).name}.steps",
+            graph,
+            lambda: discover_steps(network, graph, self.where, example=example),
+            asdict(conditions_here(network, self.where)),
+        )
         if found.note:
-            report_progress(f"{name}: {found.note}")
+            report_progress(f"{self.file}.steps: {found.note}")
         return found

@@ -10,7 +10,7 @@ probes do not decide are measured again, `MAX_PASSES` times in all. Those that a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from aacp.errors import RunMismatch
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.pieces import Piece, TimedStructure
 from aacp.latency.timers import MeasurementProgress, NetworkTimer, StructureTimer
+from aacp.runs.folder import RunFolder
 from aacp.user.progress import report_progress, without_progress
 
 MULTIPLES = (1, 2, 4, 8, 16, 32)  # the steps that are considered
@@ -63,9 +64,9 @@ class FoundSteps(dict[str, int]):
 
     @classmethod
     def from_json(cls, data: Any, file: str) -> FoundSteps:
-        """Read what a file holds; those of older versions do not name groups that are undecided."""
-        known = data if isinstance(data, dict) else {}
-        steps: Any = known.get("steps")
+        """Read what a file holds. Older versions did not name the undecided groups, or wrote the steps alone."""
+        known = data if isinstance(data, dict) and isinstance(data.get("steps"), dict) else {"steps": data}
+        steps: Any = known["steps"]
         undecided: Any = known.get("undecided", [])
         are_steps = isinstance(steps, dict) and all(type(step) is int and step >= 1 for step in steps.values())
         if not are_steps or not isinstance(undecided, list) or not all(name in steps for name in undecided):
@@ -117,6 +118,35 @@ def discover_steps(
     conditions_here(model, where)
     timer = NetworkTimer(model, graph, example, where, seconds_per_structure)
     return find_steps(timer, graph)
+
+
+def kept_steps(
+    folder: RunFolder,
+    name: str,
+    graph: ChannelGraph,
+    find: Callable[[], FoundSteps],
+    setting: Mapping[str, Any] | None = None,
+) -> FoundSteps:
+    """Return the steps that a file holds; if there is no file, find them and write it.
+
+    Args:
+        folder: the folder of the file.
+        name: the name of the file.
+        graph: the channel graph whose free groups the steps belong to.
+        find: finds the steps by timing.
+        setting: what the steps depend on besides the network, if the folder does not belong to one request; steps of
+            another setting are rejected.
+    """
+    recorded = {} if setting is None else {"setting": setting}
+    known = folder.read_json(name)
+    if known is None:
+        found = find()
+        folder.write_json(name, {**recorded, **found.to_json()})
+        return found
+    found = FoundSteps.from_json(known, name)
+    if known.get("setting") != setting or found.keys() != {group.name for group in graph.free}:
+        raise RunMismatch(f"{name} holds steps of another network or setting. Remove it, or choose another file.")
+    return found
 
 
 def find_steps(timer: StructureTimer, graph: ChannelGraph) -> FoundSteps:

@@ -19,7 +19,7 @@ from aacp.errors import InfeasibleBudget, InvalidOption
 from aacp.latency.check import LatencyCheck, Verdict, check_latency
 from aacp.latency.measure import measure_latency
 from aacp.latency.runtimes.runtime import INT8
-from aacp.latency.steps import FoundSteps, discover_steps
+from aacp.latency.steps import FoundSteps, discover_steps, kept_steps
 from aacp.latency.table import LatencyTable
 from aacp.latency.timing import MedianInterval
 from aacp.pipeline.plan import Plan
@@ -88,13 +88,13 @@ class LatencyStage:
                 "The step auto is found by timing here, but the latency table is of another device. Give a number as "
                 "step, such as 8."
             )
-        known = self.folder.read_json(STEPS)
-        if known is None:
-            found = discover_steps(self.task.model, self.graph, self.plan.deployment, example=self.task.example())
-            self.folder.write_json(STEPS, found.to_json())
-            return found
-        is_recent = isinstance(known, dict) and "undecided" in known  # older versions wrote the steps alone
-        return FoundSteps.from_json(known if is_recent else {"steps": known}, STEPS)
+        model, where = self.task.model, self.plan.deployment
+        return kept_steps(
+            self.folder,
+            STEPS,
+            self.graph,
+            lambda: discover_steps(model, self.graph, where, example=self.task.example()),
+        )
 
     @property
     def step_note(self) -> str:
