@@ -51,7 +51,7 @@ def test_the_energy_is_that_of_one_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(resources, "find_counters", lambda device: [EnergyCounter("test", lambda: joules[0])])
     found = resources_of(prepare, "cpu", seconds=0.02)
     assert found.joules == pytest.approx(3)
-    assert str(found).endswith("3e+03 mJ per batch (test)")
+    assert str(found).endswith("3,000 mJ per batch (test)")
 
 
 def test_the_energy_of_a_runtime_of_your_own_on_a_gpu_is_that_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.cost.budget import Limit
+from aacp.cost.quantities import amount
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
 from aacp.latency.deployment import HERE, Deployment, conditions_here
@@ -72,7 +73,8 @@ class LatencyCheck:
         return Verdict.MISSED if share.lower > 1 else Verdict.UNDECIDED
 
     def __str__(self) -> str:
-        return f"{1e3 * self.seconds.median:.3g} ms, {self.ratio} of the original's {1e3 * self.original.median:.3g} ms"
+        seconds, original = (amount(timed.median, "s") for timed in (self.seconds, self.original))
+        return f"{seconds}, {self.ratio} of the original's {original}"
 
 
 def check_latency(

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aacp.cost.quantities import rounded
 from aacp.disk.reading import read_text
 from aacp.errors import AACPError, InvalidOption, WorkerFailed
 from aacp.graph.examples import from_plain, to_plain, with_batch
@@ -47,7 +48,7 @@ class ResourceUse:
         memory = f"{self.memory_bytes / 1e6:.1f} MB of memory"
         if self.joules is None:
             return f"{memory}, energy is not counted here"
-        return f"{memory}, {1e3 * self.joules:.3g} mJ per batch ({self.energy_source})"
+        return f"{memory}, {rounded(1e3 * self.joules)} mJ per batch ({self.energy_source})"
 
 
 def measure_resources(

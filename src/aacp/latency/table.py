@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aacp.channels.graph import ChannelGraph
 from aacp.cost.analytic import Cost
+from aacp.cost.quantities import amount
 from aacp.disk.reading import read_json, reading_as
 from aacp.disk.records import Count, Seconds, read_fields, require
 from aacp.errors import DeviceMismatch, GraphMismatch, InvalidOption, InvalidStructure
@@ -72,7 +73,7 @@ class LatencyTable:
 
     def __str__(self) -> str:
         return (
-            f"{self.model}: {1e3 * self.reference:.3g} ms unpruned, {self.conditions}; "
+            f"{self.model}: {amount(self.reference, 's')} unpruned, {self.conditions}; "
             f"{counted(len(self.pieces), 'piece')} in {counted(len(self.measured), 'structure')}; {self.error}"
         ) + (f"; it cannot decide anything: {self.problem}" if self.problem else "")
 

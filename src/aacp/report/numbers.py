@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aacp.cost.quantities import rounded
+
 NBSP = "\N{NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
@@ -75,5 +77,4 @@ def quantity(value: float, unit: str) -> str:
 def _scaled(value: float, units: Sequence[tuple[float, str]], digits: int = 4) -> str:
     """A value with `digits` significant digits, in the largest unit that is not larger than it."""
     unit, name = next(((unit, name) for unit, name in units if abs(value) >= unit), units[-1])
-    text = f"{value / unit:.{digits}g}" if abs(value / unit) < 999.5 else f"{value / unit:,.0f}"
-    return f"{text}{NBSP}{name}"
+    return f"{rounded(value / unit, digits)}{NBSP}{name}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aacp.cost.kinds import cost_unit, cost_words
+from aacp.cost.quantities import rounded
 from aacp.report.channels import kept_counts, layers_of
 from aacp.report.headline import limits_text
 from aacp.report.html import Markup, capitalised, definitions, details, joined, listed, table, tag, verdict
@@ -117,7 +118,7 @@ def _resources(found: Resources | None) -> Iterator[Row]:
     old, new = found.before_bytes, found.after_bytes
     yield f"Memory in {found.runtime}", size(old), size(new), change(old, new) if old else DASH
     if found.before_joules is not None and found.after_joules is not None:
-        before, after = (f"{1e3 * value:.3g}{NBSP}mJ" for value in (found.before_joules, found.after_joules))
+        before, after = (f"{rounded(1e3 * value)}{NBSP}mJ" for value in (found.before_joules, found.after_joules))
         name = f"Energy of a batch, {found.energy_source}"
         yield name, before, after, change(found.before_joules, found.after_joules)
 
@@ -134,8 +135,7 @@ def _under(value: str, remark: str = "") -> Markup:
 def _bare(seconds: float, beside: Latency) -> str:
     """A quartile in the unit of the median, without the name of the unit."""
     unit = next((unit for unit in (60.0, 1.0, 1e-3, 1e-6) if beside.seconds >= unit), 1e-9)
-    value = seconds / unit
-    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+    return rounded(seconds / unit)
 
 
 # -- limits, channels -------------------------------------------------------------------------------------------------

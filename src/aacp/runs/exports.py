@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aacp.cost.quantities import amount, rounded
 from aacp.disk.records import Record
 from aacp.runs.manifest import Manifest, usable_manifest
 
@@ -92,8 +93,8 @@ class BeforeAfter(Record):
 
     def __str__(self) -> str:
         return (
-            f"{self.runtime}, batch {self.batch_size}: {1e3 * self.before.seconds:.3g} -> "
-            f"{1e3 * self.after.seconds:.3g} ms (x{self.times:.2f}, {self.verdict})"
+            f"{self.runtime}, batch {self.batch_size}: {rounded(1e3 * self.before.seconds)} -> "
+            f"{amount(self.after.seconds, 's')} (x{self.times:.2f}, {self.verdict})"
         )
 
 
@@ -139,7 +140,7 @@ class Resources(Record):
         memory = f"memory in {self.runtime}: {before} -> {after}{change}"
         if self.before_joules is None or self.after_joules is None:
             return f"{memory}; energy is not counted here"
-        before, after = (f"{1e3 * value:.3g}" for value in (self.before_joules, self.after_joules))
+        before, after = (rounded(1e3 * value) for value in (self.before_joules, self.after_joules))
         return f"{memory}; energy of a batch: {before} -> {after} mJ ({self.energy_source})"
 
 
