@@ -64,7 +64,7 @@ def test_the_demo_prints_lines_of_the_form_that_is_shown(tmp_path: Path) -> None
     found = tiny_run.pruned(tmp_path, budget={"macs": 0.4, "params": 0.3})
     times = (Latency(0.002, 0.002, 0.002), Latency(0.001, 0.001, 0.001))
     timings = tuple(
-        BeforeAfter(name, "CPU", 16, 20, *times, 2, 2)
+        BeforeAfter(name, "CPU", 16, 20, *times, 2, 2, 2)
         for name in ("torch 2.13.0+cpu, 1 thread", "ONNX Runtime 1.31.1, 1 thread")
     )
     timed = replace(found, exported=ExportRecord(18, 0.0, 10, 5, timings))

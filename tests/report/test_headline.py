@@ -107,7 +107,7 @@ def test_the_headline_and_the_table_state_the_same_change_of_the_time() -> None:
     by_medians = (Latency(0.004, 0.003, 0.005), Latency(0.002, 0.001, 0.003))  # twice as fast
     timing = BeforeAfter("ORT", "a CPU", 8, 100, *by_medians, 1.5, 1.7, median_speedup=1.6)
     run = replace(RUN, exported=ExportRecord(18, 0.0, 10, 5, (timing,)))
-    assert remarks_of(run)[-1][0].startswith("1.60 times as fast")
+    assert remarks_of(run)[-1][0].startswith("1.60 times as fast in the median turn in ORT on a CPU: 2")
     page = str(before_and_after(run))
     assert "\N{MINUS SIGN}37.5" in page  # 1 / 1.6 of the time
     assert "Their change is the median over turns" in page

@@ -15,17 +15,17 @@ def timed(before: float, after: float, *speedups: float) -> BeforeAfter:
 @pytest.mark.parametrize(
     ("timing", "words", "is_decided"),
     [
-        (timed(0.0073, 0.001, 0.8, 12.0, 7.3), "7.3 -> 1 ms (x7.30, too noisy to tell)", False),
-        (timed(0.0073, 0.001), "7.3 -> 1 ms (x7.30, too noisy to tell)", False),  # of an older version
-        (timed(0.0073, 0.001, 5.0, 12.0, 7.3), "7.3 -> 1 ms (x7.30, faster)", True),
-        (timed(0.002, 0.002, 0.96, 1.04, 1.0), "2 -> 2 ms (x1.00, NOT FASTER)", True),
-        (timed(0.002, 0.002, 0.96, 1.2, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
-        (timed(0.002, 0.002, 0.8, 1.04, 1.0), "2 -> 2 ms (x1.00, too noisy to tell)", False),
-        (timed(5.5, 1.25, 4.2, 4.6, 4.4), "5,500 -> 1,250 ms (x4.40, faster)", True),
-        (timed(0.002, 0.003, 0.6, 0.7, 0.65), "2 -> 3 ms (x0.65, SLOWER)", True),
+        (timed(0.0073, 0.001, 0.8, 12.0, 7.3), "7.3 -> 1 ms (x7.30 in the median turn: too noisy to tell)", False),
+        (timed(0.0073, 0.001), "7.3 -> 1 ms (x7.30: too noisy to tell)", False),  # of an older version
+        (timed(0.0073, 0.001, 5.0, 12.0, 7.3), "7.3 -> 1 ms (x7.30 in the median turn: faster)", True),
+        (timed(0.002, 0.002, 0.96, 1.04, 1.0), "2 -> 2 ms (x1.00 in the median turn: NOT FASTER)", True),
+        (timed(0.002, 0.002, 0.96, 1.2, 1.0), "2 -> 2 ms (x1.00 in the median turn: too noisy to tell)", False),
+        (timed(0.002, 0.002, 0.8, 1.04, 1.0), "2 -> 2 ms (x1.00 in the median turn: too noisy to tell)", False),
+        (timed(5.5, 1.25, 4.2, 4.6, 4.4), "5,500 -> 1,250 ms (x4.40 in the median turn: faster)", True),
+        (timed(0.002, 0.003, 0.6, 0.7, 0.65), "2 -> 3 ms (x0.65 in the median turn: SLOWER)", True),
         # The ratios of turns and the medians of both contradict each other.
-        (timed(0.002, 0.003, 1.01, 1.3, 1.2), "2 -> 3 ms (x1.20, too noisy to tell)", False),
-        (timed(0.003, 0.002, 0.8, 0.99, 0.9), "3 -> 2 ms (x0.90, too noisy to tell)", False),
+        (timed(0.002, 0.003, 1.01, 1.3, 1.2), "2 -> 3 ms (x1.20 in the median turn: too noisy to tell)", False),
+        (timed(0.003, 0.002, 0.8, 0.99, 0.9), "3 -> 2 ms (x0.90 in the median turn: too noisy to tell)", False),
     ],
 )
 def test_a_wide_interval_is_too_noisy_to_tell_and_a_narrow_one_decides(

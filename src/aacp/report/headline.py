@@ -139,7 +139,7 @@ def _about_time(timing: BeforeAfter) -> Remark:
     before, after, where = timing.before, timing.after, f"in {timing.runtime} on {timing.device}"
     numbers = f"{duration(after.seconds)} instead of {duration(before.seconds)} for a batch of {timing.batch_size}"
     if timing.is_faster:
-        return Remark(f"{timing.times:.2f} times as fast {where}: {numbers}.", True)
+        return Remark(f"{timing.times:.2f} times as fast{timing.measure} {where}: {numbers}.", True)
     if timing.is_slower:
         return Remark(f"Slower {where}: {numbers}.", False)
     if timing.is_as_fast:

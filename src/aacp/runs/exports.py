@@ -45,8 +45,13 @@ class BeforeAfter(Record):
 
     @property
     def times(self) -> float:
-        """How many times as fast the pruned network is."""
+        """How many times as fast the pruned network is in the median turn; of an old file, by the two medians."""
         return self.before.seconds / self.after.seconds if self.median_speedup is None else self.median_speedup
+
+    @property
+    def measure(self) -> str:
+        """Words after `times` that say what it is: on a busy machine it differs from the ratio of the two medians."""
+        return "" if self.median_speedup is None else " in the median turn"
 
     @property
     def is_faster(self) -> bool:
@@ -94,7 +99,7 @@ class BeforeAfter(Record):
     def __str__(self) -> str:
         return (
             f"{self.runtime}, batch {self.batch_size}: {rounded(1e3 * self.before.seconds)} -> "
-            f"{amount(self.after.seconds, 's')} (x{self.times:.2f}, {self.verdict})"
+            f"{amount(self.after.seconds, 's')} (x{self.times:.2f}{self.measure}: {self.verdict})"
         )
 
 
