@@ -100,7 +100,7 @@ def trace(
 )
 @click.option("--teacher", help="MODEL to distil from; needs --teacher-weights.")
 @click.option("--teacher-weights", type=click.Path(), help="File of the teacher's weights.")
-@run_option("runs/MODEL")
+@run_option("runs/MODEL-base")
 @DEVICE
 @click.option(
     "--processes",
@@ -147,7 +147,7 @@ def train(
     teacher_names({"teacher": teacher, "teacher_weights": teacher_weights})  # rejects one without the other
     if teacher is not None and not recipe.distillation:
         recipe = replace(recipe, distillation=FINETUNE.distillation)
-    folder = run_folder(model, folder)
+    folder = run_folder(model, folder, "-base")
     job = TrainingJob(
         model, data, recipe, folder, weights, teacher, teacher_weights, device, processes, tensorboard, until,
         train_on_holdout, holdout=holdout, cache=cache,

@@ -156,7 +156,6 @@ def test_a_folder_with_other_files_is_rejected_before_anything_is_loaded_or_writ
 
 
 def test_the_folder_of_a_training_is_rejected_before_anything_is_loaded(tmp_path: Path) -> None:
-    """Both `aacp train MODEL` and `aacp prune MODEL` use runs/MODEL, if no folder is given."""
     recipe = aacp.Recipe(epochs=1, batch_size=8, lr=0.01)
     aacp.fit(tiny_run.network(), tiny_run.data().train, recipe, folder=tmp_path, device="cpu")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

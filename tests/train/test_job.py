@@ -62,6 +62,24 @@ def test_options_about_the_data_reach_the_job(monkeypatch: pytest.MonkeyPatch, t
     assert [(job.cache, job.holdout, job.train_on_holdout) for job in jobs] == [(str(tmp_path / "pixels"), 0.25, True)]
 
 
+def test_the_default_folder_is_none_of_another_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that `aacp prune MODEL` may follow `aacp train MODEL`."""
+    taken: list[str] = []
+
+    def stop(folder: str) -> None:
+        taken.append(folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(TrainingJob, "run", lambda job: stop(job.folder))
+    monkeypatch.setattr("aacp.pipeline.job.pruning_run", lambda names, budget, plan, folder, *_: stop(folder))
+    monkeypatch.setattr("aacp.pipeline.job.sweep_run", lambda names, budgets, plan, folder, *_: stop(folder))
+    for command in ("train", "prune", "sweep"):
+        limit = () if command == "train" else ("--prune-macs", "0.5")
+        assert run(command, "digits_resnet", "--data", "digits", *limit)[0] == 130
+    assert taken == ["runs/digits_resnet-base", "runs/digits_resnet", "runs/digits_resnet-sweep"]
+
+
 @pytest.mark.slow
 def test_the_digits_are_learnt_in_a_few_epochs(tmp_path: Path) -> None:
     code, out, err = run(*FOUR, "--run", str(tmp_path), "--json")

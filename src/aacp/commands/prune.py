@@ -201,7 +201,7 @@ def sweep(
     budgets = budgets_of(limits)
     from aacp.pipeline.job import TaskNames, sweep_run
 
-    place = folder or f"{run_folder(task['model'], None)}-sweep"
+    place = run_folder(task["model"], folder, "-sweep")
     plan = plan_from(
         search,
         recipe_of(training, task, search["seed"]) if train else None,

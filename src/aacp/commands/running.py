@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def run_folder(model: str, given: str | None) -> str:
-    """The folder of --run, or one named after the model."""
-    return given or f"runs/{file_name(model)}"
+def run_folder(model: str, given: str | None, suffix: str = "") -> str:
+    """The folder of --run, or one named after the model, with a suffix of the command so that none takes another's."""
+    return given or f"runs/{file_name(model)}{suffix}"
 
 
 def file_name(text: str) -> str:
