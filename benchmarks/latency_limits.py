@@ -26,6 +26,7 @@ from torch.nn.functional import interpolate
 from torch.utils.data import TensorDataset
 
 import aacp
+from aacp.latency.timing import Quartiles
 from halving import circumstances
 from peers import macs
 from psae_speed import likeness
@@ -53,7 +54,8 @@ def shares(folder: Path, model: torch.nn.Module, threads: int) -> dict[str, Any]
     timed = aacp.time_networks(
         {"original": original, "pruned": pruned}, example, aacp.Deployment(threads=threads), turns=40
     )
-    latency = aacp.speedup(timed["pruned"], timed["original"])  # the pruned network's time as a share of the original's
+    turns = zip(timed["pruned"].seconds, timed["original"].seconds, strict=True)
+    latency = Quartiles.of([after / before for after, before in turns])
     network = aacp.load(folder)
     counts = {
         "macs": macs(network, example) / macs(model, example),
