@@ -1,12 +1,13 @@
 """Traces that tests share: a graph depends on the code and the sizes of a network, and many tests prune the same one.
 
 Exports take most of the time of a run with a tiny network. Tests of tracing itself call `aacp.trace`, which is not
-replaced: only the calls of `aacp.pipeline` look up what an earlier test of the process has traced.
+replaced: only the calls of `aacp.pipeline` look up what an earlier test of the process has traced or exported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,13 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from aacp.channels.graph import ChannelGraph
+from aacp.graph import tracing
+from aacp.graph.verification import Verifier
 from aacp.pipeline import pruning, task
 
 _graphs: dict[Hashable, ChannelGraph] = {}
 _differences: dict[Hashable, str | None] = {}
+_verifiers: dict[Hashable, Verifier] = {}
 PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
 
 
@@ -35,7 +39,8 @@ def _looked_up(trace: Callable[..., ChannelGraph]) -> Callable[..., ChannelGraph
         if not _is_described(model):
             return trace(model, example, **options)
         if key not in _graphs:
-            _graphs[key] = trace(model, example, **options)
+            with _sharing_exports():
+                _graphs[key] = trace(model, example, **options)
         return _graphs[key]
 
     return traced
@@ -47,10 +52,27 @@ def _compared(compare: Callable[..., str | None]) -> Callable[..., str | None]:
         if not _is_described(model):
             return compare(model, graph, example, units)
         if key not in _differences:
-            _differences[key] = compare(model, graph, example, units)
+            with _sharing_exports():
+                _differences[key] = compare(model, graph, example, units)
         return _differences[key]
 
     return compared
+
+
+@contextmanager
+def _sharing_exports() -> Iterator[None]:
+    """Let networks of the same architecture be exported once: all are verified with the same random weights."""
+    prepare = tracing.prepare
+
+    def prepared(model: nn.Module, example: Any, *options: Any) -> Verifier:
+        key = (_architecture(model), _form(example), options)
+        if key not in _verifiers:
+            _verifiers[key] = prepare(model, example, *options)
+        return _verifiers[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracing, "prepare", prepared)
+        yield
 
 
 def _architecture(model: nn.Module) -> Hashable:

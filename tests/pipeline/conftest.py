@@ -8,10 +8,6 @@ import pytest
 import torch
 
 import aacp
-from aacp.graph import tracing
-from aacp.graph.tracing import prepare
-from aacp.graph.verification import Verifier
-from aacp.pipeline import pruning
 from aacp.train.recipe import DIGITS
 
 
@@ -37,15 +33,3 @@ def example(data: aacp.Data) -> torch.Tensor:
 @pytest.fixture(scope="session")
 def graph(model: torch.nn.Module, example: torch.Tensor) -> aacp.ChannelGraph:
     return aacp.trace(model, example)
-
-
-@pytest.fixture(scope="session")
-def bench(model: torch.nn.Module, example: torch.Tensor) -> Verifier:
-    return prepare(model, example)
-
-
-@pytest.fixture
-def traced_before(graph: aacp.ChannelGraph, bench: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run traces, and sets up to compare its structure on, is the same in every run: made once for all."""
-    monkeypatch.setattr(pruning, "trace", lambda *_, **__: graph)
-    monkeypatch.setattr(tracing, "prepare", lambda *_: bench)

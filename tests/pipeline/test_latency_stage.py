@@ -30,7 +30,7 @@ from latency.own_int8 import OwnInt8, OwnRuntime
 PLAN = Plan(evaluations=12, calibration_images=128, recipe=None, reconstruction=None)
 FULL = 10e-3  # seconds of the unpruned network by the table
 END_TO_END = 40e-3  # seconds of the unpruned network when it is measured end to end
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
+pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)

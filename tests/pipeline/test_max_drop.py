@@ -25,7 +25,7 @@ from aacp.train.recipe import DIGITS
 from sampling import sampled
 
 PLAN = Plan(evaluations=8, calibration_images=32, recipe=None, reconstruction=None, max_drop=0.1)
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("traced_before")]
+pytestmark = pytest.mark.slow
 
 
 def found(model, data, budget, folder: Path, plan: Plan) -> ChosenStructure:

@@ -39,7 +39,6 @@ def recorded(folder: Path, name: str = "run.json") -> dict:
 # -- costs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_a_cost_of_the_users_limits_a_run_and_is_named_in_every_result(model, data, graph, tmp_path: Path) -> None:
     budget = aacp.Budget(aacp.Limit(energy, pruning_rate=0.6), aacp.Limit("macs", pruning_rate=0.2))
     pruned = aacp.prune(model, data, budget, tmp_path, plan=PLAN)
@@ -58,7 +57,6 @@ def test_a_cost_of_the_users_limits_a_run_and_is_named_in_every_result(model, da
     assert f"{joules:.4g}".rstrip("0") in page
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_a_run_with_such_a_cost_is_resumed_and_another_function_is_noticed(model, data, tmp_path: Path) -> None:
     budget = aacp.Budget(aacp.Limit(energy, pruning_rate=0.6))
     first = aacp.prune(model, data, budget, tmp_path, plan=PLAN)
@@ -68,7 +66,6 @@ def test_a_run_with_such_a_cost_is_resumed_and_another_function_is_noticed(model
         aacp.prune(model, data, aacp.Budget(aacp.Limit(other, pruning_rate=0.6)), tmp_path, plan=PLAN)
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_a_sweep_takes_such_costs_too(model, data, graph, tmp_path: Path) -> None:
     budgets = [aacp.Budget(aacp.Limit(energy, pruning_rate=rate)) for rate in (0.3, 0.6)]
     found = aacp.sweep(model, data, budgets, tmp_path, plan=PLAN)
@@ -80,7 +77,6 @@ def test_a_sweep_takes_such_costs_too(model, data, graph, tmp_path: Path) -> Non
 # -- search methods and importances -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_a_method_and_an_importance_of_the_users_are_used_and_recorded(model, data, tmp_path: Path) -> None:
     plan = replace(PLAN, method=OwnSearch, importance=last_first)
     pruned = aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=plan)
@@ -123,7 +119,6 @@ def test_names_that_lead_nowhere_are_rejected(option, words: str, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_lambdas_are_distinguished_and_cannot_be_finished_by_a_command(model, data, tmp_path: Path) -> None:
     plan = replace(PLAN, importance=lambda model, graph: last_first(model, graph))
     aacp.prune(model, data, {"macs": 0.5}, tmp_path, plan=plan)
@@ -170,7 +165,6 @@ def test_other_functions_have_a_fingerprint_of_their_code() -> None:
 # -- reconstruction ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_a_reconstruction_changes_the_network_that_is_delivered(model, data, tmp_path: Path) -> None:
     def zeroing(network: torch.nn.Module, *_: object) -> None:
         with torch.no_grad():

@@ -100,7 +100,7 @@ STAGES = {
 }
 
 
-@pytest.mark.usefixtures("no_onnx", "traced_before")
+@pytest.mark.usefixtures("no_onnx")
 @pytest.mark.parametrize("stage", STAGES)
 def test_stopped_before_a_stage_the_same_call_comes_to_the_same_end(
     model, data, whole: Pruned, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -312,7 +312,6 @@ def test_a_table_for_other_numbers_than_the_network_has_is_rejected_before_the_r
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_without_plotly_a_run_ends_without_a_report_and_says_so_once(model, data, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with show_progress():
@@ -342,7 +341,6 @@ def test_only_a_network_with_a_name_is_loaded_without_a_fresh_one(model, data, w
     assert aacp.RunFolder(tmp_path).read_json("run.json")["model"] == type(model).__name__
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_the_chosen_structure_is_compared_with_the_masked_network(model, data, tmp_path: Path, monkeypatch) -> None:
     compared = []
     monkeypatch.setattr(PruningTask, "require_equal", lambda self, graph, structure: compared.append(structure))

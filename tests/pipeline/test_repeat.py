@@ -72,7 +72,6 @@ def test_seeds_must_differ(seeds: list[int], words: str, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("traced_before")
 def test_runs_of_prune_are_compared_by_the_numbers_of_their_folders(model, data, tmp_path: Path) -> None:
     plan = Plan(evaluations=3, calibration_images=64, recipe=None, reconstruction=None, export=False)
 
@@ -91,7 +90,6 @@ def test_runs_of_prune_are_compared_by_the_numbers_of_their_folders(model, data,
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("traced_before")
 def test_a_repeated_sweep_has_a_group_for_each_budget(model, data, tmp_path: Path) -> None:
     plan = Plan(evaluations=2, calibration_images=64, recipe=None, reconstruction=None)
     budgets = [{"macs": 0.3}, {"macs": 0.6}]

@@ -34,7 +34,6 @@ def test_whatever_happens_to_the_page_is_a_reason(tmp_path: Path, monkeypatch, e
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("traced_before")
 def test_a_disk_too_small_for_the_report_leaves_the_summary(model, data, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(reporting, "write_report", full_disk)
     with show_progress():

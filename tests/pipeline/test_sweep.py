@@ -85,7 +85,6 @@ def test_the_front_is_of_all_that_was_evaluated_anywhere(swept: Sweep) -> None:
     assert all(row["macs"] == aacp.macs(graph)(row["counts"]) for row in written)
 
 
-@pytest.mark.usefixtures("traced_before")
 @pytest.mark.parametrize("order", [(0.3, 0.5), (0.5, 0.3)])
 def test_no_budget_misses_what_another_search_found_within_it(model, data, tmp_path: Path, monkeypatch, order) -> None:
     monkeypatch.setattr(PSAE, "_estimate", lambda self, structure: 1 / sum(structure))  # the smaller, the better
@@ -106,7 +105,6 @@ def test_nothing_is_evaluated_twice_and_the_same_call_evaluates_nothing(model, d
     assert (again.choices, again.front) == (swept.choices, swept.front)
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_stopped_in_between_it_comes_to_the_same_end(model, data, swept, tmp_path: Path, monkeypatch) -> None:
     def stopping(self: PSAE, *values: object) -> float:
         stopping.left -= 1
@@ -166,7 +164,6 @@ def test_a_plan_to_train_by_may_be_searched_with(model, data, tmp_path: Path) ->
     assert not (folder.path / "trainings").exists()
 
 
-@pytest.mark.usefixtures("traced_before")
 def test_with_training_every_network_is_delivered(model, data, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(TrainingRun, "export", lambda *_: (None, ""))  # test_pruning sees to that
     plan = replace(PLAN, recipe=DIGITS.scaled(1), evaluations=8)
