@@ -89,7 +89,7 @@ def alone() -> list[list[str]]:
     rates = raw("worker_throughput")["rows"][0]
     seconds = rates["start_seconds"] + 400 / rates["per_second"]
     lines.append(["search of ResNet56 at -50 %", "400 evaluations", f"{seconds:.1f}", "`worker_throughput.json`"])
-    for network, file in (("ResNet56", "train_speed_convolutions"), ("VGG16", "train_speed")):
+    for network, file in (("ResNet56", "train_speed_streams"), ("VGG16", "train_speed")):
         (epochs,) = [
             row["seconds"] for row in raw(file)["rows"] if (row["network"], row["way"]) == (network.lower(), "captured")
         ]

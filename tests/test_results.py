@@ -447,11 +447,24 @@ def training() -> list[Row]:
         ways = {"captured": "captured, torch's convolutions", "plain": "plain"}
         found = [row for row in raw("train_speed.json")["rows"] if row["network"] == network]
         seconds = {ways[row["way"]]: row["seconds"] for row in found if row["way"] in ways}
-        newer = [row for row in raw("train_speed_convolutions.json")["rows"] if row["network"] == network]
-        seconds |= {row["way"]: row["seconds"] for row in newer}
+        for file in ("train_speed_convolutions", "train_speed_streams"):
+            newer = [row for row in raw(f"{file}.json")["rows"] if row["network"] == network]
+            seconds |= {row["way"]: row["seconds"] for row in newer}
         shown = [seconds.get(way) for way in ("captured", *ways.values())]
         rows.append((name, *("-" if times is None else ", ".join(f"{time:.2f}" for time in times) for times in shown)))
     return rows
+
+
+def test_streams_and_sums_by_convolutions_save_what_the_page_says() -> None:
+    times = {row["way"]: median(row["seconds"]) for row in raw("train_speed_streams.json")["rows"]}
+    more = {
+        way.removeprefix("captured, "): f"{seconds - times['captured']:.2f} s more" for way, seconds in times.items()
+    }
+    page = " ".join(PAGE.split())
+    assert f"a stream of their own for the gradients of the weights it takes {more['gradients on one stream']}" in page
+    assert f"sums for the batch norms by the convolutions before them {more['moments by the norm']}" in page
+    teacher = "torch's norms in the teacher"
+    assert f"and with {teacher} {more[teacher]}" in page
 
 
 def test_our_convolutions_are_faster_by_what_the_page_says() -> None:
@@ -733,7 +746,7 @@ def spent_alone() -> list[Row]:
     (one,) = [row for row in alone["rows"] if row["workers"] == 0]
     seconds = f"{one['start_seconds'] + 400 / one['per_second']:.1f}"
     rows.append(("search of ResNet56 at -50 %", "400 evaluations", seconds, "`worker_throughput.json`"))
-    for name, file, place in (("ResNet56", "train_speed_convolutions", 1), ("VGG16", "train_speed", 2)):
+    for name, file, place in (("ResNet56", "train_speed_streams", 0), ("VGG16", "train_speed", 2)):
         epoch = median(raw(f"{file}.json")["rows"][place]["seconds"])
         rows.append((f"training of {name} at -50 %", "100 epochs", f"{100 * epoch:.0f}", f"`{file}.json`"))
     return rows
@@ -789,9 +802,13 @@ def speed_before_and_after() -> list[Row]:
     started = ("worker_throughput", "worker_throughput_again")
     starts = [raw(f"{file}.json")["rows"][0]["start_seconds"] for file in started]
     rows.append(row("first estimate of a search of ResNet56, H200", *starts, "10", *started))
-    epochs = [median(found["seconds"]) for found in raw("train_speed_convolutions.json")["rows"]]
-    what = "epoch of ResNet56 at -50 %, batch 128, H200"
-    return [*rows, row(what, *epochs, "1.2", "train_speed_convolutions")]
+    files = ("train_speed_convolutions", "train_speed_streams")
+    theirs, ours = (median(found["seconds"]) for found in raw(f"{files[0]}.json")["rows"])
+    now = median(raw(f"{files[1]}.json")["rows"][0]["seconds"])
+    what = "epoch of ResNet56 at -50 %, batch 128, H200, with"
+    rows.append(row(f"{what} our convolutions", theirs, ours, "1.2", files[0]))
+    rows.append(row(f"{what} streams and sums by convolutions too", ours, now, "1.2", *files))
+    return rows
 
 
 TABLES: dict[Row, Callable[[], list[Row]]] = {
