@@ -219,6 +219,7 @@ PLANS = {
                 "estimate-mobilenet", 200, f"{ESTIMATE} torchvision:mobilenet_v2 --data noise:224 --rate 0.3 "
                 "--structures 50 --reference 30 --weights {small}/mobilenet_v2-b0353104.pth --out {out}",
             ),
+            timing("first-estimate", 60, f"python benchmarks/first_estimate.py {R56} --data {{data}} --out {{out}}"),
             timing("search", 300, f"{SEARCH} resnet56 {R56} --data cifar10:{{data}} --out {{out}}"),
             timing(
                 "ranking", 400, f"{RANKING} resnet56 {R56} --data cifar10:{{data}} --epochs 4 "
@@ -418,6 +419,9 @@ def main() -> None:
     # Also in the background of a shell, whose processes would ignore interrupts.
     signal.signal(signal.SIGINT, call.stop)
     os.environ |= {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'benchmarks'}", "PYTHONUNBUFFERED": "1"}
+    # A machine may have no compiled Python files of torch: every command would spend seconds on them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(state.with_name(f"{state.name}-python"))
     steps = [step for name in options.plans for step in PLANS[name].steps]
     for name in options.plans:
         with sharing(PLANS[name].is_shared):

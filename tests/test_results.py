@@ -455,6 +455,13 @@ def training() -> list[Row]:
     return rows
 
 
+def test_python_compiles_files_for_as_long_as_the_page_says() -> None:
+    profile = (RESULTS / "first_estimate_profile.txt").read_text()
+    found = re.search(r"^ +\d+ +([\d.]+) .*builtins\.compile", profile, re.MULTILINE)
+    assert found is not None
+    assert f"has {float(found[1]):.1f} s in which Python compiles the files of torch" in PAGE
+
+
 def test_streams_and_sums_by_convolutions_save_what_the_page_says() -> None:
     times = {row["way"]: median(row["seconds"]) for row in raw("train_speed_streams.json")["rows"]}
     more = {
