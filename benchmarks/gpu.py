@@ -200,6 +200,17 @@ PLANS = {
             pays("mobilenet-1", 150, "mobilenet_v2", f"{THREE} --rate 0.5 --epochs 1", 6),
         )
     ),
+    "short": Plan(
+        tuple(
+            Step(
+                f"short-{network}", seconds, f"python benchmarks/short_trainings.py --network {network} "
+                "--weights benchmarks/results/bases/" + network + "/weights.safetensors --data {data} "
+                f"--rate {rate} --seeds 0 1 --at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} "
+                "--device cuda",
+            )
+            for network, rate, seconds, at_once in (("resnet56", 0.7, 450, 9), ("mobilenet_v2", 0.5, 700, 6))
+        )
+    ),
     "epochs-300": Plan(
         (
             BASE,

@@ -1,0 +1,135 @@
+"""Which learning rate, and which recipe, suits a training of few epochs?
+
+Uniform widths at a MACs limit, with weights that are only inherited (plain) and with repaired ones, are fine-tuned for
+some numbers of epochs with every recipe and every highest learning rate, on the training images without the hold-out.
+The table has the accuracy on the hold-out, which no part of this saw: the weights must be those of a network that was
+not trained on it. Test images are not used, because defaults are chosen by this table. The same command
+resumes an interrupted benchmark; it exits with 1 until all is finished.
+
+    python benchmarks/short_trainings.py --network resnet56 --weights FILE --data FOLDER [--rate 0.7]
+        [--starts plain repaired] [--epochs 1 3 10] [--lr 0.05 0.016 0.005] [--recipe finetune finetune-mixed]
+        [--seeds 0 1 2] [--at-once 9] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER]
+    python benchmarks/short_trainings.py --smoke
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+
+import torch
+
+import repair_treatments as shared
+from search_pays import AACP, REPAIRED, UNIFORM, run_once, set_deadline, spread
+
+STARTS = {"plain": [], "repaired": REPAIRED}
+Job = tuple[str, str, int, float, int]  # start, recipe, epochs, learning rate, seed
+
+
+def search(options: argparse.Namespace, start: str) -> None:
+    """The structure and, for repaired weights, what they need: one run folder for all trainings."""
+    place = options.runs / start
+    words = [options.network, "--data", options.data, "--device", options.device, "--run", str(place)]
+    words += ["--weights", str(options.weights)] if options.weights else []
+    words += ["--prune-macs", str(options.rate), "--calibration", str(options.images), *UNIFORM, *STARTS[start]]
+    run_once(options, place, place / "structure.json", [*AACP, "search", *words])
+
+
+def train(options: argparse.Namespace, job: Job) -> None:
+    """One training."""
+    start, recipe, epochs, lr, seed = job
+    words = [str(options.runs / start), "--as", name_of(job), "--recipe", recipe, "--epochs", str(epochs)]
+    words += ["--lr", str(lr), "--seed", str(seed), "--no-export", "--device", options.device]
+    place = options.runs / start / "trainings" / name_of(job)
+    run_once(options, place, place / "evaluation.json", [*AACP, "finetune", *words])
+
+
+def name_of(job: Job) -> str:
+    """The name of a training in its run folder."""
+    _, recipe, epochs, lr, seed = job
+    return f"{recipe}-{epochs}-{lr:g}-{seed}"
+
+
+def outcome(options: argparse.Namespace, job: Job) -> shared.Row | None:
+    """The result of a finished training."""
+    file = options.runs / job[0] / "trainings" / name_of(job) / "evaluation.json"
+    if not file.exists():
+        return None
+    named = dict(zip(("start", "recipe", "epochs", "lr", "seed"), job, strict=True))
+    return named | {"holdout": json.loads(file.read_text())["after"]["holdout"]}
+
+
+def show(options: argparse.Namespace, rows: list[shared.Row]) -> None:
+    """Print the mean over seeds for each start, recipe and number of epochs, by learning rate."""
+    lines = []
+    for start, recipe, epochs in product(options.starts, options.recipe, options.epochs):
+        cells = []
+        for lr in options.lr:
+            wanted = (start, recipe, epochs, lr)
+            found = [r["holdout"] for r in rows if (r["start"], r["recipe"], r["epochs"], r["lr"]) == wanted]
+            cells.append(spread(found))
+        lines.append([start, recipe, str(epochs), *cells])
+    print(shared.table(["weights", "recipe", "epochs", *[f"{lr:g}" for lr in options.lr]], lines), flush=True)
+
+
+def main() -> None:
+    options = arguments()
+    set_deadline(options)
+    for start in options.starts:
+        search(options, start)
+    ready = [start for start in options.starts if (options.runs / start / "structure.json").exists()]
+    jobs = [
+        (start, recipe, epochs, lr, seed)
+        for seed, epochs, start, recipe, lr in product(
+            options.seeds, sorted(options.epochs, reverse=True), ready, options.recipe, options.lr
+        )
+    ]
+    with ThreadPoolExecutor(options.at_once) as pool:
+        list(pool.map(lambda job: train(options, job), jobs))
+    rows = [row for job in jobs if (row := outcome(options, job)) is not None]
+    show(options, rows)
+    names = ("network", "rate", "starts", "epochs", "lr", "recipe", "seeds", "images", "at_once")
+    given = {name: getattr(options, name) for name in names}
+    case = "smoke" if options.smoke else f"{options.network.rpartition(':')[2]}_{100 * options.rate:.0f}"
+    shared.write(options.out, f"short_trainings_{case}", shared.circumstances(options.device) | given | {"rows": rows})
+    print(f"{len(rows)} of {len(jobs)} trainings are finished", flush=True)
+    sys.exit(len(rows) < len(jobs) or not jobs)
+
+
+def arguments() -> argparse.Namespace:
+    """The options of the command line; a smoke run is as small as possible."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--network", default="resnet56")
+    parser.add_argument("--weights", type=Path, help="the weights of the network")
+    parser.add_argument("--data", help="folder of the CIFAR-10 binaries, or data as aacp prune takes it")
+    parser.add_argument("--rate", type=float, default=0.7, help="share of the MACs to remove")
+    parser.add_argument("--starts", nargs="+", choices=list(STARTS), default=list(STARTS))
+    parser.add_argument("--epochs", nargs="+", type=int, default=[1, 3, 10])
+    parser.add_argument("--lr", nargs="+", type=float, default=[0.05, 0.016, 0.005], help="highest learning rates")
+    parser.add_argument("--recipe", nargs="+", default=["finetune", "finetune-mixed"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
+    parser.add_argument("--at-once", type=int, default=1, help="commands that share the device")
+    parser.add_argument("--limit", type=float, default=1e6, help="seconds after which this call ends")
+    parser.add_argument("--runs", type=Path, default=Path("runs/short_trainings"), help="where everything is kept")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.smoke:  # what is given is used
+        smallest = {"epochs": [1], "lr": [0.05], "recipe": ["digits-finetune"], "images": 64, "starts": ["plain"]}
+        parser.set_defaults(**smallest, network="digits_resnet", data="digits", rate=0.5)
+        options = parser.parse_args()
+    if not options.smoke and not (options.weights and options.data):
+        parser.error("Give --weights and --data, or --smoke.")
+    if not options.smoke and ":" not in options.data:
+        options.data = f"cifar10:{options.data}"
+    return options
+
+
+if __name__ == "__main__":
+    main()
