@@ -138,6 +138,53 @@ def other_tools() -> list[Row]:
     return rows
 
 
+def besides_training(result: dict[str, Any], arm: str) -> float:
+    """The mean seconds of the commands of an arm without those of their epochs."""
+    return fmean(run["seconds"] - run["training_seconds"] for run in runs_of(result, arm))
+
+
+def table_1() -> list[Row]:
+    structures = {
+        "uniform": "uniform",
+        "global-l1": "global l1",
+        "random": "random search",
+        "released": "released search",
+        "search": "searched",
+        "scratch": "searched, from new weights",
+    }
+    rows = []
+    for name, file in (("VGG16, -50 %", "search_pays_vgg16_50_30_epochs.json"),):
+        result = raw(file)
+        for arm, structure in structures.items():
+            found = result["summary"][arm]
+            (evaluations,) = {run["evaluations"] for run in runs_of(result, arm)}
+            spent = (f"{evaluations:,}" if evaluations > 1 else "-", f"{besides_training(result, arm):.0f}")
+            seen = (left(result, arm, "params"), estimates_of(result, arm), str(found["epochs"]))
+            rows.append((name, structure, *spent, *seen, spread(found["test"]), above_uniform(arm, found)))
+    return rows
+
+
+def test_table_1_shows_what_the_page_says() -> None:
+    result, page = raw("search_pays_vgg16_50_30_epochs.json"), " ".join(PAGE.split())
+    (unpruned,) = {run["unpruned"] for run in result["rows"]}
+    assert f"VGG16 at -50 %, from our base of {pct(unpruned)} %" in page
+    others = ("global-l1", "random", "released", "search")
+    above = [100 * fmean(result["summary"][arm]["above_uniform"]) for arm in others]
+    apart = f"within {max(above) - min(above):.2f} points of each other"
+    assert f"{apart}, {min(above):.2f} to {max(above):.2f} above uniform widths" in page
+    ours, theirs = ([run["estimate"] for run in runs_of(result, arm)] for arm in ("search", "released"))
+    said = "the default search ends at {} to {} %, the released one at {} to {} %"
+    assert said.format(*(pct(end(found), 1) for found in (ours, theirs) for end in (min, max))) in page
+    plain = besides_training(result, "uniform")
+    seconds = [f"{besides_training(result, arm) - plain:.0f} s" for arm in ("search", "released")]
+    assert f"in {seconds[0]} instead of {seconds[1]}" in page
+    behind = fmean(result["summary"]["search"]["test"]) - fmean(result["summary"]["scratch"]["test"])
+    assert f"it is {100 * behind:.1f} points behind, after twice as many epochs" in page
+    joules = result["joules"] / 1000
+    assert f"the GPU took {joules:.0f} kJ for these {len(result['rows'])} commands" in page
+    assert f"{joules / len(result['rows']):.1f} kJ each" in page
+
+
 def orders_of_channels() -> list[Row]:
     result = raw("search_pays_vgg16_50_10_epochs.json")
     random = result["summary"]["random-channels"]["test"]
@@ -822,6 +869,7 @@ TABLES: dict[Row, Callable[[], list[Row]]] = {
     ("MACs", "widths"): resnet56,
     ("ResNet56, epochs", "widths"): searched_and_uniform_resnet56,
     ("VGG16, limits", "epochs"): searched_and_uniform_vgg16,
+    ("Table 1, network and MACs", "structure"): table_1,
     ("MobileNetV2, widths", "MACs left"): searched_and_uniform_mobilenet,
     ("-70 % MACs", "ResNet56, parameters left"): other_tools,
     ("kept, network", "MACs"): kept_of_each_stage,
