@@ -170,6 +170,19 @@ PLANS = {
             ),
         )
     ),
+    "paper": Plan(  # its search and its recipes, from the first epoch to the last
+        (
+            BASE,
+            pays(
+                "vgg16-paper", 1300, "vgg16", "--arms released released-scratch --rate 0.5 --epochs 160 "
+                "--recipe cifar10-finetune --scratch-recipe cifar10-scratch --label _paper", 6,
+            ),
+            pays(
+                "resnet56-paper", 2300, "resnet56", "--arms released released-scratch --rate 0.5 --epochs 160 "
+                "--recipe cifar10-finetune --scratch-recipe cifar10-scratch --label _paper", 6,
+            ),
+        )
+    ),
     "table1-rest": Plan(
         (
             table_1("resnet110", 0.4, epoch=2.0, estimate=0.044),

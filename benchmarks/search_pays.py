@@ -12,6 +12,7 @@ training images. The limits are shares of the MACs, of the parameters and of the
     finalists         the default search, then a comparison of its best by short trainings: --finalists and --rungs
     released          the search as the paper's authors released it, with its 2,000 evaluations, in their coordinates
     scratch           the default search; its structure is trained from new weights, twice as long
+    released-scratch  the released search, likewise
     l2, activation, obs, random-channels
                       the default search, with channels in this order (the paper's Table 3) instead of l1
     torch-pruning, torch-pruning-global, modelopt
@@ -31,9 +32,9 @@ Everything is kept in --runs: the same command resumes an interrupted benchmark,
 exits with 1 until all commands are finished.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
-        [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100]
-        [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda]
-        [--out FOLDER] [--label _TEXT]
+        [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100] [--recipe NAME]
+        [--scratch-recipe NAME] [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER]
+        [--device cuda] [--out FOLDER] [--label _TEXT]
     python benchmarks/search_pays.py --network vgg16 --weights FILE --data FOLDER --rate 0 --latency-rate 0.3
         [--runtime torch] [--runs-on cuda] [--batch 512] [--structures 48]
     python benchmarks/search_pays.py --smoke
@@ -60,6 +61,7 @@ from aacp.runs.finalists import Finalists, rung_sizes
 
 UNIFORM = ["--method", "uniform"]
 REPAIRED = ["--reconstruction", "repair", "--importance", "obs"]
+RELEASED = ["--method", "released", "--scope", "paper"]
 ARMS = {  # how each arm searches
     "uniform": UNIFORM,
     "uniform-repaired": UNIFORM + REPAIRED,
@@ -67,8 +69,9 @@ ARMS = {  # how each arm searches
     "search": [],
     "repaired": REPAIRED,
     "finalists": [],
-    "released": ["--method", "released", "--scope", "paper"],
+    "released": RELEASED,
     "scratch": [],
+    "released-scratch": RELEASED,
     "l2": ["--importance", "l2"],
     "activation": ["--importance", "activation"],
     "obs": ["--importance", "obs"],
@@ -81,7 +84,9 @@ SCRIPTS = {  # arms that `aacp prune` does not run, by the script that does
     "torch-pruning-global": "peers.py",
     "modelopt": "peers.py",
 }
-OWN_LENGTH = ("uniform", "uniform-repaired", "released")  # searches whose number of evaluations is not an option here
+FROM_NEW_WEIGHTS = ("scratch", "released-scratch")
+# Searches whose number of evaluations is not an option here.
+OWN_LENGTH = ("uniform", "uniform-repaired", "released", "released-scratch")
 
 
 # -- the commands -----------------------------------------------------------------------------------------------------
@@ -94,12 +99,12 @@ def place_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
 
 def training_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
     """The folder of the last training of a command."""
-    return place_of(options, arm, seed) / "trainings" / ("scratch" if arm == "scratch" else "finetuned")
+    return place_of(options, arm, seed) / "trainings" / ("scratch" if arm in FROM_NEW_WEIGHTS else "finetuned")
 
 
 def epochs_of(options: argparse.Namespace, arm: str) -> int:
     """The epochs of the last training; new weights get twice as many, as in the paper."""
-    return options.epochs * (2 if arm == "scratch" else 1)
+    return options.epochs * (2 if arm in FROM_NEW_WEIGHTS else 1)
 
 
 def subject(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
@@ -127,7 +132,9 @@ def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
         script = str(Path(__file__).with_name(SCRIPTS[arm]))
         return [sys.executable, script, arm, *words, "--rate", str(options.rate), "--images", str(options.images)]
     words += [*search_options(options, arm), "--train-on-holdout", "--no-export"]
-    words += ["--scratch"] if arm == "scratch" else []
+    recipe = options.scratch_recipe if arm in FROM_NEW_WEIGHTS else options.recipe
+    words += ["--recipe", recipe] if recipe else []
+    words += ["--scratch"] if arm in FROM_NEW_WEIGHTS else []
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
     return [*AACP, "prune", *words]
@@ -309,7 +316,7 @@ def main() -> None:
         list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
     names = ("network", "arms", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "finalists")
-    names += ("rungs", "epochs", "evaluations", "seeds", "at_once")
+    names += ("rungs", "epochs", "recipe", "scratch_recipe", "evaluations", "seeds", "at_once")
     given = {name: getattr(options, name) for name in names}
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
     joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of all that ran on the device
@@ -348,6 +355,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--finalists", type=int, default=16)
     parser.add_argument("--rungs", default="3,10,30")
     parser.add_argument("--epochs", type=int, default=100, help="of the last training")
+    parser.add_argument("--recipe", help="of fine-tuning; by default that of aacp prune; of its arms only")
+    parser.add_argument("--scratch-recipe", help="of training from new weights; likewise")
     parser.add_argument("--evaluations", type=int, default=200, help="of each search")
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -365,6 +374,8 @@ def arguments() -> argparse.Namespace:
         options = parser.parse_args()
     if not options.smoke and not (options.weights and options.data):
         parser.error("Give --weights and --data, or --smoke.")
+    if options.recipe and set(options.arms) & set(SCRIPTS):
+        parser.error(f"{', '.join(SCRIPTS)} are trained with the default recipe. Leave --recipe or these arms out.")
     if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(SCRIPTS):
         parser.error(f"{', '.join(SCRIPTS)} take a limit on MACs alone. Leave the other limits out, or these arms.")
     if options.latency_rate and "finalists" in options.arms:

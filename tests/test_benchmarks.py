@@ -149,6 +149,23 @@ def test_search_pays_trains_a_global_ranking_as_the_other_arms(tmp_path: Path, m
     assert {name for name, value in trainings[0].items() if trainings[1][name] != value} == {"command", "started"}
 
 
+@pytest.mark.usefixtures("_among_scripts")
+def test_search_pays_gives_each_arm_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    import search_pays
+
+    given = ["--arms", "released", "released-scratch", "--recipe", "cifar10-finetune", "--scratch-recipe", "base"]
+    monkeypatch.setattr(sys, "argv", ["search_pays.py", "--smoke", *given, "--epochs", "160"])
+    options = search_pays.arguments()
+    shared = {"method": "released", "scope": "paper", "evaluations": None}
+    tuned, new = (search_pays.command(options, arm, 0)[4:] for arm in options.arms)
+    found = [main.commands["prune"].make_context("prune", words).params for words in (tuned, new)]
+    assert [{name: each[name] for name in shared} for each in found] == [shared, shared]
+    assert [(each["recipe"], each["epochs"], each["scratch"]) for each in found] == [
+        ("cifar10-finetune", 160, False),
+        ("base", 320, True),
+    ]
+
+
 def _widest_ranked(network: torch.nn.Module, rate: float) -> tuple[int, ...]:
     """Of all thresholds on the l1-norms relative to the mean of their group, the counts with most MACs in the limit."""
     graph = aacp.trace(network.eval(), torch.zeros(1, 1, 8, 8))
