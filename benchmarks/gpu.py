@@ -29,7 +29,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -106,6 +106,7 @@ BASE = Step(
     "base", 200, makes="{vgg16}", command="python -m aacp.cli train vgg16 --data cifar10:{data} --recipe base "
     "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
 )  # fmt: skip
+RESNET110 = "benchmarks/results/bases/resnet110/weights.safetensors"
 THREE = "--arms uniform search repaired"
 FASTER = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
 ESTIMATE = "python benchmarks/psae_speed.py"
@@ -211,6 +212,23 @@ PLANS = {
             pays("vgg16-1", 60, "vgg16", f"{THREE} --rate 0.7 --epochs 1"),
             pays("resnet56-1", 100, "resnet56", f"{THREE} --rate 0.7 --epochs 1"),
             pays("mobilenet-1", 150, "mobilenet_v2", f"{THREE} --rate 0.5 --epochs 1", 6),
+        )
+    ),
+    "record-resnet56": Plan(  # a stronger teacher, and three times as many epochs as elsewhere
+        (
+            Step(
+                "teacher", 200, makes="{state}/bases/teacher/weights.safetensors",
+                command=f"python -m aacp.cli train resnet110 --weights {RESNET110} --teacher resnet110 "
+                f"--teacher-weights {RESNET110} --data cifar10:{{data}} --recipe finetune-mixed --epochs 60 "
+                "--train-on-holdout --seed 0 --device cuda --run {state}/bases/teacher",
+            ),
+            replace(
+                pays(
+                    "resnet56-record", 1200, "resnet56", "--arms repaired --rate 0.5 --epochs 300 --label _teacher "
+                    "--teacher resnet110 --teacher-weights {state}/bases/teacher/weights.safetensors", 3,
+                ),
+                after=("teacher",),
+            ),
         )
     ),
     "short": Plan(

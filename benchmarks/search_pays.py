@@ -33,8 +33,8 @@ exits with 1 until all commands are finished.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
         [--rate 0.5] [--params-rate 0.5] [--finalists 16] [--rungs 3,10,30] [--epochs 100] [--recipe NAME]
-        [--scratch-recipe NAME] [--evaluations 200] [--seeds 0 1 2] [--at-once 3] [--limit 500] [--runs FOLDER]
-        [--device cuda] [--out FOLDER] [--label _TEXT]
+        [--scratch-recipe NAME] [--teacher NAME --teacher-weights FILE] [--evaluations 200] [--seeds 0 1 2]
+        [--at-once 3] [--limit 500] [--runs FOLDER] [--device cuda] [--out FOLDER] [--label _TEXT]
     python benchmarks/search_pays.py --network vgg16 --weights FILE --data FOLDER --rate 0 --latency-rate 0.3
         [--runtime torch] [--runs-on cuda] [--batch 512] [--structures 48]
     python benchmarks/search_pays.py --smoke
@@ -135,6 +135,7 @@ def command(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
     recipe = options.scratch_recipe if arm in FROM_NEW_WEIGHTS else options.recipe
     words += ["--recipe", recipe] if recipe else []
     words += ["--scratch"] if arm in FROM_NEW_WEIGHTS else []
+    words += ["--teacher", options.teacher, "--teacher-weights", options.teacher_weights] if options.teacher else []
     if arm == "finalists":
         words += ["--finalists", str(options.finalists), "--rungs", options.rungs]
     return [*AACP, "prune", *words]
@@ -316,7 +317,7 @@ def main() -> None:
         list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
     names = ("network", "arms", "rate", "params_rate", "latency_rate", "runtime", "runs_on", "batch", "finalists")
-    names += ("rungs", "epochs", "recipe", "scratch_recipe", "evaluations", "seeds", "at_once")
+    names += ("rungs", "epochs", "recipe", "scratch_recipe", "teacher", "evaluations", "seeds", "at_once")
     given = {name: getattr(options, name) for name in names}
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
     joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of all that ran on the device
@@ -357,6 +358,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=100, help="of the last training")
     parser.add_argument("--recipe", help="of fine-tuning; by default that of aacp prune; of its arms only")
     parser.add_argument("--scratch-recipe", help="of training from new weights; likewise")
+    parser.add_argument("--teacher", help="network to distil from instead of the unpruned one; of aacp prune only")
+    parser.add_argument("--teacher-weights", help="its weights")
     parser.add_argument("--evaluations", type=int, default=200, help="of each search")
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -374,8 +377,10 @@ def arguments() -> argparse.Namespace:
         options = parser.parse_args()
     if not options.smoke and not (options.weights and options.data):
         parser.error("Give --weights and --data, or --smoke.")
-    if options.recipe and set(options.arms) & set(SCRIPTS):
-        parser.error(f"{', '.join(SCRIPTS)} are trained with the default recipe. Leave --recipe or these arms out.")
+    if (options.recipe or options.teacher) and set(options.arms) & set(SCRIPTS):
+        parser.error(f"{', '.join(SCRIPTS)} have the default recipe and teacher. Leave these options or arms out.")
+    if bool(options.teacher) != bool(options.teacher_weights):
+        parser.error("Give --teacher and --teacher-weights together.")
     if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(SCRIPTS):
         parser.error(f"{', '.join(SCRIPTS)} take a limit on MACs alone. Leave the other limits out, or these arms.")
     if options.latency_rate and "finalists" in options.arms:

@@ -154,9 +154,10 @@ def test_search_pays_gives_each_arm_its_recipe(monkeypatch: pytest.MonkeyPatch) 
     import search_pays
 
     given = ["--arms", "released", "released-scratch", "--recipe", "cifar10-finetune", "--scratch-recipe", "base"]
+    given += ["--teacher", "digits_resnet", "--teacher-weights", __file__]
     monkeypatch.setattr(sys, "argv", ["search_pays.py", "--smoke", *given, "--epochs", "160"])
     options = search_pays.arguments()
-    shared = {"method": "released", "scope": "paper", "evaluations": None}
+    shared = {"method": "released", "scope": "paper", "evaluations": None, "teacher": "digits_resnet"}
     tuned, new = (search_pays.command(options, arm, 0)[4:] for arm in options.arms)
     found = [main.commands["prune"].make_context("prune", words).params for words in (tuned, new)]
     assert [{name: each[name] for name in shared} for each in found] == [shared, shared]
