@@ -178,6 +178,41 @@ def _widest_ranked(network: torch.nn.Module, rate: float) -> tuple[int, ...]:
     return max((counts for counts in found if cost(counts) <= (1 - rate) * cost.full), key=cost)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_among_scripts")
+def test_networks_of_search_pays_are_scored_before_their_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`aacp prune --no-training` with the same options delivers the same network and scores it."""
+    import untrained
+
+    weights = tmp_path / "base" / "weights.safetensors"
+    digits = ["digits_resnet", "--data", "digits", "--seed", "1", "--device", "cpu"]
+    main.main(["train", *digits, "--epochs", "1", "--run", str(weights.parent)], standalone_mode=False)
+    expected = {}
+    rows = []
+    for arm, words in {"uniform": ["--method", "uniform"], "repaired": ["--importance", "obs"]}.items():
+        run = tmp_path / arm
+        words += ["--reconstruction", "repair" if arm == "repaired" else "none", "--evaluations", "2"]
+        words += ["--calibration", "64", "--prune-macs", "0.5", "--weights", str(weights), "--run", str(run)]
+        main.main(["prune", *digits, *words, "--no-training", "--no-export"], standalone_mode=False)
+        found = json.loads((run / "structure.json").read_text())
+        rows.append({"arm": arm, "seed": 1, "macs": 0.5, "params": 0.5, "estimate": found["score"]})
+        rows[-1]["counts"] = found["counts"]
+        after = json.loads((run / "trainings/untrained/evaluation.json").read_text())["after"]
+        expected[arm] = (after["holdout"], after["test"])
+    others = [{"arm": arm, "seed": 1} for arm in ("scratch", "modelopt")]
+    result = tmp_path / "search_pays_digits_resnet_50_10_epochs.json"
+    result.write_text(json.dumps({"network": "digits_resnet", "rows": [*rows, *others]}))
+    words = [str(result), "--weights", str(weights), "--data", "digits", "--images", "64", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["untrained.py", *words, "--out", str(tmp_path)])
+    untrained.main()
+    written = json.loads((tmp_path / "untrained_digits_resnet_50.json").read_text())
+    assert {row["arm"]: (row["holdout"], row["test"]) for row in written["rows"]} == expected
+    uniform, repaired = (expected[arm][1] for arm in ("uniform", "repaired"))
+    assert written["summary"]["repaired"] == {"test": [repaired], "above_uniform": [repaired - uniform]}
+
+
 @pytest.mark.extensive
 def test_search_pays_resumes_a_training_after_a_kill(tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / "search_pays.py"), "--smoke", "--arms", "uniform", "--seeds", "0"]
