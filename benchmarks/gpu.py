@@ -33,6 +33,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+BASES = "benchmarks/results/bases/{}/weights.safetensors"
 PART = 15_000_000  # bytes
 LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
 TO_STOP = 30  # seconds that are left for commands to stop at their own limit
@@ -72,8 +73,7 @@ class Plan:
 
 def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) -> Step:
     """A step of search_pays.py, from the base of a network that is in the repository, or that of VGG16."""
-    in_repository = f"benchmarks/results/bases/{network}/weights.safetensors"
-    weights, after = ("{vgg16}", ("base",)) if network == "vgg16" else (in_repository, ())
+    weights, after = ("{vgg16}", ("base",)) if network == "vgg16" else (BASES.format(network), ())
     command = (
         f"python benchmarks/search_pays.py --network {network} --weights {weights} --data {{data}} {options} "
         f"--at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} --device cuda"
@@ -97,6 +97,13 @@ def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
     return pays(f"{network}-{100 * rate:.0f}", 10 * round(seconds / 10), network, options)
 
 
+def untrained(name: str, network: str, result: str, after: tuple[str, ...] = ()) -> Step:
+    """A step of untrained.py, from the base of a network."""
+    weights = "{vgg16}" if network == "vgg16" else BASES.format(network)
+    command = f"python benchmarks/untrained.py {result} --weights {weights} --data cifar10:{{data}} --out {{out}}"
+    return Step(name, 90, f"{command} --device cuda", after, resumes=False)
+
+
 def timing(name: str, seconds: int, command: str) -> Step:
     """A step that takes times, and begins anew if it is interrupted."""
     return Step(name, seconds, command, resumes=False)
@@ -106,8 +113,9 @@ BASE = Step(
     "base", 200, makes="{vgg16}", command="python -m aacp.cli train vgg16 --data cifar10:{data} --recipe base "
     "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
 )  # fmt: skip
-RESNET110 = "benchmarks/results/bases/resnet110/weights.safetensors"
+RESNET110 = BASES.format("resnet110")
 THREE = "--arms uniform search repaired"
+VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{THREE} --rate 0.7 --epochs 1")
 FASTER = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
 ESTIMATE = "python benchmarks/psae_speed.py"
 SEARCH = "python benchmarks/psae_search.py"
@@ -209,10 +217,20 @@ PLANS = {
     "epochs-1": Plan(
         (
             BASE,
-            pays("vgg16-1", 60, "vgg16", f"{THREE} --rate 0.7 --epochs 1"),
+            VGG16_1,
             pays("resnet56-1", 100, "resnet56", f"{THREE} --rate 0.7 --epochs 1"),
             pays("mobilenet-1", 150, "mobilenet_v2", f"{THREE} --rate 0.5 --epochs 1", 6),
         )
+    ),
+    "epochs-0": Plan(
+        (
+            BASE,
+            VGG16_1,
+            untrained("resnet56-0", "resnet56", "benchmarks/results/search_pays_resnet56_70_10_epochs.json"),
+            untrained("mobilenet-0", "mobilenet_v2", "benchmarks/results/search_pays_mobilenet_v2_50_10_epochs.json"),
+            untrained("vgg16-0", "vgg16", "{out}/search_pays_vgg16_70_1_epochs.json", ("vgg16-1",)),
+        ),
+        at_once=3,
     ),
     "record-resnet56": Plan(  # a stronger teacher, and three times as many epochs as elsewhere
         (
@@ -235,7 +253,7 @@ PLANS = {
         tuple(
             Step(
                 f"short-{network}", seconds, f"python benchmarks/short_trainings.py --network {network} "
-                "--weights benchmarks/results/bases/" + network + "/weights.safetensors --data {data} "
+                f"--weights {BASES.format(network)} --data {{data}} "
                 f"--rate {rate} --seeds 0 1 --at-once {at_once} --limit {{limit}} --runs {{runs}} --out {{out}} "
                 "--device cuda",
             )
