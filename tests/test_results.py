@@ -91,10 +91,15 @@ TOOLS = {
 }
 
 
+def after_epochs(case: str, epochs: int) -> Any:
+    """The networks of search_pays.py for a network and limits, after their training or, after 0 epochs, before it."""
+    return raw(f"search_pays_{case}_{epochs}_epochs.json" if epochs else f"untrained_{case}.json")
+
+
 def searched_and_uniform_resnet56() -> list[Row]:
     rows = []
-    for epochs in (10, 100):
-        result = raw(f"search_pays_resnet56_70_{epochs}_epochs.json")
+    for epochs in (0, 10, 100):
+        result = after_epochs("resnet56_70", epochs)
         for arm, found in result["summary"].items():
             estimates = estimates_of(result, arm)
             cells = (WIDTHS.get(arm, arm), left(result, arm, "params"), estimates, spread(found["test"]))
@@ -110,6 +115,33 @@ def searched_and_uniform_mobilenet() -> list[Row]:
         cells = (*costs, estimates_of(result, arm), spread(found["test"]), above_uniform(arm, found))
         rows.append((WIDTHS.get(arm, arm), *cells))
     return rows
+
+
+def test_networks_before_their_training_are_those_of_search_pays() -> None:
+    """They have the same structures and the accuracy on the hold-out that the search estimated."""
+    for file in RESULTS.glob("untrained_*.json"):
+        found = raw(file.name)
+        own = {(row["arm"], row["seed"]): row for row in raw(found["result"])["rows"]}
+        for row in found["rows"]:
+            assert row["counts"] == own.pop((row["arm"], row["seed"]))["counts"]
+            if "repaired" not in row["arm"]:  # a search repairs by another form
+                assert abs(row["estimate"] - row["holdout"]) < 0.005
+        assert {arm for arm, _ in own} <= {"scratch"}
+
+
+def test_a_search_and_a_repair_without_training_are_worth_what_the_page_says() -> None:
+    found = raw("untrained_resnet56_70.json")
+    tests = {arm: by_seed["test"] for arm, by_seed in found["summary"].items()}
+    search, repair, both = (
+        points_above(tests[arm], tests[other]).removeprefix("+")
+        for arm, other in (("search", "uniform"), ("uniform-repaired", "uniform"), ("repaired", "uniform-repaired"))
+    )
+    page = " ".join(PAGE.split())
+    assert f"the search is worth {search} points on ResNet56 and repair more: {repair} for uniform widths." in page
+    assert f"Of repaired networks the searched ones are {both} points better" in page
+    repaired = [row for row in found["rows"] if "repaired" in row["arm"]]
+    low, high = ([pct(pick(row[key] for row in repaired), 1) for pick in (min, max)] for key in ("estimate", "holdout"))
+    assert "too low: {} to {} % where the networks have {} to {} % on the hold-out".format(*low, *high) in page
 
 
 def searched_and_uniform_vgg16() -> list[Row]:
