@@ -2,8 +2,8 @@
 
 A page may assume names that a reader has: a trained model, loaders, her own functions. `tests/preludes/PAGE.py` defines
 them. It also has stand-ins for packages that are not dependencies: loggers, and ultralytics for docs/yolo.md. Whole
-runs get a small plan, training takes few epochs, latencies are measured briefly, and functions for several processes
-run in this one. No page writes ONNX files unless it calls `export_onnx` itself.
+runs get a small plan, training takes few epochs of few images, latencies are measured briefly, and functions for
+several processes run in this one. No page writes ONNX files unless it calls `export_onnx` itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PRELUDES = Path(__file__).parent / "preludes"
 README = ROOT / "README.md"
 LANGUAGES = ("python", "py")
 WITH_CODE = [page for page in sorted((ROOT / "docs").glob("*.md")) if any(fenced_blocks(page, *LANGUAGES))]
-original_check = aacp.check_latency
+original_check, original_data = aacp.check_latency, aacp.load_data
 SMALL = aacp.Plan(
     evaluations=3,
     recipe=aacp.Recipe(epochs=1, batch_size=32, lr=0.02, distillation=0.5),
@@ -88,6 +88,12 @@ def with_few_epochs(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def with_few_images(name: str, **options: Any) -> aacp.Data:
+    """`load_data` with the first images of a training set alone."""
+    whole = original_data(name, **options)
+    return replace(whole, train=whole.train.subset(range(320)))
+
+
 def brief_check(model: Any, graph: Any, structures: Any, where: Any, *, example: Any) -> list[aacp.LatencyCheck]:
     """`check_latency` in few turns, and in torch in place of ONNX Runtime, whose exports take most of the time."""
     brief = replace(where, runtime="torch") if where.runtime == "onnxruntime" else where
@@ -120,6 +126,7 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "finetune": with_few_epochs(aacp.finetune),
         "train_from_scratch": with_few_epochs(aacp.train_from_scratch),
         "check_latency": brief_check,
+        "load_data": with_few_images,
         "run_in_processes": with_options(aacp.run_in_processes, processes=1),
     }
     for name, function in replaced.items():

@@ -74,12 +74,12 @@ def test_cut_short_and_continued_is_the_same_search(problem: Problem) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", sampled(COMPARED, 3))
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize(("error", "places"), [(KeyboardInterrupt, (2, 14)), (RuntimeError, (11, 25))])
 def test_stopped_anywhere_a_folder_resumes_exactly_and_evaluates_nothing_twice(
-    method: str, error: type[BaseException], problem: Problem, tmp_path: Path
+    method: str, error: type[BaseException], places: tuple[int, ...], problem: Problem, tmp_path: Path
 ) -> None:
     whole = run_search(fresh(problem, method), problem.estimate, evaluations=30)
-    for at in (2, 11, 14, 25):
+    for at in places:
         folder = tmp_path / str(at)
         estimate = Dies(problem, at, error)
         if at <= len(whole.history):
