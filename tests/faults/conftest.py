@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,8 +23,15 @@ def forker() -> Iterator[Forker]:
 
 @pytest.fixture(scope="session")
 def world(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("faults") / "world"
-    build_world(place, forker)
+    """Built by the first worker of pytest that needs it; the others wait for it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    place, is_built = shared / "faults-world", shared / "faults-world-is-built"
+    with (shared / "faults-world-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_built.exists():
+            build_world(place, forker)
+            is_built.touch()
     return place
 
 
