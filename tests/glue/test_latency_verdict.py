@@ -156,7 +156,7 @@ def test_a_structure_whose_median_alone_is_fast_enough_is_not_delivered(
     first = read_lines(tmp_path / "checks.jsonl")[0]
     assert machine.median(first["counts"]) <= most < UPPER * machine.median(first["counts"])
     assert list(tmp_path.glob("corrected-*/history.jsonl"))
-    # The table believes the upper ends of their intervals.
+    # The table is corrected to the upper ends of their intervals.
     corrections = json.loads((tmp_path / "latency.json").read_text())["corrections"]
     assert corrections
     for counts, seconds in corrections:

@@ -84,7 +84,7 @@ def test_a_limit_below_what_can_be_reached_is_rejected_with_both_numbers(table: 
 
 
 @pytest.mark.slow
-def test_a_corrected_table_believes_later_measurements_most_where_they_were_made(table: LatencyTable) -> None:
+def test_a_corrected_table_follows_later_measurements_most_where_they_were_made(table: LatencyTable) -> None:
     here, near, far = [16, 32, 32, 64], [16, 32, 40, 64], [4, 64, 8, 128]
     before = {name: float(table.cost(GRAPH)(row)) for name, row in {"here": here, "near": near, "far": far}.items()}
     corrected = table.corrected(GRAPH, [here], [1.3 * before["here"]])

@@ -205,7 +205,7 @@ def test_the_intact_lines_of_a_log_stay(run: RunFolder) -> None:
     assert [line["number"] for line in run.read_log("history.jsonl")] == [1]
 
 
-def test_a_foreign_file_that_is_not_listed_is_not_believed(run: RunFolder) -> None:
+def test_a_foreign_file_that_is_not_listed_is_not_used(run: RunFolder) -> None:
     (run.path / "structure.json").write_text('{"counts": [1]}')
     assert mend(run) == {"structure.json"}
     assert run.read_json("structure.json") is None

@@ -17,8 +17,8 @@ from aacp.disk.reading import read_bytes, read_json
 from aacp.disk.records import Record
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.devices.check_folder import is_whole_check
-from aacp.pipeline.believing import UNREADABLE, require_evaluated, require_valid
 from aacp.pipeline.device_check import unchecked_limit
+from aacp.pipeline.reuse import UNREADABLE, require_evaluated, require_valid
 from aacp.runs.chosen import ChosenStructure, DeviceCheck
 from aacp.runs.exports import ExportRecord
 from aacp.runs.files import (
@@ -76,7 +76,7 @@ class FolderCheck(Record):
 
     @property
     def is_whole(self) -> bool:
-        """Whether every file can be believed."""
+        """Whether every file can be used."""
         return all(file.is_whole for file in self.files)
 
     def to_json(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _compare_contents(place: Path, top: Path, found: dict[str, CheckedFile]) -> 
     """Compare the choice of a search with its graph and limits, and the results of trainings with the choice.
 
     Returns:
-        The choice, or None if there is none that can be believed.
+        The choice, or None if there is none that can be used.
     """
 
     def report(file: Path, state: str) -> None:

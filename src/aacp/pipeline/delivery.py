@@ -22,8 +22,8 @@ from aacp.latency.runtimes.registry import find_runtime
 from aacp.latency.runtimes.runtime import INT8, Runtime, RuntimeFile
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timing import Timing, speedup
-from aacp.pipeline.believing import believed
 from aacp.pipeline.quantization import Quantization
+from aacp.pipeline.reuse import usable
 from aacp.pytorch.modules import named_tensors
 from aacp.runs.chosen import ChosenStructure
 from aacp.runs.exports import IN_INT8, BeforeAfter, ExportRecord, Latency, Resources, RuntimeFiles
@@ -87,7 +87,7 @@ def export_both(
         quantization: how networks are calibrated and scored, for a deployment in int8.
         is_timed: whether times on this machine say something; not if the networks will run on another device.
     """
-    known = believed_export(folder)
+    known = usable_export(folder)
     if known is not None:
         return known
     if not find_runtime("onnxruntime").is_installed:
@@ -138,7 +138,7 @@ def add_resources(folder: RunFolder, record: ExportRecord, example: Any, where: 
     return record
 
 
-def believed_export(folder: RunFolder) -> ExportRecord | None:
+def usable_export(folder: RunFolder) -> ExportRecord | None:
     """The record of an export, or None if there is none, or one of its files is not there in its recorded size."""
 
     def read(known: Any) -> ExportRecord:
@@ -147,7 +147,7 @@ def believed_export(folder: RunFolder) -> ExportRecord | None:
             raise BrokenArtefact(f"{missing} is not there in the recorded size. Export again.")
         return record
 
-    return believed(folder, EXPORT, read, "does not describe an export of this folder")
+    return usable(folder, EXPORT, read, "does not describe an export of this folder")
 
 
 def _timed_deployments(where: Deployment) -> list[Deployment]:

@@ -17,10 +17,10 @@ from aacp.latency.devices.check_folder import DeviceMeasurement, is_whole_check,
 from aacp.latency.devices.files import CHECK, MANIFEST
 from aacp.latency.devices.results import RUN_AGAIN, read_results, results_file
 from aacp.latency.table import LatencyTable
-from aacp.pipeline.believing import believed_graph
 from aacp.pipeline.latency_stage import measured_result, seconds_of_table
 from aacp.pipeline.plan import Plan
 from aacp.pipeline.reporting import write_report_or_reason
+from aacp.pipeline.reuse import usable_graph
 from aacp.pipeline.task import PruningTask
 from aacp.runs.chosen import ChosenStructure, DeviceCheck, LimitResult
 from aacp.runs.exports import files_of
@@ -142,7 +142,7 @@ def _record_of(measured: DeviceMeasurement, result: LimitResult, manifest: str) 
 
 def _correct_table(run: RunFolder, measured: DeviceMeasurement) -> None:
     """Correct the latency table of a run by a measurement; an earlier one of the same structure is replaced."""
-    graph = believed_graph(run)
+    graph = usable_graph(run)
     if graph is None or not (run.path / TABLE).exists():
         return
     table = LatencyTable.load(run.path / TABLE)

@@ -17,10 +17,10 @@ from aacp.channels.graph import ChannelGraph
 from aacp.channels.structure import Structure
 from aacp.errors import RunMismatch
 from aacp.estimate.inheritance import Inheritance
-from aacp.pipeline.believing import believed_finalists
 from aacp.pipeline.finalists import chosen_finalists
 from aacp.pipeline.new_weights import first_network
 from aacp.pipeline.plan import Plan
+from aacp.pipeline.reuse import usable_finalists
 from aacp.pipeline.searching import Search
 from aacp.pipeline.shared_estimate import shared_on_worker, worker_pool
 from aacp.pipeline.task import PruningTask
@@ -123,7 +123,7 @@ class Halving:
         """The structure to deliver: the best of the last rung. What an earlier call has finished is not repeated."""
         emit(Event("stage", STAGE, folder=str(self._folder.path)))
         search = self.search
-        found = believed_finalists(self._folder, search.graph, search.budget, search.plan.chosen_rungs)
+        found = usable_finalists(self._folder, search.graph, search.budget, search.plan.chosen_rungs)
         if found is None:
             found = chosen_finalists(search, chosen, history)
             self._folder.write_json(FINALISTS, found.to_json())

@@ -23,7 +23,6 @@ from aacp.data.scores import Score
 from aacp.data.splits import Data
 from aacp.errors import InvalidOption
 from aacp.graph.tracing import trace
-from aacp.pipeline.believing import believed_choice, believed_graph, list_histories, mend_search
 from aacp.pipeline.halving import Halving, require_finalists
 from aacp.pipeline.latency_stage import LatencyStage
 from aacp.pipeline.max_drop import MaxDropSearch
@@ -46,6 +45,7 @@ from aacp.pipeline.quantization import check_quantization
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.reporting import write_report_or_reason
 from aacp.pipeline.request import register_request, require_room
+from aacp.pipeline.reuse import list_histories, mend_search, usable_choice, usable_graph
 from aacp.pipeline.searching import Search, known_evaluations
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
@@ -235,7 +235,7 @@ class PruningRun:
             self.mend()
             request = self.register()
             graph = self.trace()
-            written = believed_choice(self.folder, graph, self.budget)
+            written = usable_choice(self.folder, graph, self.budget)
             if written is None:
                 require_finalists(self.folder, request, self.plan)
                 return graph, self.search(graph, request)
@@ -248,7 +248,7 @@ class PruningRun:
             return graph, written
 
     def mend(self) -> None:
-        """Make the folder agree with its manifest, once, before any of its stages is believed."""
+        """Make the folder agree with its manifest, once, before the result of a stage is used."""
         if not self._is_mended:
             self._is_mended = True
             self._lacks_history = mend_search(self.folder)
@@ -274,7 +274,7 @@ class PruningRun:
 
     def trace(self) -> ChannelGraph:
         """The channel graph of the network."""
-        known = believed_graph(self.folder)
+        known = usable_graph(self.folder)
         if known is not None:
             return known
         self._report_progress("tracing")

@@ -18,7 +18,6 @@ from aacp.cost.kinds import COSTS
 from aacp.disk.folders import create_folder
 from aacp.disk.tensors import tensors_in
 from aacp.errors import AACPError, ExportFailed, InvalidExample, RunMismatch, WorkerFailed
-from aacp.pipeline.believing import believed_evaluation
 from aacp.pipeline.delivery import add_resources, export_both, file_bytes, is_complete, set_aside_other_network
 from aacp.pipeline.device_check import deliver_check, unchecked_limit
 from aacp.pipeline.new_weights import first_network
@@ -27,6 +26,7 @@ from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import Quantization
 from aacp.pipeline.ranks import Ranks
 from aacp.pipeline.recovery import Recovering
+from aacp.pipeline.reuse import usable_evaluation
 from aacp.pipeline.shared_estimate import SharedEstimate
 from aacp.pipeline.task import PruningTask
 from aacp.pipeline.training_request import is_finished, record_failure
@@ -217,7 +217,7 @@ class TrainingRun:
 
     def evaluate(self, graph: ChannelGraph, choice: ChosenStructure, network: nn.Module) -> Evaluation:
         """The scores and costs of both networks."""
-        known = believed_evaluation(self.place, graph, choice)
+        known = usable_evaluation(self.place, graph, choice)
         if known is not None:
             return known
         self._begin_stage("evaluate", "evaluating")

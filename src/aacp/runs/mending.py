@@ -1,4 +1,4 @@
-"""Mending: what a folder does with files that are not what its manifest lists, before its stages are believed.
+"""Mending: what a folder does with files that are not what its manifest lists, before the results of stages are used.
 
 A small file is restored from the copy in the manifest. Any other is renamed to NAME.damaged and left out of the
 manifest, so that the stage that writes it is carried out again. Nothing is deleted that could not be made again.
@@ -77,7 +77,7 @@ def mend(folder: RunFolder) -> frozenset[str]:
 
 
 def set_aside(folder: RunFolder, name: str, reason: str) -> None:
-    """Rename a file that cannot be believed, so that it is made again, and say so."""
+    """Rename a file that cannot be used, so that it is made again, and say so."""
     kept = _move_away(folder, name)
     if kept:
         reason = f"{reason}; it is kept as {kept}"

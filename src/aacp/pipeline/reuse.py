@@ -1,4 +1,4 @@
-"""Believing: what a run takes from its folder instead of computing it again, after it was verified.
+"""Reuse: what a run takes from its folder instead of computing it again, after it was verified.
 
 The manifest tells whether a file is the one that was written. What it holds is compared with the graph and the limits
 as well, since a folder of an older version has no manifest.
@@ -49,7 +49,7 @@ def _searches(folder: RunFolder) -> list[RunFolder]:
     return [folder, *map(RunFolder, inside)]
 
 
-def believed(folder: RunFolder, name: str, read: Callable[[Any], T], trouble: str) -> T | None:
+def usable(folder: RunFolder, name: str, read: Callable[[Any], T], trouble: str) -> T | None:
     """What a file of a folder holds, or None if there is no such file. A file that cannot be used is set aside.
 
     Args:
@@ -65,12 +65,12 @@ def believed(folder: RunFolder, name: str, read: Callable[[Any], T], trouble: st
         return None
 
 
-def believed_graph(folder: RunFolder) -> ChannelGraph | None:
+def usable_graph(folder: RunFolder) -> ChannelGraph | None:
     """The graph that a folder holds, or None if there is none that can be used."""
-    return believed(folder, GRAPH, ChannelGraph.from_json, "does not describe a graph")
+    return usable(folder, GRAPH, ChannelGraph.from_json, "does not describe a graph")
 
 
-def believed_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> ChosenStructure | None:
+def usable_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> ChosenStructure | None:
     """The structure that a finished search chose, or None if there is none that can be delivered."""
 
     def read(known: Any) -> ChosenStructure:
@@ -78,10 +78,10 @@ def believed_choice(folder: RunFolder, graph: ChannelGraph, budget: Budget) -> C
         require_valid(choice, graph, budget)
         return choice
 
-    return believed(folder, STRUCTURE, read, "cannot be delivered")
+    return usable(folder, STRUCTURE, read, "cannot be delivered")
 
 
-def believed_finalists(
+def usable_finalists(
     folder: RunFolder, graph: ChannelGraph, budget: Budget, rungs: tuple[int, ...]
 ) -> Finalists | None:
     """The finalists that a folder holds, with their scores so far; None if there are none that can be delivered."""
@@ -94,10 +94,10 @@ def believed_finalists(
             raise RunMismatch(f"It holds {len(found.finalists)} finalists in rungs of {found.rungs}. Train them again.")
         return found
 
-    return believed(folder, FINALISTS, read, "cannot be delivered")
+    return usable(folder, FINALISTS, read, "cannot be delivered")
 
 
-def believed_evaluation(place: RunFolder, graph: ChannelGraph, choice: ChosenStructure) -> Evaluation | None:
+def usable_evaluation(place: RunFolder, graph: ChannelGraph, choice: ChosenStructure) -> Evaluation | None:
     """The evaluation that the folder of a training holds, or None if there is none, or one of another network."""
 
     def read(known: Any) -> Evaluation:
@@ -105,7 +105,7 @@ def believed_evaluation(place: RunFolder, graph: ChannelGraph, choice: ChosenStr
         require_evaluated(found, choice.structure, graph)
         return found
 
-    return believed(place, EVALUATION, read, "is not the evaluation of this network")
+    return usable(place, EVALUATION, read, "is not the evaluation of this network")
 
 
 def require_evaluated(found: Evaluation, structure: Structure, graph: ChannelGraph) -> None:

@@ -1,4 +1,4 @@
-"""A finished run is verified before it is believed, and what is damaged is done again with the same result."""
+"""Files of a finished run are verified before they are used, and what is damaged is done again with the same result."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 
 import aacp
 from aacp.pipeline import training
-from aacp.pipeline.believing import mend_search
 from aacp.pipeline.checking import check_folder
-from aacp.pipeline.delivery import believed_export
+from aacp.pipeline.delivery import usable_export
+from aacp.pipeline.reuse import mend_search
 from aacp.pipeline.training import TrainingRun
 from aacp.runs.exports import ExportRecord, RuntimeFiles
 from aacp.runs.folder import RunFolder
@@ -319,24 +319,24 @@ def test_a_network_that_was_cut_short_is_written_again_without_checksums(share: 
 
 
 @pytest.mark.parametrize("lost", ["pruned.onnx", "original.onnx", "pruned.pte", "original.pte"])
-def test_an_export_whose_files_are_lost_is_not_believed(lost: str, tmp_path: Path) -> None:
+def test_an_export_whose_files_are_lost_is_not_used(lost: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     record = ExportRecord(18, 0.0, 5, 3, (), others=(RuntimeFiles("pruned.pte", "ExecuTorch", 0.0, 5, 3),))
     for suffix in ("onnx", "pte"):
         (tmp_path / f"original.{suffix}").write_bytes(b"12345")
         (tmp_path / f"pruned.{suffix}").write_bytes(b"123")
     folder.write_json("export.json", record.to_json())
-    assert believed_export(folder) == record
+    assert usable_export(folder) == record
     (tmp_path / lost).unlink()
-    assert believed_export(folder) is None
-    assert believed_export(folder) is None
+    assert usable_export(folder) is None
+    assert usable_export(folder) is None
 
 
 def test_a_flipped_bit_of_an_exported_file_leads_to_another_export(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = []
 
     def export(place: RunFolder, *_: object) -> ExportRecord:
-        known = believed_export(place)
+        known = usable_export(place)
         if known is not None:
             return known
         exported.append(place)
