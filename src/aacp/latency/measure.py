@@ -24,8 +24,7 @@ from aacp.channels.structure import Structure
 from aacp.disk.records import WrongValue, plain, read_value
 from aacp.disk.writing import require_place
 from aacp.errors import AACPError, RunMismatch
-from aacp.latency.defaults import SECONDS_PER_STRUCTURE
-from aacp.latency.defaults import STRUCTURES as STRUCTURES
+from aacp.latency.defaults import SECONDS_PER_STRUCTURE, STRUCTURES
 from aacp.latency.deployment import HERE, Deployment, conditions_here
 from aacp.latency.judging import QUIET_NOISE
 from aacp.latency.pieces import MeasurementConditions, TimedStructure

@@ -21,12 +21,13 @@ from aacp.disk.writing import remove_leftovers, replace_file
 from aacp.errors import InvalidOption
 from aacp.graph.examples import with_batch
 from aacp.graph.surgery import shrink
+from aacp.latency.defaults import STRUCTURES
 from aacp.latency.deployment import HERE, Deployment
 from aacp.latency.devices import runner
 from aacp.latency.devices.export_log import ExportLog, require_folder_of_export
 from aacp.latency.devices.files import FORMAT, MANIFEST, TABLE, ListedNetwork, Manifest, NetworkOfTable, TableManifest
 from aacp.latency.layers import describe_pieces, pieces_of_graph, timed_layers
-from aacp.latency.measure import HELD_OUT, STRUCTURES, spread_structures
+from aacp.latency.measure import HELD_OUT, spread_structures
 from aacp.latency.runtimes.runtime import Runtime, shares_of_macs
 from aacp.latency.runtimes.torch import timed_copy
 from aacp.latency.timers import MeasurementProgress
