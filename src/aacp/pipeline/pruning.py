@@ -296,7 +296,10 @@ class PruningRun:
 
     def search(self, graph: ChannelGraph, request: Request) -> ChosenStructure:
         """The best structure within the budget; `request` names the runs whose evaluations are reused."""
-        choice = self._resume_search(graph, request)
+        return self.record_choice(graph, self._resume_search(graph, request))
+
+    def record_choice(self, graph: ChannelGraph, choice: ChosenStructure) -> ChosenStructure:
+        """Write the choice of the search with the score of the unpruned network, after its cut was verified."""
         self.task.require_equal(self.shared.inheritance(graph), choice.structure)
         choice = replace(choice, unpruned=self.task.unpruned_holdout())
         self.folder.write_json(STRUCTURE, choice.to_json())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -239,9 +239,7 @@ class SweepRun:
             space = SearchSpace(graph, run.latency_stage(graph).find_steps())
             better = better_known(known, bound_budget, space, best)
             if better is not None:
-                self.task.require_equal(run.shared.inheritance(graph), better.structure)
-                choice = replace(choice_of(better, bound_budget), unpruned=self.task.unpruned_holdout())
-                run.folder.write_json(STRUCTURE, choice.to_json())
+                run.record_choice(graph, choice_of(better, bound_budget))
 
     def _results(self, runs: Sequence[PruningRun], pruned: Sequence[dict[str, Any] | None]) -> Sweep:
         graph = runs[0].trace()
