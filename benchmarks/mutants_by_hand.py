@@ -166,11 +166,11 @@ DATA = [
     ),
     _mutant(
         "a hold-out that was trained on is scored", "pipeline/task.py",
-        "None if knows_holdout else self.score_network", "self.score_network", ON_HOLDOUT,
+        "None if trained_on_holdout else self.score_network", "self.score_network", ON_HOLDOUT,
     ),
     _mutant(
         "evaluation forgets that the hold-out was trained on", "pipeline/training.py",
-        ", knows_holdout=knows_holdout)", ")", ON_HOLDOUT,
+        ", trained_on_holdout=trained_on_holdout)", ")", ON_HOLDOUT,
     ),
     _mutant(
         "every network that was trained counts as trained on the hold-out", "pipeline/training.py",
@@ -280,7 +280,7 @@ DELIVERED = [
     _mutant("the file does not record the name", "pipeline/training.py",
             "model=self.task.name, example", "model=None, example", RECORDED),
     _mutant("the unpruned costs are reported for the pruned network", "pipeline/training.py",
-            "network, graph, choice.structure, knows", "network, graph, graph.full, knows",
+            "network, graph, choice.structure, trained", "network, graph, graph.full, trained",
             EVALUATED),
     _mutant("the unpruned network is reported as pruned", "pipeline/training.py",
             "self.task.measure(self.task.model, graph, graph.full)",
@@ -684,7 +684,7 @@ BUDGETS = [
             "return bool(is_within(self.reached, self.bound))", "return True", "runs/test_chosen.py"),
 ]  # fmt: skip
 
-# -- manifests and what is reused ----------------------------------------------------------------------------------
+# -- manifests and what is reused ------------------------------------------------------------------------------------
 
 MANIFESTS = "runs/test_manifest.py::"
 REUSED = "pipeline/test_reuse.py::"

@@ -23,8 +23,8 @@ from aacp.pipeline.preflight import (
     check_deployment,
     check_scoring,
     check_training_step,
-    doubt_about_holdout,
-    doubt_about_network,
+    warning_about_holdout,
+    warning_about_network,
 )
 from aacp.pipeline.task import PruningTask, chosen_score
 from aacp.user.progress import show_progress
@@ -473,7 +473,7 @@ def test_a_hold_out_that_the_network_knows_by_heart_is_doubted_before_a_search_f
     train: Any, holdout: Any, change: dict[str, Any], is_doubted: bool
 ) -> None:
     task = PruningTask(Reader(), aacp.Data(train, holdout, marked(wrong=100)), None, torch.device("cpu"))
-    said = doubt_about_holdout(task, replace(aacp.Plan(recipe=None, max_drop=0.01), **change))
+    said = warning_about_holdout(task, replace(aacp.Plan(recipe=None, max_drop=0.01), **change))
     assert bool(said) == is_doubted
     if is_doubted:
         assert said.startswith("The unpruned network is right on 100.0% of the held-out data")
@@ -495,7 +495,7 @@ def test_a_network_that_is_no_better_than_a_constant_answer_is_doubted(
     holdout: Any, score: Any, is_doubted: bool
 ) -> None:
     task = PruningTask(Reader(), aacp.Data(marked(), holdout, marked()), None, torch.device("cpu"), score)
-    said = doubt_about_network(task)
+    said = warning_about_network(task)
     assert bool(said) == is_doubted
     if is_doubted:
         assert "of the held-out data, and one constant answer on 25.0%. Check that its trained weights" in said

@@ -154,7 +154,7 @@ def _without_manifest(place: Path, inside: Path) -> Iterator[CheckedFile]:
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether a file has the form that its name promises; no checksum tells whether its content was changed."""
+    """Whether a file has the form that belongs to its name; no checksum shows whether its content was changed."""
     if not path.is_file():
         return False
     if path.name in LOGS:

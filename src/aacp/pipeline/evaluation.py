@@ -55,7 +55,7 @@ def evaluate(
         trust: whether code that a run folder or file names may be imported, see `aacp.load`.
     """
     path = Path(network)
-    knows_holdout = False
+    trained_on_holdout = False
     request: Request | None = None
     if path.exists() and weights is not None:
         raise InvalidOption(f"{network} has its own weights, and those of {weights} would be ignored. Leave them out.")
@@ -72,7 +72,7 @@ def evaluate(
     if path.is_dir():
         request = read_request(RunFolder(run_of(path)))
         training = read_training(delivered_in(path).parent)
-        knows_holdout = training is not None and training.train_on_holdout and training.recipe is not None
+        trained_on_holdout = training is not None and training.train_on_holdout and training.recipe is not None
         if request.holdout_seed is not None and seed not in (None, request.holdout_seed):
             raise InvalidOption(
                 f"The hold-out of {network} was drawn with seed {request.holdout_seed}, not {seed}. Leave the seed out."
@@ -99,7 +99,7 @@ def evaluate(
         score = Likeness(_original(network, request, model))
     task = PruningTask(evaluated, loaded, network, device_of(device), score)
     graph = trace(evaluated, task.example())
-    return task.measure(evaluated, graph, graph.full, knows_holdout=knows_holdout)
+    return task.measure(evaluated, graph, graph.full, trained_on_holdout=trained_on_holdout)
 
 
 def _original(network: str, request: Request | None, model: str | None) -> nn.Module:

@@ -46,12 +46,12 @@ def chosen_init(task: PruningTask, plan: Plan) -> Init:
     """How the new weights of a training from scratch are drawn."""
     if plan.init == "he":
         return "he"
-    trouble = _trouble_in_building(task.name)
-    if trouble is not None and plan.init == "network":
+    problem = _problem_of_building(task.name)
+    if problem is not None and plan.init == "network":
         raise InvalidOption(
-            f'The weights cannot be drawn as the network draws them: {trouble}. Use init="he" (--init he).'
+            f'The weights cannot be drawn as the network draws them: {problem}. Use init="he" (--init he).'
         )
-    return "network" if trouble is None else "he"
+    return "network" if problem is None else "he"
 
 
 def first_network(task: PruningTask, plan: Plan, inheritance: Inheritance, structure: Structure) -> nn.Module:
@@ -163,7 +163,7 @@ def _fan(layer: nn.Module, kind: str) -> float:
 
 
 @cache
-def _trouble_in_building(name: str | None) -> str | None:
+def _problem_of_building(name: str | None) -> str | None:
     """Why a network cannot be built again with new weights, or None if it can."""
     if name is None:
         return "its name is not known, so that it cannot be built again"

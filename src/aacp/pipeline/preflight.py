@@ -101,10 +101,10 @@ def check_scoring(task: PruningTask) -> str:
     return ", ".join(found)
 
 
-def doubt_about_holdout(task: PruningTask, plan: Plan) -> str:
-    """Say so if the network knows the hold-out as well as its training data, where max_drop may find nothing.
+def warning_about_holdout(task: PruningTask, plan: Plan) -> str:
+    """A warning if the network may have been trained on the hold-out, so that max_drop may find nothing; else "".
 
-    The sign is an accuracy on the hold-out that is not lower than that on training data, of nearly 100 %. Test data
+    The sign is an accuracy of nearly 100 % on the hold-out that is not lower than that on training data. Test data
     would show it better, but no decision before the result may depend on them.
     """
     if plan.max_drop is None or plan.probe_epochs or task.score is not accuracy:
@@ -120,8 +120,8 @@ def doubt_about_holdout(task: PruningTask, plan: Plan) -> str:
     )
 
 
-def doubt_about_network(task: PruningTask) -> str:
-    """Say so if the network is right no more often than one constant answer would be, beyond two standard errors.
+def warning_about_network(task: PruningTask) -> str:
+    """A warning if the network is right no more often than one constant answer, within two standard errors; else "".
 
     It then lacks its weights, or the labels or inputs are not those that it was trained on.
     """
@@ -199,9 +199,9 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> N
     trained_parameters(task.model)  # rejects a network without any
     size = min(MAX_STEP_EXAMPLES, plan.recipe.batch_size)
     batch = next(iter(task.read(task.data.train, size)))
-    trouble = None if task.teacher is None else _trouble_with_teacher(task, task.teacher, batch)
+    problem = None if task.teacher is None else _problem_of_teacher(task, task.teacher, batch)
     teaching = copy_module(task.model if task.teacher is None else task.teacher)
-    found = trouble or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
+    found = problem or _loss_of_a_step(task, plan.recipe, copy_module(task.model), batch, teaching)
     if isinstance(found, str):
         raise InvalidOption(
             f"A step of training fails on the unpruned network: {found}. Give a loss for its outputs and targets "
@@ -259,7 +259,7 @@ def _loss_of_a_step(
         return first_line(error)
 
 
-def _trouble_with_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> str | None:
+def _problem_of_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> str | None:
     inputs = inputs_of(batch)
     try:
         with global_seed(task.device, 0), torch.no_grad():

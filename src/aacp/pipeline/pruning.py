@@ -37,8 +37,8 @@ from aacp.pipeline.preflight import (
     check_training,
     check_training_arguments,
     check_training_step,
-    doubt_about_holdout,
-    doubt_about_network,
+    warning_about_holdout,
+    warning_about_network,
 )
 from aacp.pipeline.pruned import Pruned
 from aacp.pipeline.quantization import check_quantization
@@ -206,7 +206,7 @@ class PruningRun:
                 self._report_progress(str(self.task.data))
                 self._report_progress(f"unpruned, {check_scoring(self.task)}")
                 if is_reported():  # it scores the network on training data too
-                    self._report_notes(doubt_about_holdout(self.task, self.plan))
+                    self._report_notes(warning_about_holdout(self.task, self.plan))
             self.register()
             training = self.register_training()  # before the search, so that its mistakes are found now
             graph, choice = self.find()
@@ -346,7 +346,7 @@ class PruningRun:
         check_training_step(self.task, self.plan, graph)
         if is_reported():
             self._report_progress(f"searching; the score of the unpruned network is {self.task.unpruned_holdout():.4f}")
-            self._report_notes(doubt_about_network(self.task))
+            self._report_notes(warning_about_network(self.task))
         self._report_notes(advice_on_search(self.budget, self.plan), advice_on_workers(self.plan))
 
     def latency_stage(self, graph: ChannelGraph) -> LatencyStage:

@@ -1,6 +1,6 @@
 """Reuse: what a run takes from its folder instead of computing it again, after it was verified.
 
-The manifest tells whether a file is the one that was written. What it holds is compared with the graph and the limits
+The manifest shows whether a file is the one that was written. What it holds is compared with the graph and the limits
 as well, since a folder of an older version has no manifest.
 """
 
@@ -49,19 +49,19 @@ def _searches(folder: RunFolder) -> list[RunFolder]:
     return [folder, *map(RunFolder, inside)]
 
 
-def usable(folder: RunFolder, name: str, read: Callable[[Any], T], trouble: str) -> T | None:
+def usable(folder: RunFolder, name: str, read: Callable[[Any], T], problem: str) -> T | None:
     """What a file of a folder holds, or None if there is no such file. A file that cannot be used is set aside.
 
     Args:
         folder: the folder.
         name: the name of the file, which holds JSON.
         read: makes the value of what the file holds, and raises an error if it cannot be used.
-        trouble: what is wrong with a file that `read` rejects, such as "does not describe a graph".
+        problem: what is wrong with a file that `read` rejects, such as "does not describe a graph".
     """
     try:
         return folder.read(name, read)
     except UNREADABLE as error:
-        set_aside(folder, name, f"{trouble} ({str(error).rstrip('.')})")
+        set_aside(folder, name, f"{problem} ({str(error).rstrip('.')})")
         return None
 
 

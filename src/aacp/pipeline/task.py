@@ -197,7 +197,7 @@ class PruningTask:
             network.to(home)
 
     def measure(
-        self, network: nn.Module, graph: ChannelGraph, structure: Structure, *, knows_holdout: bool = False
+        self, network: nn.Module, graph: ChannelGraph, structure: Structure, *, trained_on_holdout: bool = False
     ) -> NetworkMetrics:
         """The scores of a network and the costs of its structure.
 
@@ -205,10 +205,10 @@ class PruningTask:
             network: the network to score.
             graph: the channel graph that the structure belongs to.
             structure: the structure of the network.
-            knows_holdout: True if the network was trained on the hold-out, whose score then means nothing.
+            trained_on_holdout: True if the network was trained on the hold-out, whose score then means nothing.
         """
         test = self.score_network(network, self.data.test)
-        holdout = None if knows_holdout else self.score_network(network, self.data.holdout)
+        holdout = None if trained_on_holdout else self.score_network(network, self.data.holdout)
         return NetworkMetrics(test, holdout, {cost.name: int(cost(structure)) for cost in computed_costs(graph)})
 
     def require_equal(self, inheritance: Inheritance, structure: Structure) -> None:

@@ -221,9 +221,9 @@ class TrainingRun:
         if known is not None:
             return known
         self._begin_stage("evaluate", "evaluating")
-        knows_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
+        trained_on_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)
-        after = self.task.measure(network, graph, choice.structure, knows_holdout=knows_holdout)
+        after = self.task.measure(network, graph, choice.structure, trained_on_holdout=trained_on_holdout)
         if self.plan.recipe is None:
             self._recovering(graph).record(choice.structure, after)
         # Costs that the user defined were computed in the search; their functions may not be importable here.
