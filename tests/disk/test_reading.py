@@ -23,7 +23,8 @@ REMEDY = "Do this."
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",))),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text("ab[]{}\"\\,"), inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab[]{}\"\\,", max_size=8), inner, max_size=4),
+    max_leaves=20,
 )  # fmt: skip
 
 
