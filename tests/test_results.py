@@ -98,13 +98,18 @@ def after_epochs(case: str, epochs: int) -> Any:
 
 def searched_and_uniform_resnet56() -> list[Row]:
     rows = []
-    for epochs in (0, 10, 100):
+    for epochs in (0, 1, 10, 100):
         result = after_epochs("resnet56_70", epochs)
         for arm, found in result["summary"].items():
             estimates = estimates_of(result, arm)
             cells = (WIDTHS.get(arm, arm), left(result, arm, "params"), estimates, spread(found["test"]))
             rows.append((str(epochs), *cells, above_uniform(arm, found)))
     return rows
+
+
+def test_one_epoch_harms_repaired_networks_as_the_page_says() -> None:
+    before, after = (fmean(after_epochs("resnet56_70", n)["summary"]["repaired"]["test"]) for n in (0, 1))
+    assert f"on ResNet56 it has {pct(before)} % before and {pct(after)} % after it" in PAGE
 
 
 def searched_and_uniform_mobilenet() -> list[Row]:
@@ -146,7 +151,8 @@ def test_a_search_and_a_repair_without_training_are_worth_what_the_page_says() -
 
 def searched_and_uniform_vgg16() -> list[Row]:
     rows = []
-    for limits, rates, epochs in (("MACs", "70", 10), ("MACs", "70", 100), ("MACs and parameters -90 %", "70_90", 10)):
+    cases = [("MACs, another base", "70", 1), ("MACs", "70", 10), ("MACs", "70", 100)]
+    for limits, rates, epochs in [*cases, ("MACs and parameters -90 %", "70_90", 10)]:
         result = raw(f"search_pays_vgg16_{rates}_{epochs}_epochs.json")
         for arm in ("uniform", "search", "repaired"):
             found = result["summary"][arm]
