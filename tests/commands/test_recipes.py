@@ -42,6 +42,13 @@ def test_a_named_recipe_is_taken_and_changed_by_the_options() -> None:
     assert recipe_of({**DEFAULTS, **named, "teacher": "resnet56"}, task, 7).distillation == FINETUNE.distillation
 
 
+def test_few_epochs_lower_the_rate_of_a_fine_tuning_unless_a_rate_is_given() -> None:
+    task, few = {"data": "cifar10:data", "loss": None}, {**DEFAULTS, "epochs": 2}
+    assert recipe_of(few, task, 0).lr == pytest.approx(FINETUNE_MIXED.lr / 5)
+    assert recipe_of({**few, "scratch": True}, task, 0).lr == BASE.lr
+    assert recipe_of({**few, "lr": 0.04}, task, 0).lr == 0.04
+
+
 def test_a_recipe_of_the_user_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_recipes.py").write_text(
         "import torch\nimport aacp\n"
@@ -51,7 +58,7 @@ def test_a_recipe_of_the_user_is_imported(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     found = recipe_of({**DEFAULTS, "recipe": "own_recipes:MINE", "epochs": 5}, {"data": "digits", "loss": None}, 3)
-    assert (found.epochs, found.lr, found.clip, found.seed) == (5, 0.3, 2.0, 3)
+    assert (found.epochs, found.lr, found.clip, found.seed) == (5, 0.15, 2.0, 3)
     assert found.to_json()["optimiser"] == "own_recipes:adagrad"
     for name, words in (("own_recipes:NUMBER", "is 5, not a Recipe"), ("own_recipes:NONE", "There is no")):
         with pytest.raises(InvalidOption, match=words):

@@ -207,7 +207,7 @@ def test_a_rung_trains_anew_with_the_whole_recipe_scaled_to_its_epochs(whole: Pa
     for epochs, rung in ((1, "rung-1"), (2, "rung-2")):
         for file in (whole / "finalists").glob(f"*/{rung}/run.json"):
             request = json.loads(file.read_text())
-            assert request["recipe"] == PLAN.recipe.scaled(epochs).to_json()
+            assert request["recipe"] == PLAN.recipe.scaled(epochs, finetuning=True).to_json()
             first = json.loads((file.parent.parent / "rung-1" / "run.json").read_text())
             assert request["model"] == first["model"]  # the same starting weights
 

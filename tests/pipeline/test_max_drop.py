@@ -134,6 +134,8 @@ def test_probes_can_be_judged_after_training(model, data, tmp_path: Path) -> Non
     logs = list(tmp_path.glob("probes/*/training/log.jsonl"))
     assert len(logs) == len(list(tmp_path.glob("probes/*"))) > 1
     assert all(len(log.read_text().splitlines()) == 1 for log in logs)
+    rates = {json.loads(log.with_name("run.json").read_text())["recipe"]["lr"] for log in logs}
+    assert rates == {recipe.lr / 2}  # of one epoch instead of two
     (limit,) = choice.limits
     assert (tmp_path / "probes" / f"{limit.pruning_rate:.4f}").is_dir()
     subject = PruningTask(model, data, "digits_resnet", torch.device("cpu"))

@@ -29,7 +29,9 @@ def recipe_of(training: Given, task: Given, seed: int) -> Recipe:
     recipe = _named_recipe(training["recipe"], task["data"], training["scratch"], task["loss"])
     if training["teacher"] is not None and not recipe.distillation:
         recipe = replace(recipe, distillation=FINETUNE.distillation)
-    return recipe.changed(training["epochs"], training["batch_size"], training["lr"], seed=seed)
+    if training["epochs"] is not None:
+        recipe = recipe.scaled(training["epochs"], finetuning=not training["scratch"])
+    return recipe.changed(batch_size=training["batch_size"], lr=training["lr"], seed=seed)
 
 
 def _named_recipe(name: str | None, data: str, scratch: bool, loss: str | None) -> Recipe:
@@ -108,7 +110,12 @@ COMMON = (
         show_default="finetune, for CIFAR-10 finetune-mixed; base if from scratch; shorter ones for the digits",
         help=f"How to train: {', '.join(RECIPES)}, or package.module:NAME of your own.",
     ),
-    click.option("--epochs", type=int, show_default="the recipe's", help="Scale the recipe to this number of epochs."),
+    click.option(
+        "--epochs",
+        type=int,
+        show_default="the recipe's",
+        help="Scale the recipe to this number of epochs; the learning rate of a fine-tuning is lower below 10.",
+    ),
     click.option("--lr", type=float, show_default="the recipe's", help="Highest learning rate."),
     click.option(
         "--batch-size",

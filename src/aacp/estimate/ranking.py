@@ -78,7 +78,9 @@ def ranking(
         network = estimate.inheritance.network(structure)
         estimates.append(estimate(structure))
         with without_progress():
-            finetune(network, data, recipe or FINETUNE.scaled(2), teacher=teacher, loss=loss, device=device)
+            finetune(
+                network, data, recipe or FINETUNE.scaled(2, finetuning=True), teacher=teacher, loss=loss, device=device
+            )
         outcomes.append(scored(estimate.score, network.eval(), scored_on, "data of the outcome"))
         report_progress(f"{number + 1} of {len(chosen)}: {estimates[-1]:.4f}, fine-tuned {outcomes[-1]:.4f}")
     return Ranking(chosen, tuple(estimates), tuple(outcomes))

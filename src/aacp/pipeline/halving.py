@@ -69,11 +69,13 @@ class RungTraining:
     def __call__(self, structure: Structure) -> float:
         """Train the structure, or resume its training, and score it."""
         task = self.task
-        assert self.plan.recipe is not None
+        recipe = self.plan.recipe
+        assert recipe is not None
+        scaled = recipe.scaled(self.epochs, finetuning=not self.plan.from_scratch)
         network = first_network(task, self.plan, self.inheritance, structure)
         with without_progress():
             fit(
-                network, task.data.train, self.plan.recipe.scaled(self.epochs), loss=task.loss, score=task.score,
+                network, task.data.train, scaled, loss=task.loss, score=task.score,
                 teacher=task.teacher_for(self.plan), folder=self.places.get(structure.counts),
                 device=task.device,
             )  # fmt: skip

@@ -97,7 +97,7 @@ class MaxDropSearch:
         assert recipe is not None
         network = self.search.estimate.inheritance.network(choice.structure)
         finetune(
-            network, task.data.train, recipe.scaled(self.plan.probe_epochs), loss=task.loss,
+            network, task.data.train, recipe.scaled(self.plan.probe_epochs, finetuning=True), loss=task.loss,
             teacher=task.model if recipe.distillation else None,
             folder=folder.path / TRAINING, device=task.device,
         )  # fmt: skip

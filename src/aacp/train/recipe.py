@@ -19,6 +19,7 @@ Optimiser = Literal["sgd", "adamw"] | Callable[..., Any]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Mixture = Literal["blends", "patches"]
 MAX_EPOCHS = 10**6
+FEW_EPOCHS = 10  # a fine-tuning of fewer epochs has a learning rate in proportion (docs/training.md)
 
 
 @known_options
@@ -26,7 +27,7 @@ MAX_EPOCHS = 10**6
 class Recipe:
     """The settings of a training run: everything that decides its result, apart from network, data and teacher.
 
-    `dataclasses.replace` changes fields; `scaled` changes the number of epochs in proportion.
+    `dataclasses.replace` changes fields; `scaled` changes the number of epochs, and what depends on it.
 
     Args:
         epochs: passes over the training data.
@@ -120,12 +121,20 @@ class Recipe:
                 "and milestones, or leave decay out."
             )
 
-    def scaled(self, epochs: int) -> Recipe:
-        """The same recipe for another number of epochs: milestones and warm-up move in proportion."""
+    def scaled(self, epochs: int, *, finetuning: bool = False) -> Recipe:
+        """The same recipe for another number of epochs: milestones and warm-up move in proportion.
+
+        Args:
+            epochs: the number of epochs.
+            finetuning: whether trained weights are fine-tuned. If so, the learning rate for fewer than ten epochs is
+                lower, in proportion: a high rate first destroys what the weights know, and a few epochs do not bring it
+                back.
+        """
         epochs = whole_number("epochs", epochs, 1, MAX_EPOCHS)
         ratio = epochs / self.epochs
         moved = sorted({max(1, round(milestone * ratio)) for milestone in self.milestones})
-        return replace(self, epochs=epochs, milestones=tuple(moved), warmup_epochs=self.warmup_epochs * ratio)
+        lr = self.lr * min(epochs, FEW_EPOCHS) / min(self.epochs, FEW_EPOCHS) if finetuning else self.lr
+        return replace(self, epochs=epochs, milestones=tuple(moved), warmup_epochs=self.warmup_epochs * ratio, lr=lr)
 
     def changed(
         self,
