@@ -319,6 +319,19 @@ def test_the_repaired_search_is_ahead_by_what_the_page_says() -> None:
         assert min(pairs) > 0 or "resnet56" not in case
 
 
+def test_the_advice_states_what_a_search_is_worth() -> None:
+    advice = (ROOT / "docs" / "search.md").read_text()
+    for file, arm, words in (
+        ("search_pays_mobilenet_v2_50_10_epochs", "search", "On MobileNetV2 it is as good after 10 epochs ({} points)"),
+        ("search_pays_vgg16_50_30_epochs", "search", "on VGG16 a search is {} points better after 30"),
+    ):
+        above = [100 * points for points in raw(f"{file}.json")["summary"][arm]["above_uniform"]]
+        assert words.format(f"{fmean(above):.2f} ± {stdev(above):.2f}") in advice
+    tests = {arm: found["test"] for arm, found in raw("untrained_resnet56_70.json")["summary"].items()}
+    searched, uniform = (f"{pct(fmean(tests[arm]))} %" for arm in ("repaired", "uniform-repaired"))
+    assert f"{searched} on ResNet56 at -70 %, where repaired uniform widths have {uniform}" in advice
+
+
 def test_the_advice_counts_the_pairs_in_which_the_repaired_search_is_ahead() -> None:
     pairs = []
     for case in ("resnet56_70", "vgg16_70", "vgg16_70_90", "mobilenet_v2_50"):
