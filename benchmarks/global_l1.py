@@ -40,7 +40,9 @@ def main() -> None:
         pruning_step=1,
         method=Ranking,
         evaluations=1,
-        recipe=RECIPES[named_data(options.data).finetune_recipe].changed(options.epochs, seed=options.seed),
+        recipe=RECIPES[named_data(options.data).finetune_recipe]
+        .scaled(options.epochs, finetuning=True)
+        .changed(seed=options.seed),
         train_on_holdout=True,
         calibration_images=options.images,
         export=False,

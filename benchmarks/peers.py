@@ -59,7 +59,11 @@ def main() -> None:
     estimate = aacp.accuracy(network.eval(), aacp.Batches.of(data.holdout, device=options.device))
     structure = {"counts": widths(network), "score": estimate, "seconds": seconds}
     write(options.run / "structure.json", structure)
-    recipe = RECIPES[named_data(options.data).finetune_recipe].changed(options.epochs, seed=options.seed)
+    recipe = (
+        RECIPES[named_data(options.data).finetune_recipe]
+        .scaled(options.epochs, finetuning=True)
+        .changed(seed=options.seed)
+    )
     trained = options.run / "trainings" / "finetuned"
     aacp.fit(network, data.all_training(), recipe, teacher=base, folder=trained / "training", device=options.device)
     costs = {name: described(each, data, example, options) for name, each in (("before", base), ("after", network))}

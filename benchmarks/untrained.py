@@ -24,7 +24,7 @@ import aacp
 import repair_treatments as shared
 from aacp.data.splits import sampled
 from aacp.train.job import network_of
-from search_pays import ARMS, spread
+from search_pays import ARMS, FROM_NEW_WEIGHTS, spread
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     given = {"result": options.result.name, "network": recorded["network"], "images": options.images}
     rows: list[shared.Row] = []
     for row in recorded["rows"]:
-        if row["arm"] == "scratch" or row["arm"] not in (*ARMS, "global-l1"):
+        if row["arm"] in FROM_NEW_WEIGHTS or row["arm"] not in (*ARMS, "global-l1"):
             continue
         about = {key: row[key] for key in ("arm", "seed", "macs", "params", "counts", "estimate")}
         rows.append(about | scores(options, recorded["network"], data, row))
