@@ -18,6 +18,7 @@ from torch import Tensor
 from aacp.artefact.onnx_int8 import USE_FLOAT32, are_products_exact
 from aacp.errors import ExportFailed, InvalidOption, failing_as
 from aacp.latency.runtimes.converted import silent
+from aacp.latency.runtimes.openvino_files import arrays_of
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[openvino-int8]'"
@@ -32,11 +33,11 @@ def quantize_model(model: Any, inputs: Sequence[tuple[Tensor, ...]]) -> Any:
         inputs: batches of inputs, on which the ranges of activations are found.
     """
     nncf = import_nncf()
-    arrays = [[tensor.detach().contiguous().numpy() for tensor in tensors] for tensors in inputs]
-    # Half of the range of weights keeps sums of products from overflowing, see `are_products_exact`.
+    arrays = [arrays_of(tensors) for tensors in inputs]
+    # With half of the range for weights, sums of products cannot overflow; see `are_products_exact`.
     overflow = nncf.OverflowFix.DISABLE if are_products_exact() else nncf.OverflowFix.ENABLE
     failing = failing_as(ExportFailed, "NNCF cannot quantise the network", USE_FLOAT32)
-    with failing, silent(), redirect_stdout(io.StringIO()):  # NNCF prints bars
+    with failing, silent(), redirect_stdout(io.StringIO()):  # NNCF prints progress bars
         quantized = nncf.quantize(
             model,
             nncf.Dataset(arrays),
@@ -50,7 +51,7 @@ def quantize_model(model: Any, inputs: Sequence[tuple[Tensor, ...]]) -> Any:
 
 
 def import_nncf() -> Any:
-    """Import NNCF, which is to report nothing to Intel and to leave the loggers of this process as they are."""
+    """Import NNCF without its reports to Intel, and undo its change of the class of loggers."""
     loggers = logging.getLoggerClass()
     before = os.environ.get(NO_REPORTS)
     os.environ[NO_REPORTS] = "1"

@@ -1,4 +1,4 @@
-"""Files in OpenVINO: to write one, to compile one for the CPU, and to run it."""
+"""Functions that write OpenVINO files, compile them for the CPU, and run them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def save_model(model: Any, path: Path) -> None:
 
 
 def compiled(path: Path, threads: int, *, profile: bool = False) -> Any:
-    """Compile a file for the CPU; a profiled network counts the time of its operators."""
+    """Compile a file for the CPU; with `profile`, the network counts the time of its operators."""
     options = {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": "f32",  # the default is bfloat16 on CPUs that have it
-        # Networks that are timed in turns would all be pinned to the same cores, whatever else runs there.
+        # With pinning, all networks that are timed in turns would run on the same cores, even if these are busy.
         "ENABLE_CPU_PINNING": False,
         "PERF_COUNT": profile,
     }
@@ -52,8 +52,13 @@ class OpenVinoFile:
     def bound_to(self, tensors: Sequence[Tensor]) -> RunFile:
         """Return a call that runs the network, with the inputs as they are in memory."""
         request = self._compiled.create_infer_request()
-        inputs = [tensor.detach().contiguous().numpy() for tensor in tensors]
+        inputs = arrays_of(tensors)
         return lambda: list(request.infer(inputs, share_inputs=True).values())
+
+
+def arrays_of(tensors: Sequence[Tensor]) -> list[Any]:
+    """Return tensors on the CPU as numpy arrays, which OpenVINO takes as inputs."""
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
 @cache

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from aacp.latency.layers import matched
-from aacp.latency.runtimes.openvino_files import OpenVinoFile, compiled
+from aacp.latency.runtimes.openvino_files import OpenVinoFile, arrays_of, compiled
 from aacp.latency.runtimes.runtime import TimedLayer
 
 # The operators that begin a piece, by their types in the graph that OpenVINO executes.
@@ -36,12 +36,12 @@ class Operator:
 class OpenVinoPieces:
     """Times the pieces of a network by the counters of its operators.
 
-    A counter is the mean of an operator's time in all runs so far, in whole microseconds. Its single runs cannot be
-    recovered, but sums of many runs can. So the seconds of the pieces are means over the runs that were not
-    interrupted, and each run's are proportional to the time that the whole run took.
+    A counter is the mean of an operator's time in all runs so far, in whole microseconds. The time of a single run
+    cannot be computed from it, but sums of many runs can. So the seconds of the pieces are means over the runs that
+    were not interrupted, scaled in each run by the time that the whole run took.
 
     Args:
-        file: the network as an .xml file, which is not needed any more afterwards.
+        file: the network as an .xml file, which may be removed afterwards.
         tensors: one batch of inputs.
         layers: the layers that begin a piece.
         threads: how many CPU threads the network may use.
@@ -63,7 +63,7 @@ class OpenVinoPieces:
         self.run = OpenVinoFile(file, threads).bound_to(tensors)
         profiled = compiled(file, threads, profile=True)
         self._request = profiled.create_infer_request()
-        self._inputs = [tensor.detach().contiguous().numpy() for tensor in tensors]
+        self._inputs = arrays_of(tensors)
         self._operators = executed_operators(profiled)
         self._layers = layers
         self._clock = clock
@@ -71,7 +71,7 @@ class OpenVinoPieces:
         self._runs = 0
         self._seconds: list[float] = []
         self._totals: list[list[float]] = []
-        self._run_profiled()  # allocates memory, which takes longer than anything that follows
+        self._run_profiled()  # the first run allocates memory and takes longer than all others
         self._totals = [self._counted()]
 
     def run_timed(self) -> None:
@@ -134,7 +134,7 @@ def _information(node: Any, key: str) -> str:
 def pieces_of_operators(operators: Sequence[Operator], layers: Sequence[TimedLayer]) -> list[int] | None:
     """Return for each operator the position of its piece among the layers; None if the layers are not all found.
 
-    A convolution or product begins a piece, and what runs after it up to the next one belongs to it.
+    A convolution or product begins a piece. Operators that run between it and the next one belong to this piece.
     """
     only_convolutions = all(layer.is_convolution for layer in layers)
     beginnings = CONVOLUTIONS if only_convolutions else CONVOLUTIONS | PRODUCTS
