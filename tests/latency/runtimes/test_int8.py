@@ -258,7 +258,7 @@ def test_constant_outputs_have_no_likeness(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_outputs_change_from_call_to_call_is_rejected_and_not_written(tmp_path: Path) -> None:
-    with pytest.raises(aacp.ExportFailed, match=r"network.int8 returns other outputs .* Use the precision float32"):
+    with pytest.raises(aacp.ExportFailed, match=r"network.int8 returns different outputs .* Use the precision float32"):
         Rounding(1e-3, finished=Restless).export(nn.Linear(1, 2), tmp_path / "network.int8", torch.randn(4, 1))
     assert not list(tmp_path.iterdir())
 

@@ -66,7 +66,7 @@ def test_pieces_are_timed_by_the_clock_of_the_runtime() -> None:
 def test_a_gpu_that_is_not_there_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     TorchRuntime().require_device("cuda")
-    with pytest.raises(aacp.InvalidOption, match="has 1 GPUs, so there is no device 'cuda:1'"):
+    with pytest.raises(aacp.InvalidOption, match="has 1 GPU, so there is no device 'cuda:1'"):
         TorchRuntime().require_device("cuda:1")
 
 

@@ -1,6 +1,6 @@
-"""What runtimes share that quantise networks to int8.
+"""Int8: the base of all runtimes that quantise networks to int8.
 
-That is: which inputs the ranges of activations are found on, and how a quantised file is compared with torch in float.
+It chooses the inputs on which the ranges of activations are found, and compares a quantised file with torch in float.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Calibration:
 
 
 class Int8(FileRuntime):
-    """The part of a runtime that quantises every network to int8; it stands before the class of the runtime in float.
+    """A mixin that makes a runtime quantise every network to int8; it precedes the class of the float runtime.
 
     Args:
         images: batches of inputs on the CPU to find the ranges of activations on; None uses the example of each call.
@@ -89,8 +89,8 @@ class Int8(FileRuntime):
     def _likeness_and_difference(self, network: nn.Module, path: Path, example: Any) -> tuple[float | None, float]:
         """Return the likeness of a file's outputs to torch's, and their largest difference.
 
-        No tolerance is applied: rounding to 8 bits changes outputs. What is required is that the outputs depend on
-        nothing but the inputs.
+        No tolerance is applied, because rounding to 8 bits changes outputs. The outputs must depend on nothing but the
+        inputs.
         """
         images = self._calibration.inputs(example)[:COMPARED_BATCHES]
         first = self.module_of(path, network, example)
@@ -98,7 +98,7 @@ class Int8(FileRuntime):
         largest = max(_largest_difference(network, first, inputs) for inputs in images)
         try:
             likeness = Likeness(network)(first, Batches([(inputs, None) for inputs in images]))
-        except InvalidData:  # constant outputs, which no likeness can be computed for
+        except InvalidData:  # constant outputs have no likeness
             return None, largest
         return likeness, largest
 
@@ -122,8 +122,8 @@ def _require_repeatable(one: nn.Module, other: nn.Module, inputs: Any, path: Pat
         for before, now in zip(first, tensors_in(call(network, inputs)), strict=True):
             if not torch.equal(before.nan_to_num(), now.nan_to_num()):
                 raise ExportFailed(
-                    f"{path.name} returns other outputs for the same inputs in another call. Use the precision "
-                    "float32, and report this network to us."
+                    f"{path.name} returns different outputs when it is called again with the same inputs. Use the "
+                    "precision float32, and report this network to us."
                 )
 
 

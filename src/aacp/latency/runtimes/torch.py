@@ -20,6 +20,7 @@ from aacp.latency.layers import is_convolution, is_layer
 from aacp.latency.runtimes.agreement import largest_difference
 from aacp.latency.runtimes.runtime import PiecesByMacs, PieceTimer, RecordedPieces, Runtime, TimedLayer
 from aacp.pytorch.modules import copy_module, positional
+from aacp.user.values import counted
 
 
 class TorchRuntime(Runtime):
@@ -46,22 +47,24 @@ class TorchRuntime(Runtime):
     def require_device(self, device: str) -> None:
         super().require_device(device)
         index = int(device.partition(":")[2] or 0)
-        if device.startswith("cuda") and index >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        if device.startswith("cuda") and index >= count:
             raise InvalidOption(
-                f"This machine has {torch.cuda.device_count()} GPUs, so there is no device {device!r}. Use cpu, or a "
-                "machine with that GPU."
+                f"This machine has {counted(count, 'GPU')}, so there is no device {device!r}. Use cpu, or a machine "
+                "with that GPU."
             )
 
 
 class TranslatedTorch(TorchRuntime):
-    """A runtime that translates modules: what it prepares must compute what the module computes on the same device.
+    """A runtime that translates modules.
 
-    The structures of a latency table are not compared.
+    `prepare` compares the outputs of the translated module with those of the module on the same device.
+    `prepare_pieces`, which times the structures of a latency table, does not.
     """
 
     @abstractmethod
     def translate(self, module: nn.Module, example: Any, *, device: str, threads: int) -> Callable[[], object]:
-        """Return a call that runs one batch, as `prepare` does; the module is moved to the device or left alone."""
+        """Return a call that runs one batch, as `prepare` does; the module may be moved to the device."""
 
     def prepare(self, network: nn.Module | Path, example: Any, *, device: str, threads: int) -> Callable[[], object]:
         module = required_module(network)
@@ -94,10 +97,13 @@ def tolerance_on(device: str, outputs: Sequence[Tensor]) -> float | None:
 
 
 def required_module(network: nn.Module | Path) -> nn.Module:
-    """Reject a file, which torch cannot run."""
+    """Return a module unchanged; reject a file, which torch cannot run."""
     if isinstance(network, nn.Module):
         return network
-    raise InvalidOption(f"torch runs modules, but {network} is a file. Load it with aacp.load, or time it elsewhere.")
+    raise InvalidOption(
+        f"torch runs modules, but {network} is a file. Give the module (aacp.load reads a delivered "
+        ".safetensors file), or use the runtime that the file was exported for."
+    )
 
 
 def beginning_test(layers: Sequence[TimedLayer]) -> Callable[[str], bool]:
@@ -126,7 +132,7 @@ class TorchNetwork:
 
 
 class LayerMarker(TorchFunctionMode):
-    """Calls `mark` before each layer of the functions that run under it."""
+    """A context in which `mark` is called before each torch function that begins a piece."""
 
     def __init__(self, begins_piece: Callable[[str], bool], mark: Callable[[], None]) -> None:
         super().__init__()
@@ -182,7 +188,7 @@ class TorchPieces(RecordedPieces):
         return [*stamps, self._clock()]
 
     def _stamps_on_cuda(self) -> list[float]:
-        """The GPU stamps an event when it reaches it, so that the time in which it waits for a launch is included."""
+        """Return the times at which the GPU reaches each event, so the time in which it waits for a launch counts."""
         events: list[Any] = []
 
         def mark() -> None:
