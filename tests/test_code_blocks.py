@@ -22,7 +22,7 @@ import torch
 import aacp
 from aacp.graph.masking import MASKED_OPERATORS
 from aacp.graph.rules import RULES
-from aacp.latency.runtimes.registry import _found as registered_runtimes
+from aacp.latency.runtimes.registry import _runtimes as registered_runtimes
 from aacp.report.registry import SECTIONS
 from fenced_blocks import fenced_blocks
 from graph.oracles import counted_macs

@@ -38,8 +38,8 @@ def named(name: str) -> ParameterSet:
 
 @pytest.fixture(params=[*map(named, registry.BUILT_IN), *SIMULATORS])
 def where(request: pytest.FixtureRequest) -> Iterator[aacp.Deployment]:
-    before = dict(registry._found)
-    registry._found.clear()  # what earlier tests registered
+    before = dict(registry._runtimes)
+    registry._runtimes.clear()  # what earlier tests registered
     aacp.register_runtime(Simulator())
     aacp.register_runtime(FileSimulator())
     assert set(registry.runtime_names()) == {*registry.BUILT_IN, *SIMULATORS}
@@ -50,8 +50,8 @@ def where(request: pytest.FixtureRequest) -> Iterator[aacp.Deployment]:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip(f"{request.param} needs a GPU")
     yield aacp.Deployment(request.param, device, batch=runtime.largest_batch or 2, threads=1)
-    registry._found.clear()
-    registry._found.update(before)
+    registry._runtimes.clear()
+    registry._runtimes.update(before)
 
 
 def network() -> nn.Module:

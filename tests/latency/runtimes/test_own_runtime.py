@@ -31,7 +31,7 @@ EXAMPLE = torch.randn(1, 1, 8, 8)
 
 @pytest.fixture(autouse=True)
 def _no_runtime_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_found", {})
+    monkeypatch.setattr(registry, "_runtimes", {})
 
 
 @pytest.fixture

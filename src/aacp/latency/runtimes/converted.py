@@ -1,7 +1,7 @@
-"""Runtimes that run files: FileRuntime is what they share.
+"""Runtimes that run files: FileRuntime is the base class of all of them.
 
-ConvertedRuntime is one for which a converter writes files, each compared with torch before it appears. A subclass says
-how to convert a network and how to run a file; the rest of the interface follows from these two.
+ConvertedRuntime is the base class of those whose files a converter writes; each file is compared with torch before it
+appears. A subclass says how to convert a network and how to run a file; the rest of the interface follows from that.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class ConvertedRuntime(FileRuntime):
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Hide the messages of converters, such as those about optional parts of packages that are not there."""
+    """Hide the messages of converters, such as those about optional packages that are not installed."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -165,7 +165,7 @@ def require_inputs(shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]) -
 
     Args:
         shapes: the shapes of the inputs that the file takes.
-        tensors: those of the example.
+        tensors: the tensors of the example.
     """
     if len(shapes) != len(tensors):
         raise InvalidOption(
@@ -176,7 +176,7 @@ def require_inputs(shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]) -
         if tuple(shape) != tuple(tensor.shape):
             raise InvalidOption(
                 f"The exported network takes an input of {_shown(shape)}, but the example has {_shown(tensor.shape)} "
-                "there. Export it with this example: a file of this runtime has one batch size."
+                "there. Export the network again with this example, because a file of this runtime has one batch size."
             )
 
 

@@ -41,7 +41,7 @@ class CudaGraphs(TranslatedTorch):
 
 
 class CapturedNetwork:
-    """A module captured on a GPU. Every run reads the inputs it was captured with, and returns the same tensors."""
+    """A module captured on a GPU. Every run reads the tensors it was captured with, and writes to the same outputs."""
 
     def __init__(self, network: nn.Module, example: Any, device: str) -> None:
         self._name = type(network).__name__
@@ -60,33 +60,32 @@ class CapturedNetwork:
         self._prepared.wait()
 
     def capture(self, function: Callable[[], object]) -> tuple[torch.cuda.CUDAGraph, object]:
-        """The graph of what a function computes, and the tensors that the graph writes its results to."""
+        """Return the graph of what a function computes, and the tensors that the graph writes its results to."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.device(self._device), torch.inference_mode(), torch.cuda.graph(graph):
                 return graph, function()
-        except Exception as error:  # whatever the network's code raises, and what a capture does not allow
+        except Exception as error:  # the code of the network may raise anything, or do what a capture does not allow
             raise ExportFailed(
                 f"{self._name} cannot be captured as a CUDA graph: {first_line(error)}. Remove what waits for the GPU "
                 "in its forward, such as .item(), or use the runtime torch."
             ) from error
 
-    def capture_marked(
-        self, begins_piece: Callable[[str], bool], mark: Callable[[], None]
-    ) -> tuple[torch.cuda.CUDAGraph, object]:
-        """The graph of the module, with `mark` called before each layer that begins a piece."""
+    def capture_marked(self, begins_piece: Callable[[str], bool], mark: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Return another graph of the module, captured with a call of `mark` before each layer that begins a piece."""
 
         def run() -> object:
             with LayerMarker(begins_piece, mark):
                 return self._forward()
 
-        return self.capture(run)
+        graph, _ = self.capture(run)
+        return graph
 
     def _forward(self) -> object:
         return self._prepared.network(*self._prepared.arguments)
 
     def _warm_up(self) -> None:
-        """Run on another stream than the default one, as the capture does."""
+        """Run a few batches on a stream other than the default one, as the capture does."""
         with torch.cuda.device(self._device), torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
             for _ in range(WARMUP_RUNS):
                 self._prepared.run()
@@ -95,7 +94,7 @@ class CapturedNetwork:
 class CapturedPieces(RecordedPieces):
     """Times the pieces of a captured module: the graph records an event whenever a layer begins.
 
-    The graph with events is another one than that of `run`: events keep kernels apart, which takes time of its own.
+    `run` replays a graph without events, because events separate kernels and so take time.
 
     Args:
         network: a module in evaluation mode, which is moved to the device.
@@ -109,7 +108,7 @@ class CapturedPieces(RecordedPieces):
         self._network = CapturedNetwork(network, example, device)
         self._events: list[torch.cuda.Event] = []
         self.run = self._network.run
-        self._graph, _ = self._network.capture_marked(begins_piece, self._mark)
+        self._graph = self._network.capture_marked(begins_piece, self._mark)
 
     def run_timed(self) -> None:
         """Run one batch and record the seconds of each piece."""

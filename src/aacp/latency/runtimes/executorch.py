@@ -27,7 +27,7 @@ METHOD = "forward"  # the only method of a program
 
 
 class ExecuTorch(ConvertedRuntime):
-    """ExecuTorch with the delegate XNNPACK, as on phones; what XNNPACK cannot run is left to portable kernels."""
+    """ExecuTorch with the delegate XNNPACK, as on phones; portable kernels run what XNNPACK cannot."""
 
     name = "executorch"
     title = "ExecuTorch"
@@ -88,9 +88,9 @@ def quantize_program(program: Any, inputs: Iterable[tuple[Tensor, ...]]) -> torc
     """
     xnnpack = require_package("executorch.backends.xnnpack.quantizer.xnnpack_quantizer", INSTALL)
     torchao = require_package("torchao.quantization.pt2e.quantize_pt2e", INSTALL)
-    how = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
-    quantizer = xnnpack.XNNPACKQuantizer().set_global(how)
-    # Without the patterns for training: the quantiser exports each of its patterns in every call, which takes seconds.
+    settings = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
+    quantizer = xnnpack.XNNPACKQuantizer().set_global(settings)
+    # The patterns for training are left out: the quantiser exports every pattern in each call, which takes seconds.
     quantizer.SUPPORTED_PATTERNS = [pattern for pattern in quantizer.SUPPORTED_PATTERNS if not pattern.is_qat]
     prepared = torchao.prepare_pt2e(program.module(), quantizer)
     with torch.no_grad():
@@ -103,7 +103,7 @@ def quantize_program(program: Any, inputs: Iterable[tuple[Tensor, ...]]) -> torc
 
 
 def _lowered(program: Any) -> bytes:
-    """Return an exported program as the content of a file, with everything that XNNPACK runs given to it."""
+    """Return an exported program as the content of a file, in which XNNPACK runs all that it can."""
     lower = require_package("executorch.exir", INSTALL).to_edge_transform_and_lower
     xnnpack = require_package("executorch.backends.xnnpack.partition.xnnpack_partitioner", INSTALL)
     return bytes(lower(program, partitioner=[xnnpack.XnnpackPartitioner()]).to_executorch().buffer)
@@ -113,10 +113,10 @@ class ExecuTorchFile:
     """A program in memory.
 
     All programs of a process share one pool of threads. A program that was loaded before the pool was replaced must
-    not run again, and is loaded once more.
+    not run again, so it is loaded once more.
     """
 
-    pools = 0  # how often the pool of this process was replaced
+    replaced_pools = 0  # how often the pool of this process was replaced
 
     def __init__(self, content: bytes, threads: int) -> None:
         self._content = content
@@ -125,8 +125,8 @@ class ExecuTorchFile:
 
     @property
     def shapes(self) -> Sequence[Sequence[int]]:
-        taken = self._method.metadata
-        return [taken.input_tensor_meta(place).sizes() for place in range(taken.num_inputs())]
+        metadata = self._method.metadata
+        return [metadata.input_tensor_meta(place).sizes() for place in range(metadata.num_inputs())]
 
     def bound_to(self, tensors: Sequence[Tensor]) -> RunFile:
         """Return a call that runs the program, and returns the outputs as tensors."""
@@ -134,7 +134,7 @@ class ExecuTorchFile:
         return lambda: self._run(inputs)
 
     def _run(self, inputs: list[Tensor]) -> Sequence[Any]:
-        if self._pool != ExecuTorchFile.pools:
+        if self._pool != ExecuTorchFile.replaced_pools:
             self._load()
         outputs: Sequence[Any] = self._method.execute(inputs)
         return outputs
@@ -145,7 +145,7 @@ class ExecuTorchFile:
             pool = require_package("executorch.extension.pybindings.portable_lib", INSTALL)
         if pool._threadpool_get_thread_count() != self._threads:
             pool._unsafe_reset_threadpool(self._threads)
-            ExecuTorchFile.pools += 1
-        self._pool = ExecuTorchFile.pools
+            ExecuTorchFile.replaced_pools += 1
+        self._pool = ExecuTorchFile.replaced_pools
         self._program = runtime.Runtime.get().load_program(self._content)
         self._method = self._program.load_method(METHOD)

@@ -25,9 +25,9 @@ from aacp.pytorch.modules import copy_module
 from aacp.zoo.imports import require_package
 
 INSTALL = "pip install 'aacp[ncnn]'"
-NAME = "network"  # how pnnx is to call its files, in a folder of their own
-INSIDE = "network."  # what the names of modules begin with inside a FlatNetwork
-MAX_SECONDS = 600  # a conversion that takes longer is given up
+NAME = "network"  # pnnx names its files after its input, which has this name
+INSIDE = "network."  # the names of modules inside a FlatNetwork begin with this
+MAX_SECONDS = 600  # a conversion that takes longer is stopped
 # The names of the sizes of an input in a .param file, from the last dimension to the first.
 SIZES = {1: ("0",), 2: ("0", "1"), 3: ("0", "1", "2"), 4: ("0", "1", "11", "2")}
 # Options of ncnn for numbers of 16 bits. All are turned off: some are on by default.
@@ -52,7 +52,7 @@ class Ncnn(ConvertedRuntime):
         return str(require_package("ncnn", INSTALL).__version__)
 
     def precision(self, network: nn.Module) -> str:
-        return "float32"  # what pnnx writes and ncnn is set to compute in, whatever the types of the weights
+        return "float32"  # pnnx writes it and ncnn is set to compute in it, whatever the types of the weights
 
     def convert(self, network: FlatNetwork, tensors: tuple[Tensor, ...], path: Path) -> None:
         self.require_batch(len(tensors[0]))
@@ -90,9 +90,9 @@ def operators_in(text: str) -> list[list[str]]:
 
 
 def _require_operators(text: str) -> None:
-    """Reject operators that pnnx knows and ncnn does not have, with the first layer that each is.
+    """Reject operators that pnnx writes and ncnn does not have; the error names the first layer of each kind.
 
-    pnnx names an operator after its module; one that is a function of torch has no module.
+    pnnx names an operator after its module. An operator that comes from a function of torch has no module.
     """
     index = require_package("ncnn", INSTALL).layer_to_index
     missing: dict[str, str] = {}
@@ -153,7 +153,7 @@ class NcnnFile:
     def bound_to(self, tensors: tuple[Tensor, ...]) -> RunFile:
         """Return a call that runs the network, on copies of the inputs."""
         mat = require_package("ncnn", INSTALL).Mat
-        # A Mat does not keep the array alive that it is made from, so that the arrays need names.
+        # A Mat does not keep the array alive that it is made from, so the list holds the arrays until they are copied.
         arrays = [tensor[0].detach().float().contiguous().numpy() for tensor in tensors]
         inputs = [mat(array).clone() for array in arrays]
         return lambda: self._run(inputs)
@@ -167,8 +167,8 @@ class NcnnFile:
             failed, found = extractor.extract(name)
             if failed:
                 raise ExportFailed(
-                    f"ncnn cannot compute {name} of the network, its code is {failed}. Use another runtime, and "
-                    "report this network to us."
+                    f"ncnn cannot compute {name} of the network: it returns the code {failed}. Use another runtime, "
+                    "and report this network to us."
                 )
             outputs.append(np.array(found)[None])
         return outputs

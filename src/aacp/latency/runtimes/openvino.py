@@ -1,6 +1,6 @@
 """The runtime OpenVINO: the exported network on the CPU.
 
-The network is converted by way of ONNX. OpenVINO's own converter for torch is not used, since it reports every use to
+The network is converted through ONNX. OpenVINO's own converter for torch is not used, because it reports every use to
 Intel unless the user has forbidden that.
 """
 
@@ -43,7 +43,7 @@ class OpenVino(ConvertedRuntime):
         return str(require_package("openvino", INSTALL).__version__).partition("-")[0]
 
     def precision(self, network: nn.Module) -> str:
-        return "float32"  # what the plugin for CPUs is set to compute in, whatever the types of the weights
+        return "float32"  # the plugin for CPUs is set to compute in it, whatever the types of the weights
 
     def convert(self, network: FlatNetwork, tensors: tuple[Tensor, ...], path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="aacp-openvino-") as folder:

@@ -28,7 +28,7 @@ UNSUPPORTED = {
     ),
 }
 
-_found: dict[str, Runtime] = {}
+_runtimes: dict[str, Runtime] = {}  # those that are registered or were imported, by the name that finds them
 
 
 def register_runtime(runtime: Runtime) -> None:
@@ -40,21 +40,21 @@ def register_runtime(runtime: Runtime) -> None:
         raise InvalidOption(f"{runtime!r} is not a runtime. Pass an object of a subclass of aacp.Runtime.")
     if runtime.name in BUILT_IN:
         raise InvalidOption(f"{runtime.name!r} is the name of a built-in runtime. Give yours another name.")
-    _found[runtime.name] = runtime
+    _runtimes[runtime.name] = runtime
 
 
 def runtime_names() -> list[str]:
     """Return the names of all runtimes that are built in or registered."""
-    return sorted({*BUILT_IN, *(runtime.name for runtime in _found.values())})
+    return sorted({*BUILT_IN, *(runtime.name for runtime in _runtimes.values())})
 
 
 def find_runtime(runtime: str | Runtime) -> Runtime:
     """Return a runtime by name, by `package.module:NAME`, or unchanged if it is one already."""
     if isinstance(runtime, Runtime):
         return runtime
-    if runtime not in _found:
-        _found[runtime] = _import_runtime(runtime)
-    return _found[runtime]
+    if runtime not in _runtimes:
+        _runtimes[runtime] = _import_runtime(runtime)
+    return _runtimes[runtime]
 
 
 def _import_runtime(name: str) -> Runtime:
