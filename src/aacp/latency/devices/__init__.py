@@ -1,1 +1,1 @@
-"""Latency of devices that are not here: files to be timed there, the program that times them, and what it found."""
+"""Latency on other devices: the files that are timed there, the programs that time them, and how results are read."""

@@ -1,7 +1,7 @@
-"""The folder of a check: the original and the pruned network, to be timed on a device that is not here.
+"""The folder of a check: the original and the pruned network as files, which are timed on another device.
 
-A search with the table of such a device is decided by predictions. Whether its limit is met is measured on the device,
-and `read_check` reads the result.
+A search with the latency table of another device chooses its structure by predictions. `write_check` writes the files
+that are timed on the device to find out whether the limit is met, and `read_check` reads the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aacp.disk.reading import read_bytes, sha256_of
 from aacp.disk.writing import remove_file, replace_file
 from aacp.errors import DeviceMismatch, UnreadableFile
 from aacp.latency.check import ORIGINAL, LatencyCheck
-from aacp.latency.devices.exporting import described_inputs, listed_file, write_manifest
+from aacp.latency.devices.exporting import described_inputs, listed_network, write_manifest
 from aacp.latency.devices.files import (
     CHECK,
     FORMAT,
@@ -29,7 +29,7 @@ from aacp.latency.devices.files import (
     PrunedNetwork,
     WrittenLimit,
 )
-from aacp.latency.devices.results import OF_MANIFEST, DeviceResults, read_checked
+from aacp.latency.devices.results import MANIFEST_REMEDIES, DeviceResults, read_checked
 from aacp.latency.pieces import MeasurementConditions
 from aacp.latency.timing import Timing
 
@@ -66,7 +66,7 @@ def write_check(
         model: the class of the network.
         structure: the structure of the pruned network.
         limit: the limit on its latency.
-        conditions: those of the latency table that the search used: the check must be made under the same.
+        conditions: the conditions of the latency table that the search used; the check must be made under them.
         batch: one batch of inputs.
     """
     remove_file(folder / MANIFEST)  # until the new one is written, there is no check
@@ -86,13 +86,13 @@ def write_check(
 def _copied(files: Sequence[Path], folder: Path) -> ListedNetwork:
     for file in files:
         replace_file(folder / file.name, read_bytes(file))
-    return listed_file(folder / files[0].name, [folder / file.name for file in files[1:]])
+    return listed_network(folder / files[0].name, [folder / file.name for file in files[1:]])
 
 
 def is_whole_check(folder: Path) -> bool:
     """Whether a folder holds a check with all its files as the manifest lists them."""
     try:
-        manifest = read_checked(folder / MANIFEST, CheckManifest, OF_MANIFEST[CHECK])
+        manifest = read_checked(folder / MANIFEST, CheckManifest, MANIFEST_REMEDIES[CHECK])
         sums = {**manifest.original.checksums, **manifest.networks[0].checksums}
         return all(sha256_of(folder / name) == sums[name] for name in sums)
     except UnreadableFile:
@@ -113,7 +113,7 @@ def read_check(file: str | os.PathLike[str], folder: Path) -> DeviceMeasurement:
         if measured != expected:
             raise DeviceMismatch(
                 f"The latency table was measured with {name} {expected!r}, but {file} with {name} {measured!r}. Run "
-                "the check where the table was measured, or measure a new table there and prune with it."
+                "the check where the table was measured, or measure a new table where it ran and prune with that."
             )
     network = manifest.networks[0]
     turns = found.turns(network.file)

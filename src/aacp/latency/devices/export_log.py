@@ -1,4 +1,4 @@
-"""ExportLog: the networks that an export has written so far, so that the same call continues one that has stopped."""
+"""ExportLog: the networks that an export has written so far, so that the same call continues a stopped export."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ExportLog:
         self.complete = {str(each.get("network")) for each in lines[1:] if self._is_whole(each.get("files"))}
 
     def add(self, network: str, files: Iterable[Path]) -> None:
-        """Add a network, all of whose files are written."""
+        """Add a network. All its files must have been written."""
         self._append({"network": network, "files": {file.name: sha256_of(file) for file in files}})
         self.complete.add(network)
 
@@ -58,7 +58,7 @@ class ExportLog:
 
 
 def require_folder_of_export(folder: Path) -> None:
-    """Reject a file, and a folder that holds anything but an export."""
+    """Reject a file, and a folder that holds other files and no export."""
     if folder.exists() and (not folder.is_dir() or (set(names_in(folder)) - {LOCK} and not (folder / LOG).exists())):
         raise InvalidOption(f"{folder} is not a new folder. Give the name of one that does not exist yet.")
 
@@ -71,7 +71,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _difference(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """The first value in which two requests differ; values that are too long are not shown."""
+    """Return the first field in which two requests differ, for messages; long values are not shown."""
     name = next((name for name in wanted if known.get(name) != wanted[name]), "fields")
     texts = [repr(each.get(name)) for each in (known, wanted)]
     if max(map(len, texts)) > MAX_SHOWN:

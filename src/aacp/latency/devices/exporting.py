@@ -58,11 +58,11 @@ def export_networks(
         model: the unpruned network, which is not changed.
         graph: its channel graph.
         space: the search space that the structures are drawn from.
-        where: runtime, device, batch and threads there.
+        where: the runtime, the device, the batch and the threads that the networks are timed with.
         example: an input of the model.
         folder: a new folder, or that of an export with the same arguments.
         structures: how many structures the table is fitted to.
-        held_out: how many more structures state the table's error.
+        held_out: how many more structures the table's error is computed on.
         seed: the seed of the random structures.
 
     Returns:
@@ -103,7 +103,7 @@ def export_networks(
                 runtime.export(timed_copy(network()), path, batch)
                 log.add(name, place.glob(f"{name}.*"))
                 progress.step()
-            return listed_file(path, [file for file in place.glob(f"{name}.*") if file != path])
+            return listed_network(path, [file for file in place.glob(f"{name}.*") if file != path])
 
         def export_structure(number: int, structure: Structure) -> NetworkOfTable:
             listed = export(f"structure-{number:03}", lambda: shrink(model, graph, structure, example=batch))
@@ -119,12 +119,12 @@ def export_networks(
         return write_manifest(place, TableManifest(**described, pieces=pieces, original=original, networks=networks))
 
 
-def listed_file(path: Path, beside: Iterable[Path]) -> ListedNetwork:
-    """Return what a manifest says about a network.
+def listed_network(path: Path, beside: Iterable[Path]) -> ListedNetwork:
+    """Return a network as a manifest lists it.
 
     Args:
         path: the file that the runtime opens.
-        beside: further files that belong to it, such as one of weights.
+        beside: further files of the network, such as a file of weights.
     """
     return ListedNetwork(path.name, sha256_of(path), {file.name: sha256_of(file) for file in sorted(beside)})
 

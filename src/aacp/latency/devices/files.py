@@ -1,7 +1,7 @@
 """The files of a device: manifest.json, which lists the networks to be timed there, and results.json, their times.
 
 There are two kinds of folders: the networks of a latency table, and one network that is checked against a limit.
-Results come from another machine, so that all that is read is checked by the types of the fields.
+Both files may come from another machine, so every value that is read is checked by the type of its field.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from aacp.latency.pieces import Piece
 
 MANIFEST = "manifest.json"
 RESULTS = "results.json"
-FORMAT = 1  # of both files
-MAX_TURNS = 100_000  # of one network
+FORMAT = 1  # the version of the format of both files
+MAX_TURNS = 100_000  # the most turns of one network that are read
 TABLE = "table"  # the kind of a folder whose networks are timed for a latency table
 CHECK = "check"  # the kind of a folder that decides whether one network meets a limit
 
@@ -31,7 +31,7 @@ class ListedNetwork:
 
     file: FileName  # what the runtime opens
     sha256: Sha256
-    beside: dict[FileName, Sha256]  # further files that belong to it, such as one of weights
+    beside: dict[FileName, Sha256]  # further files of the network, such as a file of weights
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -41,7 +41,7 @@ class ListedNetwork:
 
 @dataclass(frozen=True)
 class PrunedNetwork(ListedNetwork):
-    """A network of a structure."""
+    """A network with its structure."""
 
     structure: tuple[Count, ...]
 
@@ -50,13 +50,13 @@ class PrunedNetwork(ListedNetwork):
 class NetworkOfTable(PrunedNetwork):
     """A network of a latency table."""
 
-    held_out: bool  # whether it states the error of the table
-    shares: tuple[Amount, ...]  # of each piece, in the MACs of the structure
+    held_out: bool  # whether the table is not fitted to it, and its error is computed on it
+    shares: tuple[Amount, ...]  # the share of each piece in the MACs of the structure
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What manifest.json of either kind holds."""
+    """The content of manifest.json that both kinds of folders have."""
 
     format: Format
     kind: Kind
@@ -66,7 +66,7 @@ class Manifest:
     precision: str
     batch: Count
     threads: Count
-    inputs: tuple[Any, ...]  # shape and type of each
+    inputs: tuple[Any, ...]  # the shape and the type of each input
     original: ListedNetwork  # the unpruned network
     networks: tuple[PrunedNetwork, ...]
 
@@ -75,7 +75,7 @@ class Manifest:
 class TableManifest(Manifest):
     """The manifest of a folder whose networks are timed for a latency table."""
 
-    names: tuple[str, ...]  # of the groups
+    names: tuple[str, ...]  # the names of the groups
     choices: tuple[tuple[Count, ...], ...]  # the counts of each group in the search space
     pieces: tuple[Piece, ...]
     networks: tuple[NetworkOfTable, ...]
@@ -83,7 +83,7 @@ class TableManifest(Manifest):
 
 @dataclass(frozen=True)
 class WrittenLimit:
-    """A limit on latency: one of the two fields of a `Limit`."""
+    """A limit on latency; one of the two fields is None, as in a `Limit`."""
 
     pruning_rate: float | None
     at_most: float | None  # in seconds
@@ -110,7 +110,7 @@ class TimedNetwork:
 
 @dataclass(frozen=True)
 class Results:
-    """What results.json holds."""
+    """The content of results.json."""
 
     format: Format
     kind: Kind

@@ -1,4 +1,4 @@
-"""Results of a device: read, compared with the manifest of the files that were timed, and made into a table."""
+"""Reads the results of a device, compares them with the manifest of the timed files, and makes a latency table."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from aacp.latency.timers import agreed_seconds, noise_of
 AnyData = TypeVar("AnyData")
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
-MAX_BYTES = 1 << 26  # 64 MiB: of results.json and manifest.json
-# A sample must take this many ticks of the device's clock: its length is then known to about 2 %, which is what
-# measurements on quiet machines reach anyway.
+MAX_BYTES = 1 << 26  # 64 MiB: the largest results.json or manifest.json that is read
+# A sample must take this many ticks of the device's clock. Its length is then known to about 2 %, and measurements on
+# quiet machines are not more accurate than that.
 MIN_TICKS = 50
 RUN_AGAIN = "Run runner.py on the device again, with the whole folder."
 COPY_AGAIN = f"Copy {RESULTS} from the device again, or run runner.py there."
-# What to do about the manifest of each kind of folder, if it cannot be read.
-OF_MANIFEST = {
+# What to do if the manifest cannot be read, for each kind of folder.
+MANIFEST_REMEDIES = {
     TABLE: f"Put {RESULTS} into the folder that was exported and timed: its {MANIFEST} describes the networks.",
     CHECK: "Repeat the command of the run, which writes the folder again.",
 }
@@ -51,7 +51,7 @@ class DeviceResults(Generic[AnyManifest]):
 
     Args:
         manifest: what the folder holds, as `export_networks` or `write_check` describes it.
-        results: what the device found, which was compared with the manifest.
+        results: the content of results.json; `read` compares it with the manifest.
     """
 
     manifest: AnyManifest
@@ -59,22 +59,22 @@ class DeviceResults(Generic[AnyManifest]):
 
     @classmethod
     def read(
-        cls, file: str | os.PathLike[str], manifest_file: Path, kind: type[AnyManifest]
+        cls, file: str | os.PathLike[str], manifest_file: Path, manifest_type: type[AnyManifest]
     ) -> DeviceResults[AnyManifest]:
         """Read results.json and its manifest; reject results that are incomplete or of other files.
 
         Args:
             file: results.json.
             manifest_file: the manifest of the folder that was timed.
-            kind: the class of that manifest.
+            manifest_type: the class of that manifest.
         """
         path = Path(file)
-        folder = TABLE if kind is TableManifest else CHECK
-        results = read_results(path, folder)
-        found = cls(read_checked(manifest_file, kind, OF_MANIFEST[folder]), results)
+        kind = TABLE if manifest_type is TableManifest else CHECK
+        results = read_results(path, kind)
+        found = cls(read_checked(manifest_file, manifest_type, MANIFEST_REMEDIES[kind]), results)
         if results.manifest != sha256_of(manifest_file):
-            raise RunMismatch(f"{path} belongs to another {MANIFEST} than {manifest_file}. {OF_MANIFEST[folder]}")
-        found._require_complete(path)
+            raise RunMismatch(f"{path} belongs to another {MANIFEST} than {manifest_file}. {MANIFEST_REMEDIES[kind]}")
+        found._require_same_networks(path)
         for network in found.manifest.networks:
             found._require_fine_clock(network.file)
         return found
@@ -93,10 +93,11 @@ class DeviceResults(Generic[AnyManifest]):
         )
 
     def turns(self, file: str) -> NDArray[np.float64]:
-        """The seconds of the unpruned network and of a file, one turn per row."""
+        """Return the seconds of the unpruned network and of a file, one turn per row."""
         return np.array(self.results.networks[file].turns, dtype=np.float64)
 
-    def _require_complete(self, path: Path) -> None:
+    def _require_same_networks(self, path: Path) -> None:
+        """Reject the results of another runtime or other files, and results without all networks of the manifest."""
         if self.results.runtime != self.manifest.runtime:
             raise RunMismatch(
                 f"{path} is of the runtime {self.results.runtime!r}, but the files are for {self.manifest.runtime!r}. "
@@ -114,6 +115,7 @@ class DeviceResults(Generic[AnyManifest]):
                 raise RunMismatch(f"{path} holds times of another {network.file}. {RUN_AGAIN}")
 
     def _require_fine_clock(self, file: str) -> None:
+        """Reject times of a file that are too short for the clock of the device."""
         turns = self.turns(file)
         samples = np.median(turns, axis=0) * np.array(self.results.networks[file].repeats)
         resolution = self.results.clock_resolution
@@ -125,7 +127,7 @@ class DeviceResults(Generic[AnyManifest]):
 
 
 def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = False) -> LatencyTable:
-    """Make a latency table of what a device found; a table that cannot decide anything is rejected.
+    """Make a latency table from the results of a device; a table that cannot decide anything is rejected.
 
     Args:
         file: results.json with manifest.json beside it, or the folder that holds both.
@@ -135,7 +137,7 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
     found = DeviceResults.read(path, path.parent / MANIFEST, TableManifest)
     manifest = found.manifest
     if all(network.held_out for network in manifest.networks):
-        raise DamagedFile(f"{path.parent / MANIFEST} has no networks to fit a table to. {OF_MANIFEST[TABLE]}")
+        raise DamagedFile(f"{path.parent / MANIFEST} has no networks to fit a table to. {MANIFEST_REMEDIES[TABLE]}")
     timed = [(network.held_out, _timed(network, found.turns(network.file))) for network in manifest.networks]
     table = LatencyTable(
         model=manifest.model,
@@ -157,13 +159,13 @@ def table_from_results(file: str | os.PathLike[str], *, accept_noise: bool = Fal
 
 
 def results_file(given: str | os.PathLike[str]) -> Path:
-    """Return the path of results.json, where its folder may be given."""
+    """Return the path of results.json, given this path or that of its folder."""
     path = Path(given)
     return path / RESULTS if path.is_dir() else path
 
 
 def read_results(path: Path, kind: str) -> Results:
-    """Read results.json without its manifest; reject the results of a folder of the other kind."""
+    """Read results.json alone, without its manifest; reject the results of a folder of the other kind."""
     results = read_checked(path, Results, COPY_AGAIN)
     if results.kind != kind:
         other = "checks one network" if kind == TABLE else "times the networks of a latency table"
@@ -171,18 +173,18 @@ def read_results(path: Path, kind: str) -> Results:
     return results
 
 
-def read_checked(path: Path, kind: type[AnyData], remedy: str) -> AnyData:
+def read_checked(path: Path, data_type: type[AnyData], remedy: str) -> AnyData:
     """Read results.json or a manifest as a dataclass; `remedy` says what to do if that is not possible."""
     data = read_json(path, remedy, MAX_BYTES)
     try:
-        found: AnyData = read_value(kind, data)
+        found: AnyData = read_value(data_type, data)
     except WrongValue as error:
         raise DamagedFile(f"{path} is damaged: {error}. {remedy}") from None
     return found
 
 
 def _timed(network: NetworkOfTable, turns: NDArray[np.float64]) -> TimedStructure:
-    """The measurement of a structure: its time is divided among the pieces in proportion to their MACs."""
+    """Return the measurement of a structure, whose time is divided among the pieces in proportion to their MACs."""
     whole, reference = agreed_seconds(turns[:, 1], turns[:, 0])
     return TimedStructure(
         structure=network.structure,

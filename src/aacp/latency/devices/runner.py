@@ -22,19 +22,19 @@ from typing import Any
 
 FORMAT = 1
 WARMUP = 2  # turns that are not counted
-MIN_TURNS = 7  # even if they take longer than the requested seconds
-MAX_TURNS = 60  # before any are added because of noise
+MIN_TURNS = 7  # the fewest turns, even if they take longer than the requested seconds
+MAX_TURNS = 60  # the most turns before turns are added because of noise
 MAX_EXTENSION = 4  # a noisy network is timed up to this many times as long
 QUIET_NOISE = 0.015  # relative uncertainty above which turns are added
 SAMPLE_SECONDS = 0.005  # a shorter run is repeated, so that a sample takes about this long
-SAMPLE_TICKS = 100  # and at least this many ticks of the clock
+SAMPLE_TICKS = 100  # a sample takes at least this many ticks of the clock
 MAX_REPEATS = 100000
-TRIES = 3  # the fastest counts: a call that another process interrupts looks longer than it is
-CHECK_TURNS = 20  # of a check at first; they are doubled until the limit is decided
+TRIES = 3  # the fastest one counts, because a call that another process interrupts takes longer
+CHECK_TURNS = 20  # the turns of a check at first; they are doubled until the limit is decided
 MAX_CHECK_TURNS = 320
 CHECK_SECONDS = 60.0  # a check takes about this long at most
 CONFIDENCE = 0.98  # the probability with which the median lies in its interval, as in a check by aacp itself
-MAX_READINGS = 2000000  # of the clock, to see it step: about a second
+MAX_READINGS = 2000000  # the most readings of the clock to find its smallest step; they take about a second
 
 
 # -- runtimes ---------------------------------------------------------------------------------------------------------
@@ -111,18 +111,18 @@ def load_ncnn(path: str, inputs: Sequence[Mapping[str, Any]], threads: int) -> C
 
 
 def random_arrays(inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return inputs of the given shapes and types: random numbers, or zeros where they are whole numbers."""
+    """Return inputs of the given shapes and types: random numbers, or zeros if the type is not floating-point."""
     numpy = importlib.import_module("numpy")
     generator = numpy.random.default_rng(0)
     found = []
     for given in inputs:
-        is_number = given["dtype"].startswith("float")
-        values = generator.standard_normal(given["shape"]) if is_number else numpy.zeros(given["shape"])
+        is_float = given["dtype"].startswith("float")
+        values = generator.standard_normal(given["shape"]) if is_float else numpy.zeros(given["shape"])
         found.append(values.astype(given["dtype"]))
     return found
 
 
-# Of each runtime: what loads its files, and the module that states its version.
+# The function that loads the files of each runtime, and the module that states its version.
 RUNTIMES: dict[str, Any] = {
     "onnxruntime": (load_onnxruntime, "onnxruntime"),
     "openvino": (load_openvino, "openvino"),
@@ -146,17 +146,18 @@ def measure(
 
     Args:
         folder: the folder of manifest.json.
-        load: returns a call that runs a file, given its path, the inputs and the threads; by default of the runtime.
-        version: the version of the runtime; by default that of the installed one.
+        load: returns a call that runs a file, given its path, the inputs and the threads; by default the function for
+            the runtime of the manifest.
+        version: the version of the runtime; by default that of the installed package.
         clock: the current time in seconds.
-        seconds: how long to time each network, about; longer if the machine is busy.
-        machine: a name for this machine; by default processor, cores and system.
+        seconds: about how long to time each network; it takes longer if the machine is busy.
+        machine: a name for this machine; by default the processor, the cores and the system.
     """
     manifest = read_json(os.path.join(folder, "manifest.json"))
     if load is None and manifest["runtime"] not in RUNTIMES:
         sys.exit(
-            f"runner.py cannot run files of {manifest['runtime']}. Call its function measure with a load of your own, "
-            "or use runner.sh."
+            f"runner.py cannot run files of {manifest['runtime']}. Call its function measure with your own load, or "
+            "use runner.sh."
         )
     if load is None:
         load, module = RUNTIMES[manifest["runtime"]]
@@ -207,9 +208,9 @@ def time_in_turns(
 
     Args:
         original: runs the unpruned network.
-        subject: runs the network.
+        subject: runs the pruned network.
         clock: the current time in seconds.
-        seconds: how long to measure, about.
+        seconds: about how long to measure.
         resolution: the smallest step of the clock.
         limit: the limit of a check; None for the networks of a table.
     """
@@ -246,7 +247,7 @@ def turns_of_check(
     Args:
         add: adds a number of turns to a list.
         clock: the current time in seconds.
-        seconds: how long to measure at most, about.
+        seconds: about how long to measure at most.
         limit: the limit of the check.
     """
     found: list[list[float]] = []
@@ -264,12 +265,12 @@ def add_turns(
     repeats: Sequence[int],
     clock: Callable[[], float],
 ) -> None:
-    """Measure further turns, in which each of two calls goes first in every second one.
+    """Measure further turns; the two calls take turns in going first.
 
     Args:
         found: the turns so far, to which the new ones are added.
         turns: how many turns to add.
-        calls: run the unpruned network, and the network.
+        calls: the calls that run the unpruned and the pruned network.
         repeats: how often each call is repeated in a sample.
         clock: the current time in seconds.
     """
@@ -291,7 +292,7 @@ def is_decided(turns: Sequence[Sequence[float]], limit: Mapping[str, Any]) -> bo
 
 
 def interval_rank(count: int) -> int:
-    """Return k such that the median lies between the k-th smallest and the k-th largest of values."""
+    """Return k such that the median lies between the k-th smallest and the k-th largest of `count` values."""
     rank = 0
     ways = 1
     while ways / 2**count <= (1 - CONFIDENCE) / 2:
@@ -301,7 +302,7 @@ def interval_rank(count: int) -> int:
 
 
 def repeats_of(call: Callable[[], object], clock: Callable[[], float], sample: float) -> int:
-    """Return how often to repeat a call so that all repetitions take about the given time."""
+    """Return how often to repeat a call so that all repetitions together take the given time."""
     count = 1
     while count < MAX_REPEATS:
         taken = min(sample_of(call, count, clock) for _ in range(TRIES)) * count
@@ -346,7 +347,7 @@ def resolution_of(clock: Callable[[], float]) -> float:
 
 
 def path_in(folder: str, network: Mapping[str, Any]) -> str:
-    """Return the path of a network; a manifest cannot name a file outside of its folder."""
+    """Return the path of a network in the folder, even if the manifest names a path outside of it."""
     return os.path.join(folder, os.path.basename(network["file"]))
 
 
@@ -367,7 +368,10 @@ def known_results(file: str, header: Mapping[str, Any]) -> dict[str, Any]:
     known = read_json(file)
     for name in ("manifest", "runtime", "version", "machine"):
         if known.get(name) != header[name]:
-            sys.exit(f"results.json is of another {name}: {known.get(name)!r}. Remove it, or finish it there.")
+            sys.exit(
+                f"results.json has the {name} {known.get(name)!r}, but this is {header[name]!r}. Remove results.json, "
+                "or finish it under the earlier conditions."
+            )
     return dict(known["networks"])
 
 

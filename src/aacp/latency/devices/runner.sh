@@ -5,7 +5,7 @@
 # Usage: VERSION=1.2 [TOOL=./benchmark_app] [TURNS=20] [BATCHES=50] [RESOLUTION=1e-6] sh runner.sh
 #        BENCH='./bench' VERSION=1.2 [TURNS=20] [RESOLUTION=1e-6] sh runner.sh
 #
-# VERSION is that of the runtime. TOOL is onnxruntime_perf_test, benchmark_app (OpenVINO), executor_runner (ExecuTorch) or
+# VERSION is the version of the runtime. TOOL is onnxruntime_perf_test, benchmark_app (OpenVINO), executor_runner (ExecuTorch) or
 # benchncnn (ncnn): a path from this folder; if it is not given, the tool is found by its name. For another runtime, BENCH
 # is a command that is given a file and prints the seconds of one batch, and nothing else. BATCHES are run in each call of
 # a tool, RESOLUTION is the smallest difference in what it prints, in seconds. If the program is stopped, the same command
