@@ -170,11 +170,11 @@ DATA = [
     ),
     _mutant(
         "evaluation forgets that the hold-out was trained on", "pipeline/training.py",
-        ", trained_on_holdout=trained_on_holdout)", ")", ON_HOLDOUT,
+        ", trained_on_holdout=self.plan.train_on_holdout)", ")", ON_HOLDOUT,
     ),
     _mutant(
         "every network that was trained counts as trained on the hold-out", "pipeline/training.py",
-        "self.plan.train_on_holdout and self.plan.recipe", "self.plan.train_on_holdout or self.plan.recipe", FINETUNED,
+        "trained_on_holdout=self.plan.train_on_holdout", "trained_on_holdout=self.plan.recipe is not None", FINETUNED,
     ),
     _mutant(
         "the pruned network gets the score of the unpruned one", "pipeline/task.py",

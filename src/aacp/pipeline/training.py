@@ -1,4 +1,4 @@
-"""TrainingRun: one training of the structure that a search found, from its first weights to its evaluation.
+"""TrainingRun: one training of the structure that a search found, from its first weights to its export.
 
 Each stage writes its result to the folder of the training and is skipped if the result is there.
 """
@@ -55,7 +55,7 @@ class TrainingMeans:
     """What a training uses besides the task and the plan.
 
     Args:
-        again: replace a training of the same name that is finished, failed or had other settings.
+        again: replace a training of the same name that is finished, has failed or has other settings.
         processes: how many processes train together; they are started for the training.
         ranks: the processes of a fabric that the user launched, which train together; None if there is none.
     """
@@ -71,12 +71,12 @@ class TrainingMeans:
 
 
 PLAIN = TrainingMeans()
-Training = Callable[..., Trained]  # `fit` with all but the network and where to train
+Training = Callable[..., Trained]  # `fit` with all arguments but the network, and the device or the fabric
 
 
 def _train_share(fabric: Fabric, network: nn.Module, training: Training) -> None:
     """The part of a training that every process runs."""
-    training(copy_module(network), fabric=fabric)  # what is sent to processes lies in memory that they share
+    training(copy_module(network), fabric=fabric)  # a copy, because all processes share the memory of `network`
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class TrainingRun:
         return (self.place.path / TRAINING / WEIGHTS).exists() or (self.place.path / ARTEFACT).exists()
 
     def run(self, graph: ChannelGraph, choice: ChosenStructure) -> Pruned:
-        """All stages."""
+        """Run all stages."""
         with using_threads(self._threads, self.task.device, self.place.path):
             self._prepare_folder(choice)
             network = self._train_or_record(graph, choice)
@@ -109,7 +109,7 @@ class TrainingRun:
         """What a rank other than 0 does: train with the others, and read the rest from the folder once it is there."""
         network = self.train(graph, choice)
         if self.plan.recipe is not None:
-            ranks.wait_for_rank_0()  # it has ended when this returns
+            ranks.wait_for_rank_0()  # rank 0 has written all results when this returns
         exported = self.place.read(EXPORT, ExportRecord.from_json)
         evaluation = Evaluation.from_json(self.place.read_json(EVALUATION))
         return Pruned(network, graph, choice, evaluation, exported, self.folder, self.place)
@@ -121,7 +121,7 @@ class TrainingRun:
         return 0 if request is None or is_finished(self.place.path) else request.threads
 
     def _prepare_folder(self, choice: ChosenStructure) -> None:
-        """Reject or set aside files of another structure; discard results of a network that is not there any more."""
+        """Reject or set aside files of another structure; remove results of a network that no longer exists."""
         manifest = usable_manifest(self.place.path)
         counts = None if manifest is None else manifest.counts
         if counts is not None and counts != choice.counts and is_begun(self.place.path):
@@ -221,9 +221,8 @@ class TrainingRun:
         if known is not None:
             return known
         self._begin_stage("evaluate", "evaluating")
-        trained_on_holdout = self.plan.train_on_holdout and self.plan.recipe is not None
         before = self.task.measure(self.task.model, graph, graph.full)
-        after = self.task.measure(network, graph, choice.structure, trained_on_holdout=trained_on_holdout)
+        after = self.task.measure(network, graph, choice.structure, trained_on_holdout=self.plan.train_on_holdout)
         if self.plan.recipe is None:
             self._recovering(graph).record(choice.structure, after)
         # Costs that the user defined were computed in the search; their functions may not be importable here.
@@ -239,7 +238,7 @@ class TrainingRun:
         return evaluation
 
     def export(self, network: nn.Module, choice: ChosenStructure) -> tuple[ExportRecord | None, str]:
-        """Both networks as files of their runtimes, or None and the reason why there are none.
+        """Both networks as files of the runtimes; None if there are none, with the reason if the export failed.
 
         If the latency has to be checked on another device, nothing is timed here, and a folder for the check is added.
         """
@@ -254,7 +253,7 @@ class TrainingRun:
             found = export_both(self.place, task.model, network, task.example(), where, quantization, is_timed)
             if found is not None:
                 deliver_check(self.folder, self.place, choice, task, self.plan)
-        except (ExportFailed, InvalidExample) as error:  # the other results are complete without it
+        except (ExportFailed, InvalidExample) as error:  # the other results are complete without an export
             return None, str(error)
         if found is None:
             self._report_progress("no export: install the packages with pip install 'aacp[onnx]'")
@@ -266,7 +265,7 @@ class TrainingRun:
             return record
         try:
             return add_resources(self.place, record, self.task.example(), self.plan.deployment)
-        except WorkerFailed as error:  # the other results are complete without it
+        except WorkerFailed as error:  # the other results are complete without this measurement
             self._report_progress(f"no memory and energy: {error}")
             return record
 
