@@ -75,7 +75,7 @@ def test_several_are_named_in_one_go(tmp_path: Path) -> None:
         ("search", TABLE, "table TABLE would be ignored, since nothing limits"),
         ("sweep", TABLE, "table TABLE would be ignored, since nothing limits"),
         ("prune", ("--max-drop", "1"), "A limit on macs would be ignored, since max_drop"),
-        ("prune", ("--scratch", "--recipe", "finetune"), "from scratch there is none"),
+        ("prune", ("--scratch", "--recipe", "finetune"), "a training from scratch has none"),
         (
             "prune",
             ("--max-drop", "1", "--no-training", "--probe-epochs", "1"),

@@ -37,7 +37,7 @@ from aacp.train.recipe import BASE, FINETUNE
         ({"finalists": 4, "rungs": (3, 101)}, "last rung has 101 epochs, but the recipe has 100. Give"),
         ({"finalists": 4, "recipe": None}, "finalists=4 are compared .* but there is no recipe. Give"),
         ({"finalists": 4, "max_drop": 0.1}, "finalists=4 are structures of one search, but max_drop .* Give"),
-        ({"recipe": FINETUNE, "from_scratch": True}, "0.9 of the loss from a teacher, but from scratch there is none"),
+        ({"recipe": FINETUNE, "from_scratch": True}, "0.9 of the loss .* but a training from scratch has none"),
     ],
 )
 def test_what_is_not_there_or_would_be_ignored_is_rejected(change: dict, words: str) -> None:

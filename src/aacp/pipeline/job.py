@@ -1,4 +1,4 @@
-"""Jobs: what the commands do, given names of networks, data, files and functions."""
+"""Jobs: the work of the commands, which name networks, data, files and functions instead of passing objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from aacp.zoo.data import load_data
 from aacp.zoo.imports import named_function
 from aacp.zoo.trust import DATA, MODEL, require_trust
 
-# The fields of a task by names that may name code, and what the code is used for.
+# The fields of TaskNames that may name code, and what the code is used for.
 USES = {"model": MODEL, "data": DATA, "metric": "score", "loss": "loss"}
 
 
@@ -50,8 +50,8 @@ class TaskNames:
         device: where to compute; None is the GPU, if there is one.
         loss: package.module:function of the loss; None is cross-entropy.
         holdout: the part of the training data that is held out, see `load_data`.
-        holdout_seed: chooses the examples that are held out. It is not the seed of the run: runs with several seeds
-            then have the same hold-out, which `aacp train` did not train their network on.
+        holdout_seed: chooses the examples that are held out. It is not the seed of the run, so runs with several seeds
+            have the same hold-out, on which `aacp train` did not train their network.
         cache: the folder of decoded images, see `load_data`.
         teacher: the name of the network to learn from; None is the unpruned network.
         teacher_weights: the file of its weights.
@@ -70,7 +70,7 @@ class TaskNames:
     teacher_weights: str | None = None
 
     def load(self, seed: int) -> PruningTask:
-        """The task; the seed draws the weights of a network without a file."""
+        """The task; the seed draws the weights of a network that has no file of weights."""
         model = network_of(self.model, self.weights, seed)
         data = load_data(self.data, holdout=self.holdout, seed=self.holdout_seed, cache=self.cache)
         return PruningTask(
@@ -127,7 +127,7 @@ class FinishingJob:
 
     Args:
         folder: the run folder.
-        given: fields of TaskNames; what is missing or None is as the folder records it.
+        given: fields of TaskNames; the folder's records replace fields that are missing or None.
         trust: whether code that the folder names may be imported.
     """
 
@@ -181,7 +181,7 @@ class FinishingJob:
         return Recipe(**fields)
 
     def finish(self, plan: Plan, means: TrainingMeans) -> Pruned:
-        """Train the structure that was found, evaluate, save, export and report."""
+        """Train, save, evaluate, export and report the structure that was found."""
         folder = RunFolder(self.folder)
         if folder.read_json(STRUCTURE) is None:
             raise InvalidOption(f"The search in {self.folder} is not finished. Repeat its command first.")
@@ -198,7 +198,7 @@ class FinishingJob:
 
 
 def score_of(name: str | None) -> Score | None:
-    """A score function by name, or None."""
+    """A score function by name; None without a name, which leaves the choice to `chosen_score`."""
     return None if name is None else named_function(name, "(network, batches)", InvalidOption)
 
 

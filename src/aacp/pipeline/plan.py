@@ -1,4 +1,4 @@
-"""Plan: how a network is pruned to its budget: how to search, and how to train the structure that is found."""
+"""Plan: how to search for a structure within the budget, and how to train the structure that is found."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Plan:
     """How to search for a structure within the limits, and how to train it.
 
     Args:
-        pruning_step: the steps in which widths are reduced: a share of each, a number of channels, one of these for
-            each group, or "auto", which finds the steps by timing the layers where the network is to run.
+        pruning_step: the steps in which widths are reduced: a share of each width, a number of channels, one of these
+            for each group, or "auto", which finds the steps by timing the layers where the network is to run.
         method: the search method: a name, or a subclass of aacp.Searcher.
         evaluations: the number of structures that a search evaluates. None takes the method's own number
             (`search_length`): 2,000 for "paper", "released" and "de", 200 for all others.
@@ -189,8 +189,8 @@ class Plan:
             )
         if self.mimic and self.recipe is not None:
             raise InvalidOption(
-                f"mimic={self.mimic} says how a network that is not trained learns from the original. Leave the "
-                "training out (--no-training, or recipe=None), or leave mimic out."
+                f"mimic={self.mimic} says how a network that is not trained learns from the original, but there is a "
+                "recipe to train it. Leave the training out (--no-training, or recipe=None), or leave mimic out."
             )
         if self.init is not None:
             require_known("init", self.init, get_args(Init), ", or None")
@@ -201,12 +201,12 @@ class Plan:
             )
         if self.recipe is not None and self.recipe.distillation and self.from_scratch:
             raise InvalidOption(
-                f"The recipe takes {self.recipe.distillation} of the loss from a teacher, but from scratch there is "
-                "none. Use a recipe with distillation=0, such as base, or do not train from scratch."
+                f"The recipe takes {self.recipe.distillation} of the loss from a teacher, but a training from scratch "
+                "has none. Use a recipe with distillation=0, such as base, or do not train from scratch."
             )
 
     def _check_finalists(self) -> None:
-        """Reject finalists that cannot be trained, and rungs that do not rise up to the epochs of the recipe."""
+        """Reject finalists that cannot be trained, and rungs that do not rise or are longer than the recipe."""
         if self.finalists is None:
             if self.rungs:
                 raise InvalidOption(
@@ -291,8 +291,8 @@ class Plan:
         """The scope that the network is traced with: the given one, or the default of the method."""
         if self.scope is not None:
             return self.scope
-        # Uniform widths are a baseline, and nobody who chooses widths by hand cuts residual streams: ResNet56 at -50 %
-        # is estimated at 85 % without them, and at 64 % with them.
+        # Uniform widths are a baseline. People who choose widths by hand leave residual streams as they are: ResNet56
+        # at -50 % is then estimated at 85 %, and at 64 % if the streams are cut too.
         return "inner" if issubclass(named_method(self.method).kind, UniformShrinkage) else defaults.SCOPE
 
     @property
@@ -301,7 +301,7 @@ class Plan:
         return () if self.max_drop is None else (self.shrink,)
 
     def without_training(self) -> Plan:
-        """The plan of the search alone; weights are corrected as for the training that this plan has, or has not."""
+        """The plan of the search alone, which corrects weights as this plan does with its recipe or without one."""
         return replace(
             self,
             reconstruction=self.chosen_reconstruction,
@@ -315,7 +315,7 @@ class Plan:
         """Reject budgets without limits, limits that the plan ignores, and a latency table that no budget needs."""
         limited = [set(budget.costs) for budget in budgets]
         if not self.shrunk and not (limited and all(limited)):
-            raise InvalidOption('A budget without limits prunes nothing. Give one, such as {"macs": 0.5}.')
+            raise InvalidOption('A budget without limits prunes nothing. Give a limit, such as {"macs": 0.5}.')
         if any(cost in costs for cost in self.shrunk for costs in limited):
             raise InvalidOption(
                 f"A limit on {self.shrink} would be ignored, since max_drop reduces it as far as possible. Leave the "
@@ -350,7 +350,7 @@ class Plan:
 
 
 def _share(name: str, value: Any) -> float:
-    """A share above 0 and below 1."""
+    """The value as a share above 0 and below 1."""
     found = real_number(name, value, 0, 1)
     if not 0 < found < 1:
         raise InvalidOption(f"{name} is {found:g}, which is not a part of the images. Give a share such as 0.1.")
@@ -358,6 +358,7 @@ def _share(name: str, value: Any) -> float:
 
 
 def _listed(name: str, value: Any, content: str) -> Sequence[Any]:
+    """The value, if it is a list or a tuple; `content` says in the error what it holds."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidOption(f"{name} is {shown(value)}, which is not a list. Give a list {content}.")
     return value

@@ -19,7 +19,7 @@ import torch
 from aacp.cost.budget import Budget, Limit
 from aacp.data.scores import accuracy
 from aacp.data.splits import number_of_examples
-from aacp.disk.folders import names_in
+from aacp.disk.folders import LOCK, names_in
 from aacp.disk.records import plain
 from aacp.errors import RunMismatch, UnreadableFile
 from aacp.latency.deployment import Deployment
@@ -41,9 +41,9 @@ from aacp.user.values import shortened
 from aacp.version import __version__
 
 AnyRequest = Request | TrainingRequest
-# Files that stay valid if the request changes: the request itself, the graph (traced again), and latency tables, which
-# record themselves what they are valid for. Trainings have their own requests, and none begins before the search ends.
-REUSABLE_FILES = (RUN, GRAPH, ".lock", TABLE, f"{TABLE}.log", TRAININGS, MANIFEST)
+# Files that a search with another request may find: the request itself, the graph (traced again), and latency tables,
+# which record what they are valid for. Trainings have their own requests, and none begins before the search ends.
+REUSABLE_FILES = (RUN, GRAPH, LOCK, TABLE, f"{TABLE}.log", TRAININGS, MANIFEST)
 # Fields of a plan that belong to the request of a training, not to that of the search.
 TRAINING_FIELDS = ("recipe", "from_scratch", "init", "train_on_holdout", "mimic", "export", "resources", "training")
 UNRECORDED = (*TRAINING_FIELDS, "workers")  # fields of a plan that the request of a search does not hold
@@ -54,7 +54,7 @@ CIRCUMSTANCES = (
     "command", "versions", "hardware", "started", "threads", "weights_file", "data_source", "metric_source",
     "loss_source",
 )  # fmt: skip
-# What is known of the parts of the data; fields that one of two requests does not know are not compared.
+# Fields about the parts of the data. A field that one of two requests does not know is not compared.
 PARTS_OF_DATA = ("holdout_seed", "holdout_size", "test_size")
 
 
@@ -72,10 +72,10 @@ def register_request(
         folder: the run folder.
         task: the network and its data.
         budget: the limits.
-        plan: its fields of the search are recorded.
+        plan: the plan, whose fields about the search are recorded.
         known_from: folders of earlier runs whose evaluations are reused.
-        is_searched: whether the search is finished and its result is only trained. How finalists were trained in the
-            search does not matter then.
+        is_searched: whether the search is finished and its result is only trained. The settings by which the search
+            trained its finalists are not compared then.
     """
     request = request_of(task, budget, plan, known_from)
     if _holds_only_reusable_files(folder):
@@ -87,7 +87,7 @@ def register_request(
     if is_searched:
         skipped |= {*TRAININGS_OF_SEARCH}
     if before.weights == request.weights:
-        skipped.add("model")  # the same weights are the same network, whatever it is called
+        skipped.add("model")  # networks with the same weights are the same, even if their names differ
     if not (request.probe_epochs or request.finalists):
         skipped.add("loss")  # nothing is trained in the search
     names = [each.name for each in fields(Request) if each.name not in skipped]
@@ -98,23 +98,23 @@ def register_request(
 def _completed(before: Request, request: Request) -> Request:
     """A recorded request with the fields that an older version did not write, or wrote differently."""
     default = _recorded_plan(DEFAULT)
-    missing = {name: value for name, value in default.items() if getattr(before, name) is None}
+    changed = {name: value for name, value in default.items() if getattr(before, name) is None}
     if before.deployment is not None:
-        missing["deployment"] = {**default["deployment"], **before.deployment}
+        changed["deployment"] = {**default["deployment"], **before.deployment}
     if before.probe_recipe is not None:
-        missing["probe_recipe"] = Recipe.completed(before.probe_recipe)
+        changed["probe_recipe"] = Recipe.completed(before.probe_recipe)
     if before.finalist_training is not None:
         recipe = Recipe.completed(before.finalist_training["recipe"])
-        missing["finalist_training"] = {**before.finalist_training, "recipe": recipe}
+        changed["finalist_training"] = {**before.finalist_training, "recipe": recipe}
     for name in FUNCTIONS:
         old, new = getattr(before, name), getattr(request, name)
         if old and new and ":" not in old and old == short_name(new):
-            missing[name] = new  # older versions recorded the bare name of a function
-    return replace(before, **missing)
+            changed[name] = new  # older versions recorded the bare name of a function
+    return replace(before, **changed)
 
 
 def _holds_only_reusable_files(folder: RunFolder) -> bool:
-    """True if the folder holds only files that stay valid for a different request."""
+    """Whether the folder holds only files that a search with another request may find."""
     if any(is_begun(place) for place in (folder.path / TRAININGS).glob("*")):
         return False
     return all(name in REUSABLE_FILES for name in names_in(folder))
@@ -134,7 +134,7 @@ def differences(before: AnyRequest, request: AnyRequest, names: Sequence[str]) -
 
 
 def _settings(request: AnyRequest, names: Sequence[str]) -> dict[str, Any]:
-    """The named fields as they are read from JSON; each limit by its cost."""
+    """The named fields as plain data, as they are read from JSON; each limit has the name of its cost."""
     settings = {name: plain(getattr(request, name)) for name in names if name != "limits"}
     limits = request.limits if isinstance(request, Request) and "limits" in names else ()
     return {f"limit on {limit.cost.name}": _ComparedLimit.of(limit) for limit in limits} | settings
@@ -142,9 +142,9 @@ def _settings(request: AnyRequest, names: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _ComparedLimit:
-    """What makes two limits on one cost the same; the text is only for messages.
+    """The values by which two limits on one cost are compared, and a text for messages.
 
-    The text depends on the suffixes of the cost, which run.json does not hold.
+    The text is not compared: it depends on the suffixes of the cost, which run.json does not hold.
     """
 
     pruning_rate: float | None
@@ -162,7 +162,7 @@ class _ComparedLimit:
 
 
 def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
-    """The recorded and the present value of each setting that differs, nested settings one by one."""
+    """Yield a text with the recorded and the present value of each setting that differs; dicts are compared by key."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {**then, **now}:
             yield from _differences(f"{name} {key}".strip(), then.get(key), now.get(key))
@@ -171,7 +171,7 @@ def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
 
 
 def _written(value: Any) -> str:
-    """A setting for people, of limited length."""
+    """A setting as text for messages, of limited length."""
     if value is None or isinstance(value, bool):
         return {None: "none", False: "no", True: "yes"}[value]
     if isinstance(value, dict):
@@ -195,8 +195,8 @@ def read_request(folder: RunFolder) -> Request:
 def require_room(folder: RunFolder) -> None:
     """Reject a folder that holds a training, or other files and no run, before it is locked and data are loaded.
 
-    A run.json that was lost may be restored from its copy in the manifest. Hidden files may be those of writers that
-    were killed, which the lock removes.
+    A run.json that was lost may be restored from its copy in the manifest. Hidden files are accepted: a writer that was
+    killed may have left them, and the lock removes them.
     """
     if not os.path.isdir(folder):
         return
@@ -213,7 +213,7 @@ def require_room(folder: RunFolder) -> None:
 
 
 def _missing_request(folder: RunFolder) -> RunMismatch:
-    """The error for a folder without run.json. Results without a request could be those of any other request."""
+    """The error for a folder without run.json, because results without a request could belong to any request."""
     found = _results_in(folder)
     if not found:
         _reject_several_runs(folder)
@@ -241,7 +241,7 @@ def _reject_several_runs(folder: RunFolder) -> None:
 def plan_of(request: Request, **changes: Any) -> Plan:
     """The plan of a recorded request, with some fields changed; functions are imported again by their names.
 
-    It trains what the search found, so that it has no finalists.
+    The plan trains the structure that the search found, so it has no finalists.
     """
     left_out = (*UNRECORDED, *TRAININGS_OF_SEARCH)
     recorded = {each.name: getattr(request, each.name) for each in fields(Plan) if each.name not in left_out}
@@ -281,7 +281,7 @@ def request_of(task: PruningTask, budget: Budget, plan: Plan, known_from: tuple[
 
 
 def _finalist_training(task: PruningTask, plan: Plan) -> dict[str, Any] | None:
-    """How finalists are trained, as it is recorded; None if there are none."""
+    """The training of finalists as it is recorded; None without finalists."""
     if plan.finalists is None or plan.recipe is None:
         return None
     return {
@@ -335,7 +335,7 @@ def _recorded_plan(plan: Plan) -> dict[str, Any]:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command as it can be typed again: our own program is called aacp, wherever it is installed."""
+    """The command as it can be typed again; our own program is named aacp, without the path of its installation."""
     program = Path(arguments[0])
     is_ours = program.name == "aacp" or program.parts[-2:] in (("aacp", "cli.py"), ("aacp", "__main__.py"))
     return shlex.join(["aacp" if is_ours else arguments[0], *arguments[1:]])
