@@ -1,4 +1,4 @@
-"""Preflight: what is checked before a search, such as small batches in the unpruned network, and what is advised."""
+"""Preflight: checks before a search, such as a small batch through the unpruned network, and advice about it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ EXAMPLES = 2  # more than one, because the loss of one example looks the same as
 MEMORISED = 0.99  # an accuracy from which a network may have been trained on the data that it is scored on
 SAMPLE = 2000  # the number of training examples that the hold-out is compared with
 LABELS = 500  # the number of held-out labels in which the most frequent one is found
-LONG_TRAINING = 100  # epochs; after these, uniform widths were as good as a search with the limit below
-UNIFORM_RATE = 0.5  # the share of the MACs that the limit removes at most
-MAX_STEP_EXAMPLES = 32  # the most examples in a step of training
+# After this many epochs, uniform widths were as good as a search if the limit removes at most this share of the MACs.
+LONG_TRAINING = 100
+UNIFORM_RATE = 0.5
+MAX_STEP_EXAMPLES = 32  # the most examples in the step of training that is tried
 
 
 def check_training_arguments(teacher: nn.Module | None, loss: Loss | None, *, trains: bool) -> None:
-    """Reject a teacher or a loss, which training alone uses, if nothing is trained."""
+    """Reject a teacher or a loss if nothing is trained, because only training uses them."""
     for what, given in (("teacher", teacher), ("loss", loss)):
         if given is not None and not trains:
             raise InvalidOption(
@@ -73,14 +74,17 @@ def check_training(task: PruningTask, plan: Plan, processes: int) -> None:
         check_batches(train, plan.recipe, processes)
         if plan.recipe.batch_size // processes == 1 and has_batch_norm(task.model):
             raise InvalidData(
-                f"A batch of {plan.recipe.batch_size} leaves one example for each process, of which batch norm has no "
-                "statistics. Use a batch size of 2 or more per process."
+                f"A batch of {plan.recipe.batch_size} leaves one example for each process, but batch norm needs more "
+                "for its statistics. Use a batch size of 2 or more per process."
             )
 
 
 def check_data(task: PruningTask, plan: Plan) -> None:
-    """Reject networks that do not run on the data, change them or cannot be saved, batches without the targets that the
-    score or the training needs, and losses that are not one number."""
+    """Reject networks, batches and losses that would fail later.
+
+    These are networks that do not run on the data, change them or cannot be saved, batches without the targets that
+    the score or the training needs, and losses that are not one number.
+    """
     _require_storable(task.model)
     _require_pure(task.model, _read_batch(task, task.data.holdout, task.score is accuracy))
     batch = _read_batch(task, task.data.train, plan.recipe is not None)
@@ -89,14 +93,14 @@ def check_data(task: PruningTask, plan: Plan) -> None:
 
 
 def check_scoring(task: PruningTask) -> str:
-    """Score the unpruned network, so that data it cannot be scored on are rejected now.
+    """Score the unpruned network, so that data on which it cannot be scored are rejected before the search.
 
     Returns the scores as text, for progress messages.
     """
     _read_batch(task, task.data.test, task.score is accuracy)
     found = []
     for part in (task.data.holdout, task.data.test):
-        with global_seed(task.device, 0):  # random numbers drawn later are the same as without this
+        with global_seed(task.device, 0):  # so that this does not change the random numbers that are drawn later
             found.append(f"{task.score_network(task.model, part):.4f} on {task.name_of(part)}")
     return ", ".join(found)
 
@@ -104,8 +108,8 @@ def check_scoring(task: PruningTask) -> str:
 def warning_about_holdout(task: PruningTask, plan: Plan) -> str:
     """A warning if the network may have been trained on the hold-out, so that max_drop may find nothing; else "".
 
-    The sign is an accuracy of nearly 100 % on the hold-out that is not lower than that on training data. Test data
-    would show it better, but no decision before the result may depend on them.
+    The warning is given if the accuracy on the hold-out is nearly 100 % and not lower than that on training data. Test
+    data would show it better, but no decision before the result may depend on them.
     """
     if plan.max_drop is None or plan.probe_epochs or task.score is not accuracy:
         return ""
@@ -123,7 +127,7 @@ def warning_about_holdout(task: PruningTask, plan: Plan) -> str:
 def warning_about_network(task: PruningTask) -> str:
     """A warning if the network is right no more often than one constant answer, within two standard errors; else "".
 
-    It then lacks its weights, or the labels or inputs are not those that it was trained on.
+    Such a network lacks its weights, or the labels or inputs are not those that it was trained on.
     """
     if task.score is not accuracy:
         return ""
@@ -142,7 +146,7 @@ def warning_about_network(task: PruningTask) -> str:
 
 
 def advice_on_search(budget: Budget, plan: Plan) -> str:
-    """Say so if uniform widths would do as well as a search, as far as that was measured (docs/search.md)."""
+    """Advice to leave out the search where uniform widths were measured to be as good (docs/search.md); else ""."""
     trains_long = plan.recipe is not None and plan.recipe.epochs >= LONG_TRAINING
     if plan.method == "uniform" or not trains_long or [limit.cost.name for limit in budget.limits] != ["macs"]:
         return ""
@@ -156,7 +160,7 @@ def advice_on_search(budget: Budget, plan: Plan) -> str:
 
 
 def advice_on_workers(plan: Plan) -> str:
-    """Say so if workers of the plan will wait, because the search proposes too few structures at once."""
+    """Advice to propose more structures if workers of the plan would wait for them; else ""."""
     if plan.workers is None or plan.method not in BATCHED:  # the other methods propose generations
         return ""
     return WorkerRequest.of(plan.workers).idle_note(plan.proposed_at_once)
@@ -193,7 +197,7 @@ def check_table(plan: Plan, folders: Sequence[RunFolder], model: nn.Module | Non
 
 
 def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> None:
-    """Train one step with the full network and with half of every width, since errors would show after the search."""
+    """Train one step with the full network and with half of every width, to find errors before the search."""
     if plan.recipe is None:
         return
     trained_parameters(task.model)  # rejects a network without any
@@ -219,7 +223,7 @@ def check_training_step(task: PruningTask, plan: Plan, graph: ChannelGraph) -> N
 
 
 def _reject_loss(loss: float, batch: Any) -> NoReturn:
-    """Reject a loss of the unpruned network that is not finite, by the inputs if they are the reason."""
+    """Reject a loss of the unpruned network that is not finite; the error names the inputs if they are the reason."""
     if not all(bool(tensor.isfinite().all()) for tensor in tensors_in(inputs_of(batch))):
         raise InvalidData(
             "The training data hold inputs that are NaN or infinite. Remove these examples, or correct them."
@@ -233,7 +237,7 @@ def _reject_loss(loss: float, batch: Any) -> NoReturn:
 def _loss_of_a_step(
     task: PruningTask, recipe: Recipe, network: nn.Module, batch: Any, teacher: nn.Module
 ) -> float | str:
-    """The loss in a step of training, or what goes wrong, in one sentence."""
+    """The loss in a step of training, or a description of what goes wrong, without a full stop."""
     targets = targets_of(batch)
     try:
         with global_seed(task.device, 0):
@@ -260,6 +264,7 @@ def _loss_of_a_step(
 
 
 def _problem_of_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> str | None:
+    """A description of why a teacher cannot teach the network, without a full stop; None if it can."""
     inputs = inputs_of(batch)
     try:
         with global_seed(task.device, 0), torch.no_grad():
@@ -274,6 +279,7 @@ def _problem_of_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> st
 
 
 def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
+    """A small batch of a part of the data; reject one that is not what the network, the score or the training needs."""
     require_examples(part, task.name_of(part))
     batch = next(iter(task.read(part, EXAMPLES, device_of_model(task.model))))
     is_input = can_be_given(task.model, batch)
@@ -301,7 +307,7 @@ def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
 
 
 def _arguments(model: nn.Module, batch: Mapping[str, Any]) -> str:
-    """The arguments of a network, and which keys of a batch are none of them, for messages."""
+    """The arguments of a network, and the keys of a batch that are not among them, for messages."""
     arguments = inspect.signature(model.forward).parameters
     unknown = ", ".join(repr(key) for key in batch if key not in arguments)
     has = f"forward of {type(model).__name__} has"
@@ -318,6 +324,7 @@ def _input_key(model: nn.Module, batch: Mapping[str, Any]) -> str:
 
 
 def _require_storable(model: nn.Module) -> None:
+    """Reject a network with state that a safetensors file cannot hold."""
     for path, module in model.named_modules():
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             raise InvalidOption(
@@ -327,7 +334,7 @@ def _require_storable(model: nn.Module) -> None:
 
 
 def _require_pure(model: nn.Module, batch: Any) -> None:
-    """Reject a network that does not run on the data, or changes its inputs: they are in memory and read many times."""
+    """Reject a network that does not run on the data, or that changes its inputs, which are kept and read again."""
     inputs = inputs_of(batch)
     before = copy.deepcopy(inputs)
     shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(inputs))
@@ -354,10 +361,11 @@ def _is_same(old: torch.Tensor, new: torch.Tensor) -> bool:
 
 
 def _require_one_number(loss: Loss, model: nn.Module, batch: Any) -> None:
+    """Reject a loss function that does not return one number."""
     try:
         with global_seed(device_of_model(model), 0), torch.no_grad(), evaluating(model):
             found = loss(call(model, inputs_of(batch)), targets_of(batch))
-    except Exception:  # outputs may differ in training mode, and tracing reports data that cannot be read
+    except Exception:  # it may work in training mode, where outputs may differ; `check_training_step` tries that
         return
     one_number(found)
 
