@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 VECTOR = 8  # channels are multiples of this: one instruction loads 8 bfloat16 numbers
-WIDEST = 64  # most channels
-NARROW = 16  # most channels for which the kernels are faster at any size
-# Most elements of activations with more than NARROW channels: up to 2**20 the kernels were always faster, from 2**21 on
-# not always.
+WIDEST = 64  # the most channels of a convolution
+NARROW = 16  # the most channels for which the kernels are faster at any size
+# The most elements of activations with more than NARROW channels: the kernels were always faster up to 2**20, and not
+# always from 2**21 on.
 LARGEST = 2**20
-ADDRESSED = 2**31  # elements that the kernels can number
+ADDRESSED = 2**31  # the kernels number fewer elements than this
 
 
 class FastConv2d(nn.Conv2d):
@@ -71,7 +71,7 @@ class _Convolution(torch.autograd.Function):
         (dy,) = gradients
         x, weight = ctx.saved_tensors
         reaches_x, reaches_weight = ctx.needs_input_grad[:2]
-        if torch.is_grad_enabled():  # the gradient will be differentiated in turn, which only torch's operator supports
+        if torch.is_grad_enabled():  # this gradient will be differentiated, which only torch's operator supports
             one, wanted = [1, 1], [reaches_x, reaches_weight, False]
             found = torch.ops.aten.convolution_backward(dy, x, weight, None, one, one, one, False, [0, 0], 1, wanted)
             return found[0], found[1], None, None, None
@@ -105,11 +105,11 @@ def is_supported_convolution(layer: nn.Conv2d) -> bool:
 
 
 def is_supported_input(x: Tensor, weight: Tensor) -> bool:
-    """Whether the kernels accept activations and are faster for them; autocast may have to convert the weight."""
+    """Whether the kernels accept activations and are faster for them. The weight is bf16, or autocast converts it."""
     out_channels, in_channels = weight.shape[:2]
     is_half = weight.dtype == torch.bfloat16 or (weight.dtype == torch.float32 and _autocasts_to_bf16(x.device))
-    is_right = is_half and weight.is_contiguous(memory_format=torch.channels_last)
-    if not (is_right and is_supported_activation(x, in_channels)):
+    is_supported_weight = is_half and weight.is_contiguous(memory_format=torch.channels_last)
+    if not (is_supported_weight and is_supported_activation(x, in_channels)):
         return False
     widest = max(out_channels, in_channels)
     elements = x.numel() // in_channels * widest
@@ -117,7 +117,7 @@ def is_supported_input(x: Tensor, weight: Tensor) -> bool:
 
 
 def is_measured(device: torch.device) -> bool:
-    """Whether a GPU is of the generation that the kernels were timed on; others have less memory for a tile."""
+    """Whether a GPU is of the generation that the kernels were timed on; older ones have less memory for a tile."""
     return torch.cuda.get_device_capability(device)[0] == 9
 
 

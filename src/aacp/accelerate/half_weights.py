@@ -1,7 +1,7 @@
 """HalfWeights: half-precision copies of the weights that multiplications read, all made at once.
 
-Autocast makes these copies one by one in every step and converts every gradient back by itself, which is two kernels
-for each layer. The numbers are the same.
+Autocast makes these copies one by one in every step and converts every gradient by itself, with two kernels for each
+layer. The results are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HalfWeights:
         self.late_gradients = LateGradients(self.copies)
 
     def __call__(self, inputs: Any) -> Any:
-        """The network's outputs, with copies made now. Gradients will accumulate in the copies."""
+        """The network's outputs, computed with new copies. The backward pass accumulates gradients in the copies."""
         with torch.no_grad():
             copy_each(self.copies, self.weights)
         for copy in self.copies:
@@ -39,7 +39,7 @@ class HalfWeights:
         named = inputs if isinstance(inputs, dict) else {}
         copies = dict(zip(self.names, self.copies, strict=True))
         # Fabric's wrapper holds the network under two names; with tie_weights the call would leave the copies in place.
-        # A weight that the network itself uses under a second name is read there uncopied, and converted by autocast.
+        # If the network itself holds a weight under a second name, autocast converts the weight that is read there.
         with self.late_gradients.collecting():
             return functional_call(self.model, copies, arguments, named, tie_weights=False)
 
@@ -56,9 +56,9 @@ class HalfWeights:
 
 
 def _converted_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The trained parameters that only torch's own convolutions and linear layers read, or our convolutions.
+    """The trained parameters that no modules but torch's own convolutions and linear layers and our convolutions hold.
 
-    A subclass may compute something from its weight first, which must happen in single precision.
+    A subclass of these may first compute something from its weight, which must happen in single precision.
     """
     converted: set[int] = set()
     others: set[int] = set()

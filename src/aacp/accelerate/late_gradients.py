@@ -24,13 +24,14 @@ class LateGradients:
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self._weights = {id(weight): weight for weight in weights}
         self.stream = new_stream(weights[0].device) if weights and weights[0].is_cuda else None
-        # With the tensors that a gradient is computed from: their memory must not be used again before that is done.
+        # Each weight, its gradient, and the tensors that the gradient is computed from. They are kept, because their
+        # memory must not be used again before the gradient is computed.
         self._found: list[tuple[Tensor, Tensor, tuple[Tensor, ...]]] = []
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Collect the gradients of forward passes that begin in this context."""
-        self._found.clear()  # what an interrupted step left
+        """Collect the gradients for forward passes in this context; their backward passes may come later."""
+        self._found.clear()  # gradients that an interrupted step left
         token = _collecting.set(self)
         try:
             yield
@@ -58,6 +59,6 @@ class LateGradients:
 
 
 def late_gradients_of(weight: Tensor) -> LateGradients | None:
-    """What collects the gradient of a weight in this forward pass; None if the weight itself gets it."""
+    """The collector of the gradient of a weight in this forward pass; None if the weight itself gets the gradient."""
     late = _collecting.get()
     return late if late is not None and late.has(weight) else None

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def swapped(layers: Sequence[nn.Module], ours: type[nn.Module]) -> Iterator[None]:
-    """Give layers of torch a class of ours while the context lasts."""
+    """Give layers of torch one of our classes while the context lasts."""
     originals = [type(layer) for layer in layers]
     for layer in layers:
         layer.__class__ = ours
     try:
         yield
     finally:
-        for layer, kind in zip(layers, originals, strict=True):
-            layer.__class__ = kind
+        for layer, original in zip(layers, originals, strict=True):
+            layer.__class__ = original
 
 
 def share_with_teachers(
@@ -38,13 +38,13 @@ def share_with_teachers(
     ours: type[nn.Module],
     chosen: Callable[[nn.Module], Sequence[nn.Module]],
 ) -> None:
-    """Give layers of teachers a class of ours for good, if the student has layers of that class.
+    """Give layers of teachers one of our classes permanently, if the student has layers of that class.
 
     Args:
         student: the network that is trained.
         teachers: copies of networks, used for nothing else.
         ours: the class.
-        chosen: the layers of a network that can have it.
+        chosen: returns the layers of a network that can have this class.
     """
     if any(type(module) is ours for module in student.modules()):
         for teacher in teachers:
@@ -53,16 +53,16 @@ def share_with_teachers(
 
 
 def is_supported_run(model: nn.Module, fabric: Fabric) -> bool:
-    """Whether the kernels are made for a run: one GPU, bf16, and no compiler, which has kernels of its own."""
+    """Whether a run can use our kernels: one GPU, bf16, and no compiled modules, which have kernels of their own."""
     is_one_gpu = fabric.device.type == "cuda" and fabric.world_size == 1
     return is_one_gpu and half_type(fabric) is torch.bfloat16 and not any(map(is_compiled, model.modules()))
 
 
 def is_supported_activation(x: Tensor, channels: int) -> bool:
     """Whether the kernels accept activations of a layer: bf16, on the current GPU, channels last."""
-    is_right = x.dtype == torch.bfloat16 and x.dim() == 4 and x.shape[1] == channels
-    is_in_order = is_right and x.is_contiguous(memory_format=torch.channels_last)
-    return is_in_order and _is_on_current_gpu(x) and not torch.compiler.is_compiling()
+    fits_layer = x.dtype == torch.bfloat16 and x.dim() == 4 and x.shape[1] == channels
+    is_channels_last = fits_layer and x.is_contiguous(memory_format=torch.channels_last)
+    return is_channels_last and _is_on_current_gpu(x) and not torch.compiler.is_compiling()
 
 
 def _is_on_current_gpu(x: Tensor) -> bool:

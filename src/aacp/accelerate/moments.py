@@ -1,7 +1,7 @@
-"""Sums that a convolution computes for the batch norm after it, which then need not read all activations for them.
+"""Sums that a convolution computes for the batch norm after it, so that the norm need not read all activations.
 
-A norm in training that finds an output of a convolution in its input tells so, and from the next forward pass on the
-convolution computes the sums too. All this is kept here and not in the modules, which are copied and pickled.
+If the input of a norm in training is the output of a convolution, the norm is recorded here. From the next forward pass
+on, the convolution computes the sums too. Modules do not hold these records, because modules are copied and pickled.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class _Output:
-    """What is known about an output of a convolution."""
+    """The origin of an output of a convolution."""
 
     layer: nn.Conv2d
-    version: int
+    version: int  # a higher version of the tensor means that it was changed in place since
     sums: Sums | None
 
 
-_outputs = WeakTensorKeyDictionary()  # _Output of each output of a convolution
+_outputs = WeakTensorKeyDictionary()  # the _Output of each output of a convolution
+# The norm that follows each convolution.
 _norms: weakref.WeakKeyDictionary[nn.Conv2d, weakref.ref[nn.BatchNorm2d]] = weakref.WeakKeyDictionary()
 
 
 def sums_for(layer: nn.Conv2d, x: Tensor) -> Sums | None:
-    """Sums that a convolution of these inputs shall compute; None if no norm that is being trained is known to follow.
+    """The sums that a convolution of these inputs should compute; None without a known norm in training after it.
 
-    The norm may have changed since it was last used.
+    The running mean of the norm is checked, because it may have been replaced since the last forward pass.
     """
     known = _norms.get(layer)
     norm = known() if known is not None else None
@@ -60,13 +61,16 @@ def sums_for(layer: nn.Conv2d, x: Tensor) -> Sums | None:
 
 
 def note_output(layer: nn.Conv2d, y: Tensor, sums: Sums | None) -> None:
-    """Remember where an output comes from, as long as it exists, for the norm that may get it."""
+    """Record which layer computed an output, as long as the output exists, for the norm that may read it."""
     if torch.is_grad_enabled():
         _outputs[y] = _Output(layer, y._version, sums)
 
 
 def partial_sums_for(norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:
-    """The sums of the inputs of a norm in training, if the convolution before it computed them, and nothing changed."""
+    """The sums of the inputs of a norm in training, if a convolution computed them and nothing has changed since.
+
+    The norm is recorded as the one that follows the convolution.
+    """
     output: _Output | None = _outputs.get(x)  # type: ignore[no-untyped-call]
     if output is None or x._version != output.version:
         return None

@@ -1,6 +1,7 @@
 """Our batch norms in place of torch's while a network is trained in bf16 on one GPU.
 
-Torch's take more than a quarter of a step of ResNet56 at half width (benchmarks/results/train_speed_profile.txt).
+Torch's batch norms take more than a quarter of a step of ResNet56 at half of its MACs
+(benchmarks/results/train_speed_profile.txt).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class _Normalisation(torch.autograd.Function):
         (dy,) = gradients
         x, weight, mean, rstd = ctx.saved_tensors
         needed = ctx.needs_input_grad
-        if torch.is_grad_enabled():  # the gradient will be differentiated in turn, which only torch's operator supports
+        if torch.is_grad_enabled():  # this gradient will be differentiated, which only torch's operator supports
             given = (dy, x, weight, None, None, mean, rstd, True, ctx.eps, needed[:3])
             found = torch.ops.aten.native_batch_norm_backward(*given)
         else:
@@ -94,7 +95,7 @@ def is_supported_norm(norm: nn.BatchNorm2d) -> bool:
 
 
 def is_supported_input(x: Tensor, channels: int) -> bool:
-    """Whether the kernels accept activations, which need several values per channel."""
+    """Whether the kernels accept activations; a batch norm needs several values per channel."""
     return is_supported_activation(x, channels) and x.numel() > channels
 
 

@@ -73,9 +73,10 @@ def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
 
 
 def is_capturable(plain: PlainUpdate) -> bool:
-    """Whether a CUDA graph can hold the update: not with several processes, nor with loss scaling (float16).
+    """Whether a CUDA graph can hold the update.
 
-    Nor with clipped gradients, nor with an optimiser that reads its learning rate as a number when it is recorded.
+    It cannot with several processes, loss scaling (float16), clipped gradients, or an optimiser other than SGD with its
+    learning rate in a tensor: a graph would repeat the number that was the learning rate when it was recorded.
     """
     is_plain = plain.fabric.world_size == 1 and half_type(plain.fabric) is not torch.float16 and not plain.clip
     rates = [group["lr"] for group in plain.optimiser.param_groups]
