@@ -1,19 +1,20 @@
 """All measurements that need a GPU, in calls of at most ten minutes: the same call continues where the last one ended.
 
-A plan is a list of steps: a name, the seconds that it is expected to take in all, a command, and the steps that must be
-done before it. Steps whose command ends with 0 are done and not run again. At the deadline, what still runs is
-interrupted and waited for, never killed: under MPS, killing one process can stop all others on the GPU. Everything is
-kept in --state: `done`, `logs`, `runs`, `results`, `bases`. At the end it is packed into --out: measured.tgz without
-weights, and weights.tar in parts of 15 MB with those that unfinished trainings and later steps need. A call on another
-machine, which has no --state yet, unpacks both from --from.
+A plan is a list of steps. A step has a name, a command, the seconds that it is expected to take in all, and the steps
+that must be done before it. A step whose command ended with 0 is done and does not run again. At the deadline, commands
+that still run are interrupted and waited for, never killed: under MPS, killing one process can stop all others on the
+GPU. Everything is kept in --state: `done`, `logs`, `runs`, `results`, `bases`. At the end it is packed into --out:
+measured.tgz holds all but weights, and weights.tar, in parts of 15 MB, holds the weights that unfinished trainings and
+later steps need. A call on another machine, which has no --state yet, unpacks both from --from.
 
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py PLAN ... [--limit 540] [--data FOLDER] [--small FOLDER] [--state FOLDER]
         [--from FOLDER] [--out FOLDER]
 
---data has the binaries of CIFAR-10, --small the public checkpoints, if it was kept vgg16.safetensors, and for the plan
-imagenette the folder imagenette with the weights imagenette.safetensors that imagenette.py writes. Plans run in
-the order in which they are given. Those that take times have the GPU to themselves; the others share it under MPS.
+--data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. If it has the base
+vgg16.safetensors, none is trained. For the plan imagenette it also has what imagenette.py writes: the folder imagenette
+and the weights imagenette.safetensors. Plans run in the order in which they are given. The commands of a plan that
+measures times have the GPU to themselves; those of other plans share it under MPS.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ ROOT = Path(__file__).parent.parent
 BASES = "benchmarks/results/bases/{}/weights.safetensors"
 PART = 15_000_000  # bytes
 LEFT_OUT = (".onnx", ".html")  # a report has 1.5 MB, and `aacp report` writes it again
-TO_STOP = 30  # seconds that are left for commands to stop at their own limit
+TO_STOP = 30  # seconds before the deadline at which commands with {limit} stop by themselves
 START = 25  # seconds until a command computes on the GPU; commands that share it start together
-LEAST = 30  # seconds in which it is still worth to continue a step
+LEAST = 30  # a step that resumes begins only if more seconds than this are left
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order, and how many of them run at once; is_shared if commands share the GPU."""
+    """Steps in order.
+
+    Args:
+        steps: the steps.
+        at_once: how many of them run at once.
+        is_shared: whether commands share the GPU.
+    """
 
     steps: tuple[Step, ...]
     at_once: int = 1
@@ -72,7 +79,7 @@ class Plan:
 
 
 def pays(name: str, seconds: int, network: str, options: str, at_once: int = 9) -> Step:
-    """A step of search_pays.py, from the base of a network that is in the repository, or that of VGG16."""
+    """A step of search_pays.py, from the base of a network in the repository or, for VGG16, from the step `base`."""
     weights, after = ("{vgg16}", ("base",)) if network == "vgg16" else (BASES.format(network), ())
     command = (
         f"python benchmarks/search_pays.py --network {network} --weights {weights} --data {{data}} {options} "
@@ -88,7 +95,7 @@ def table_1(network: str, rate: float, epoch: float, estimate: float) -> Step:
         network: the network.
         rate: the share of the MACs to remove.
         epoch: the seconds of the GPU for an epoch, if nine commands share it.
-        estimate: likewise, the seconds for an evaluation of a search.
+        estimate: the seconds of the GPU for an evaluation of a search, if nine commands share it.
     """
     epochs = 5 * 30 + 60
     evaluations = 2 * 1 + 3 * 200 + 2000  # uniform and global-l1; random, search and scratch; released
@@ -105,7 +112,7 @@ def untrained(name: str, network: str, result: str, after: tuple[str, ...] = ())
 
 
 def timing(name: str, seconds: int, command: str) -> Step:
-    """A step that takes times, and begins anew if it is interrupted."""
+    """A step that measures times, and begins anew if it is interrupted."""
     return Step(name, seconds, command, resumes=False)
 
 
@@ -121,13 +128,13 @@ ESTIMATE = "python benchmarks/psae_speed.py"
 SEARCH = "python benchmarks/psae_search.py"
 RANKING = "python benchmarks/psae_ranking.py"
 R56 = "--weights {small}/resnet56-4bfd9763.th"
-ON_GPU = "--device cuda --runtimes torch --learn 96 --seconds 0.15 --out {out}"
-# Large batches, because the time of one image is that of its kernel launches, whatever the widths.
 PREDICTION = "python benchmarks/latency_prediction.py"
+# Given with large batches, because the time of one image is that of its kernel launches, whatever the widths.
+ON_GPU = "--device cuda --runtimes torch --learn 96 --seconds 0.15 --out {out}"
 PRUNE = "python benchmarks/prune_cifar10.py " + R56 + " --data {data} --seeds 0 1 --at-once 4 --runs {runs} --out {out}"
 
-# The seconds are from earlier runs, in benchmarks/results, or multiplied up from them; those of tests and of latency
-# are guesses.
+# The seconds are from earlier runs, in benchmarks/results, or extrapolated from them; those of tests and of latency are
+# guesses.
 PLANS = {
     "tests": Plan(
         (
@@ -179,7 +186,7 @@ PLANS = {
             ),
         )
     ),
-    "paper": Plan(  # its search and its recipes, from the first epoch to the last
+    "paper": Plan(  # the search and the recipes of the paper, with all their epochs
         (
             BASE,
             pays(
@@ -232,7 +239,7 @@ PLANS = {
         ),
         at_once=3,
     ),
-    "record-resnet56": Plan(  # a stronger teacher, and three times as many epochs as elsewhere
+    "record-resnet56": Plan(  # with a stronger teacher
         (
             Step(
                 "teacher", 200, makes="{state}/bases/teacher/weights.safetensors",
@@ -315,7 +322,7 @@ PLANS = {
 
 @dataclass
 class Call:
-    """What one call of this program may use, and what it has begun."""
+    """One call of this program: its folders, its time, and the steps that it runs."""
 
     data: Path
     small: Path
@@ -333,7 +340,7 @@ class Call:
         return self.begun + self.limit - time.monotonic()
 
     def filled(self, text: str, step: Step) -> str:
-        """A text of a step with the places of this machine."""
+        """A text of a step with the folders of this machine and the seconds that are left."""
         kept = self.small / "vgg16.safetensors"
         return text.format(
             data=self.data, small=self.small, state=self.state, out=self.state / "results",
@@ -342,17 +349,17 @@ class Call:
         )  # fmt: skip
 
     def is_done(self, step: Step) -> bool:
-        """Whether the command of a step has ended well, here or in an earlier call, or is not needed."""
+        """Whether the command of a step ended with 0 in this or an earlier call, or the file that it makes exists."""
         made = bool(step.makes) and Path(self.filled(step.makes, step)).exists()
         return made or (self.state / "done" / step.name).exists()
 
     def may_begin(self, step: Step, plan: Plan) -> bool:
-        """Whether a step is to be run, and there is time for it."""
+        """Whether a step is not done, the steps before it are done, and there is time for it."""
         is_ready = all(self.is_done(other) for other in plan.steps if other.name in step.after)
         return is_ready and not self.is_done(step) and self.left > (LEAST if step.resumes else step.seconds)
 
     def start(self, step: Step) -> subprocess.Popen[bytes]:
-        """Begin with a step, in a process group of its own."""
+        """Start the command of a step in its own process group."""
         words = [sys.executable if word == "python" else word for word in shlex.split(self.filled(step.command, step))]
         print(f"{self.limit - self.left:5.0f} s  {step.name} begins", flush=True)
         with (self.state / "logs" / f"{step.name}.log").open("ab") as log:
@@ -364,14 +371,14 @@ class Call:
             (self.state / "done" / step.name).touch()
         with (self.state / "seconds").open("a") as file:
             file.write(f"{step.name} {seconds:.0f} {process.returncode}\n")
-        is_over = "is done" if process.returncode == 0 else f"stopped with {process.returncode}"
-        print(f"{self.limit - self.left:5.0f} s  {step.name} {is_over} after {seconds:.0f} s", flush=True)
+        outcome = "is done" if process.returncode == 0 else f"stopped with {process.returncode}"
+        print(f"{self.limit - self.left:5.0f} s  {step.name} {outcome} after {seconds:.0f} s", flush=True)
 
     def run(self, plan: Plan) -> None:
         """Run the steps of a plan until all are done, or none can begin, or the time is over."""
         waiting = list(plan.steps)
         running: dict[Step, tuple[subprocess.Popen[bytes], float]] = {}
-        is_over = False
+        is_interrupted = False
         while True:
             ready = [step for step in waiting if self.may_begin(step, plan)]
             for step in ready[: plan.at_once - len(running)]:
@@ -380,8 +387,8 @@ class Call:
             if not running:
                 return
             time.sleep(0.2)
-            if self.left <= 0 and not is_over:
-                is_over = True
+            if self.left <= 0 and not is_interrupted:
+                is_interrupted = True
                 for process, _ in running.values():
                     os.killpg(process.pid, signal.SIGINT)
             for step, (process, begun) in list(running.items()):
@@ -392,7 +399,7 @@ class Call:
 
 @contextmanager
 def sharing(is_shared: bool) -> Iterator[None]:
-    """Let processes run on the GPU at the same time, if this machine has MPS; say at both ends whether it runs."""
+    """Let processes run on the GPU at the same time if this machine has MPS; print before and after whether it runs."""
     control = shutil.which("nvidia-cuda-mps-control")
     if not is_shared or control is None:
         print("The GPU is not shared." if not is_shared else "There is no nvidia-cuda-mps-control.", flush=True)
@@ -408,7 +415,7 @@ def sharing(is_shared: bool) -> Iterator[None]:
 
 
 def servers(control: str) -> str:
-    """What MPS answers when it is asked for its servers."""
+    """The answer of MPS to the question which of its servers run."""
     asked = subprocess.run([control], input=b"get_server_list\n", capture_output=True, check=False)
     answer = " ".join((asked.stdout + asked.stderr).decode(errors="replace").split())
     return f"get_server_list ended with {asked.returncode}: {answer or 'no server'}"
@@ -418,7 +425,7 @@ def servers(control: str) -> str:
 
 
 def pack(state: Path, out: Path) -> None:
-    """Write all files but ONNX, reports and weights to one archive, and the weights still needed to another."""
+    """Write all files but ONNX, reports and weights to one archive, and weights that are still needed to another."""
     files = sorted(path for path in state.rglob("*") if path.is_file() and path.suffix not in LEFT_OUT)
     weights = [path for path in files if path.suffix == ".safetensors"]
     out.mkdir(parents=True, exist_ok=True)
@@ -427,10 +434,10 @@ def pack(state: Path, out: Path) -> None:
             if path not in weights:
                 archive.add(path, path.relative_to(state))
     whole = out / "weights.tar"
-    with tarfile.open(whole, "w") as archive:  # weights hardly shrink, and that would take longer than to stop
+    with tarfile.open(whole, "w") as archive:  # not compressed: it would take long and save little
         for path in weights:
-            is_over = path.name == "training.safetensors" and path.with_name("weights.safetensors").exists()
-            if not is_over and not any((folder / "evaluation.json").exists() for folder in path.parents):
+            is_trained = path.name == "training.safetensors" and path.with_name("weights.safetensors").exists()
+            if not is_trained and not any((folder / "evaluation.json").exists() for folder in path.parents):
                 archive.add(path, path.relative_to(state))
     with whole.open("rb") as source:
         for number, part in enumerate(iter(lambda: source.read(PART), b"")):
@@ -439,7 +446,7 @@ def pack(state: Path, out: Path) -> None:
 
 
 def unpack(source: Path, state: Path) -> None:
-    """Bring back what `pack` wrote, if there is nothing yet."""
+    """Unpack what `pack` wrote, unless there is a state already."""
     if state.exists():
         return
     state.mkdir(parents=True)
@@ -476,10 +483,10 @@ def main() -> None:
         unpack(options.source, state)
     for folder in ("done", "logs", "runs", "results", "bases"):
         (state / folder).mkdir(parents=True, exist_ok=True)
-    # Also in the background of a shell, whose processes would ignore interrupts.
+    # A process in the background of a shell ignores interrupts unless it has a handler.
     signal.signal(signal.SIGINT, call.stop)
     os.environ |= {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'benchmarks'}", "PYTHONUNBUFFERED": "1"}
-    # A machine may have no compiled Python files of torch: every command would spend seconds on them.
+    # Keep compiled Python files: a machine may have none of torch, and every command would compile them for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(state.with_name(f"{state.name}-python"))
     steps = [step for name in options.plans for step in PLANS[name].steps]
