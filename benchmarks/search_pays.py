@@ -1,10 +1,10 @@
-"""Does a search deliver a better network than uniform widths, and does it still after a training?
+"""Does a search deliver a better network than uniform widths, and is it still better after a training?
 
-For each arm and seed one `aacp prune` command prunes a network to the same limits, with the same last training on all
-training images. The limits are shares of the MACs, of the parameters and of the measured latency. The arms:
+For each arm and seed, one command prunes a network to the same limits, with the same last training on all training
+images. The limits are shares of the MACs, of the parameters and of the measured latency. The arms:
 
     uniform           --method uniform: the same share of channels in every layer, residual streams untouched
-    uniform-repaired  the same widths; --reconstruction repair --importance obs
+    uniform-repaired  the same widths with repaired weights: --reconstruction repair --importance obs
     global-l1         one ranking of all channels by l1-norm relative to their group; global_l1.py describes and runs it
     random            --method random: the best of as many random structures as the search evaluates
     search            the default search by the estimate
@@ -18,17 +18,17 @@ training images. The limits are shares of the MACs, of the parameters and of the
     torch-pruning, torch-pruning-global, modelopt
                       other tools, which peers.py describes and runs
 
-The table has the test accuracy after the last epoch of each, its mean and standard deviation over the seeds, and the
-difference to uniform widths, paired by seed. Neither the search nor the rungs use test images. The rungs cost epochs
-on top of the last training, which the table states beside the result.
+The table has for each arm the mean and standard deviation over the seeds of the test accuracy after the last epoch, and
+of its difference to uniform widths of the same seed. Neither the search nor the rungs use test images. The rungs cost
+epochs in addition to the last training; the table states the epochs of both together.
 
-With a limit on latency, a table is measured first, and then the searches run one after the other, with nothing else on
-the device: each measures its candidates end to end, as `aacp prune` always does. The uniform arm does so too: it is the
-widest uniform network within the limit by the table, and a measurement has confirmed that.
+With a limit on latency, a table is measured first. Then the searches run one after the other, with nothing else on the
+device, because each measures its candidates end to end, as `aacp prune` always does. The uniform arm is the widest
+uniform network that meets the limit by the table, and a measurement confirms that it does.
 
-The weights should be those of a network that was not trained on the hold-out (`aacp train resnet56`): a public
-checkpoint has learnt all training images, the hold-out among them, and the hold-out says less about it.
-Everything is kept in --runs: the same command resumes an interrupted benchmark, also in the middle of a training. It
+The weights should be those of a network that was not trained on the hold-out (`aacp train resnet56`). A public
+checkpoint was trained on all training images, so its score on the hold-out says less.
+Everything is kept in --runs: the same command resumes an interrupted benchmark, even in the middle of a training. It
 exits with 1 until all commands are finished.
 
     python benchmarks/search_pays.py --network resnet56 --weights FILE --data FOLDER [--arms search uniform]
@@ -85,7 +85,7 @@ SCRIPTS = {  # arms that `aacp prune` does not run, by the script that does
     "modelopt": "peers.py",
 }
 FROM_NEW_WEIGHTS = ("scratch", "released-scratch")
-# Searches whose number of evaluations is not an option here.
+# Arms that --evaluations does not apply to.
 OWN_LENGTH = ("uniform", "uniform-repaired", "released", "released-scratch")
 
 
@@ -97,9 +97,15 @@ def place_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
     return options.runs / f"{arm}-{seed}"
 
 
-def training_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
-    """The folder of the last training of a command."""
-    return place_of(options, arm, seed) / "trainings" / ("scratch" if arm in FROM_NEW_WEIGHTS else "finetuned")
+def evaluation_of(options: argparse.Namespace, arm: str, seed: int) -> Path:
+    """The file that a command ends with: the evaluation after its last training."""
+    training = "scratch" if arm in FROM_NEW_WEIGHTS else "finetuned"
+    return place_of(options, arm, seed) / "trainings" / training / "evaluation.json"
+
+
+def seconds_of(place: Path) -> Path:
+    """The file with the seconds of all calls of a command, beside what the command writes."""
+    return place.with_name(f"{place.name}.seconds")
 
 
 def epochs_of(options: argparse.Namespace, arm: str) -> int:
@@ -108,7 +114,7 @@ def epochs_of(options: argparse.Namespace, arm: str) -> int:
 
 
 def subject(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
-    """What every command of an arm and a seed names: the network, the data and the folder."""
+    """The words that every command of an arm and a seed has: the network, the data, the seed and the folder."""
     words = [options.network, "--data", options.data]
     words += ["--weights", str(options.weights)] if options.weights else []
     words += ["--seed", str(seed), "--device", options.device]
@@ -116,7 +122,7 @@ def subject(options: argparse.Namespace, arm: str, seed: int) -> list[str]:
 
 
 def search_options(options: argparse.Namespace, arm: str) -> list[str]:
-    """How an arm of aacp searches, and within which limits."""
+    """The options that say how an arm of aacp searches, and within which limits."""
     rates = {"macs": options.rate, "params": options.params_rate, "latency": options.latency_rate}
     words = [word for cost, rate in rates.items() if rate for word in (f"--prune-{cost}", str(rate))]
     if options.latency_rate:
@@ -145,7 +151,7 @@ def run_alone(options: argparse.Namespace, jobs: list[tuple[str, int]]) -> list[
     """Measure the latency table and search, one command after the other; `aacp prune` then trains what was found.
 
     Returns:
-        The arms and seeds whose search is finished; none, if there is no time left for all.
+        The arms and seeds whose search is finished; none if the time is over.
     """
     table = table_of(options)
     words = [*AACP, "measure", options.network, *deployment(options), "--device", options.runs_on, "--out", str(table)]
@@ -158,18 +164,25 @@ def run_alone(options: argparse.Namespace, jobs: list[tuple[str, int]]) -> list[
 
 
 def run_once(options: argparse.Namespace, place: Path, file: Path, words: list[str]) -> None:
-    """A command, unless the file that it ends with exists or the time is over; adds up the seconds of all calls."""
+    """Run a command, unless the file that it ends with exists or the time is over.
+
+    Args:
+        options: the options of the benchmark.
+        place: the file or folder that the command writes; the seconds of all its calls are added up beside it.
+        file: the file that the command ends with.
+        words: the command.
+    """
     if file.exists() or is_late(options):
         return
     begun = time.monotonic()
     failure = run_until_deadline(options, words)
-    add_to(place.with_name(f"{place.name}.seconds"), time.monotonic() - begun)
+    add_to(seconds_of(place), time.monotonic() - begun)
     if failure:
         print(f"{' '.join(words)} failed:\n{failure}", flush=True)
 
 
 def deployment(options: argparse.Namespace) -> list[str]:
-    """What latency is measured in, besides the device."""
+    """The options of the deployment that latency is measured in, without the device."""
     return ["--runtime", options.runtime, "--batch", str(options.batch)]
 
 
@@ -179,9 +192,9 @@ def table_of(options: argparse.Namespace) -> Path:
 
 
 def run(options: argparse.Namespace, arm: str, seed: int) -> None:
-    """The command of an arm and a seed, as far as the time allows."""
-    file = training_of(options, arm, seed) / "evaluation.json"
-    run_once(options, place_of(options, arm, seed), file, command(options, arm, seed))
+    """Run the command of an arm and a seed, as far as the time allows."""
+    place = place_of(options, arm, seed)
+    run_once(options, place, evaluation_of(options, arm, seed), command(options, arm, seed))
 
 
 def add_to(file: Path, amount: float) -> float:
@@ -193,13 +206,13 @@ def add_to(file: Path, amount: float) -> float:
 
 
 def set_deadline(options: argparse.Namespace) -> None:
-    """Count the limit from now, and let commands listen to interrupts, which background jobs of a shell ignore."""
+    """Count the limit from now, and let interrupts reach the commands, which background jobs of a shell ignore."""
     options.deadline = time.monotonic() + options.limit
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_late(options: argparse.Namespace) -> bool:
-    """Whether too little time is left to begin with a command."""
+    """Whether too little time is left to begin a command."""
     return bool(options.deadline - time.monotonic() < 5)
 
 
@@ -207,7 +220,7 @@ def run_until_deadline(options: argparse.Namespace, words: list[str]) -> str:
     """Run a command; the same command resumes it if it is interrupted at the deadline.
 
     Returns:
-        The end of its messages if it failed, otherwise nothing.
+        The end of its messages if it failed; "" if it did not, or was interrupted.
     """
     threads = max(1, (os.cpu_count() or 1) // options.at_once)  # more threads would wait for each other
     process = subprocess.Popen(
@@ -227,12 +240,12 @@ def run_until_deadline(options: argparse.Namespace, words: list[str]) -> str:
 
 
 def outcome(options: argparse.Namespace, arm: str, seed: int) -> shared.Row | None:
-    """The result of a finished command."""
+    """The result of a command; None if it is not finished."""
     place = place_of(options, arm, seed)
-    file = training_of(options, arm, seed) / "evaluation.json"
+    file = evaluation_of(options, arm, seed)
     if not file.exists():
         return None
-    clock = place.parent / f"{place.name}.seconds"  # not written if this benchmark was killed
+    clock = seconds_of(place)  # it is missing if this benchmark was killed
     row: shared.Row = {
         "arm": arm,
         "seed": seed,
@@ -275,7 +288,7 @@ def rung_epochs(options: argparse.Namespace) -> int:
 
 
 def summary(options: argparse.Namespace, rows: list[shared.Row]) -> shared.Row:
-    """The table of all finished commands, which is printed, as numbers."""
+    """Print the table of all finished commands, and return its numbers by arm."""
     by_arm = {arm: {row["seed"]: row for row in rows if row["arm"] == arm} for arm in options.arms}
     result = {}
     lines = []
@@ -299,7 +312,7 @@ def summary(options: argparse.Namespace, rows: list[shared.Row]) -> shared.Row:
 
 
 def spread(values: list[float]) -> str:
-    """Mean and standard deviation in points; a single value has no deviation."""
+    """Mean and standard deviation in points, as text; a single value has no deviation."""
     if not values:
         return "-"
     return f"{100 * mean(values):.2f}" + (f" ± {100 * stdev(values):.2f}" if len(values) > 1 else "")
@@ -312,7 +325,7 @@ def main() -> None:
     counters = find_counters(options.device)
     begun = [counter.read() for counter in counters]
     ready = run_alone(options, jobs) if options.latency_rate else jobs
-    ready = sorted(ready, key=lambda job: -epochs_of(options, job[0]))  # the longest first, so that none is alone last
+    ready = sorted(ready, key=lambda job: -epochs_of(options, job[0]))  # the longest first, so that all end together
     with ThreadPoolExecutor(options.at_once) as pool:
         list(pool.map(lambda job: run(options, *job), ready))
     rows = [row for job in jobs if (row := outcome(options, *job)) is not None]
@@ -320,7 +333,7 @@ def main() -> None:
     names += ("rungs", "epochs", "recipe", "scratch_recipe", "teacher", "evaluations", "seeds", "at_once")
     given = {name: getattr(options, name) for name in names}
     used = sum(counter.since(before) for counter, before in zip(counters, begun, strict=True))
-    joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of all that ran on the device
+    joules = {"joules": add_to(options.runs / "joules", used) if counters else None}  # of everything on the device
     found = {"rows": rows, "summary": summary(options, rows)}
     shared.write(
         options.out, f"search_pays_{case_of(options)}", shared.circumstances(options.device) | given | joules | found
@@ -347,20 +360,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries, or data as aacp prune takes it")
     parser.add_argument("--arms", nargs="+", choices=(*ARMS, *SCRIPTS), default=["uniform", "search", "finalists"])
     parser.add_argument("--rate", type=float, default=0.5, help="share of the MACs to remove; 0 is no limit on MACs")
-    parser.add_argument("--params-rate", type=float, help="share of the parameters to remove; of aacp prune only")
-    parser.add_argument("--latency-rate", type=float, help="share of the latency to remove; of aacp prune only")
+    parser.add_argument("--params-rate", type=float, help="share of the parameters to remove; only for aacp prune")
+    parser.add_argument("--latency-rate", type=float, help="share of the latency to remove; only for aacp prune")
     parser.add_argument("--runtime", default="torch", help="runtime that latency is measured in")
     parser.add_argument("--runs-on", help="device of the runtime; by default that of --device")
     parser.add_argument("--batch", type=int, default=512, help="inputs in a timed batch")
     parser.add_argument("--structures", type=int, default=48, help="structures in the latency table")
     parser.add_argument("--finalists", type=int, default=16)
     parser.add_argument("--rungs", default="3,10,30")
-    parser.add_argument("--epochs", type=int, default=100, help="of the last training")
-    parser.add_argument("--recipe", help="of fine-tuning; by default that of aacp prune; of its arms only")
-    parser.add_argument("--scratch-recipe", help="of training from new weights; likewise")
-    parser.add_argument("--teacher", help="network to distil from instead of the unpruned one; of aacp prune only")
-    parser.add_argument("--teacher-weights", help="its weights")
-    parser.add_argument("--evaluations", type=int, default=200, help="of each search")
+    parser.add_argument("--epochs", type=int, default=100, help="epochs of the last training")
+    parser.add_argument("--recipe", help="recipe of fine-tuning for aacp prune; by default its own")
+    parser.add_argument("--scratch-recipe", help="recipe from new weights for aacp prune; by default its own")
+    parser.add_argument("--teacher", help="network to distil from instead of the unpruned one; only for aacp prune")
+    parser.add_argument("--teacher-weights", help="weights of the teacher")
+    parser.add_argument("--evaluations", type=int, default=200, help="structures that each search evaluates")
     parser.add_argument("--images", type=int, default=4096, help="training images to recalibrate on")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--at-once", type=int, default=3, help="commands that share the GPU")
@@ -371,20 +384,25 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if options.smoke:  # what is given is used
+    if options.smoke:  # the defaults are changed, and options that are given keep their values
         smallest = {"finalists": 3, "rungs": "1,2", "epochs": 2, "evaluations": 6, "images": 64, "at_once": 1}
         parser.set_defaults(**smallest, network="digits_resnet", data="digits", seeds=[0, 1])
         options = parser.parse_args()
     if not options.smoke and not (options.weights and options.data):
         parser.error("Give --weights and --data, or --smoke.")
     if (options.recipe or options.teacher) and set(options.arms) & set(SCRIPTS):
-        parser.error(f"{', '.join(SCRIPTS)} have the default recipe and teacher. Leave these options or arms out.")
+        parser.error(
+            f"{', '.join(SCRIPTS)} have the default recipe and teacher. Leave out --recipe and --teacher, or the arms."
+        )
     if bool(options.teacher) != bool(options.teacher_weights):
-        parser.error("Give --teacher and --teacher-weights together.")
+        parser.error("A teacher needs its weights. Give --teacher and --teacher-weights together.")
     if (options.params_rate or options.latency_rate or not options.rate) and set(options.arms) & set(SCRIPTS):
-        parser.error(f"{', '.join(SCRIPTS)} take a limit on MACs alone. Leave the other limits out, or these arms.")
+        parser.error(f"{', '.join(SCRIPTS)} take a limit on MACs alone. Leave out the other limits, or these arms.")
     if options.latency_rate and "finalists" in options.arms:
-        parser.error("Finalists are timed during the trainings, which disturb that. Leave --latency-rate or them out.")
+        parser.error(
+            "Finalists are timed while other trainings use the device, which changes their times. Leave out "
+            "--latency-rate, or the arm finalists."
+        )
     if not options.smoke and ":" not in options.data:
         options.data = f"cifar10:{options.data}"
     options.runs_on = options.runs_on or options.device

@@ -1,10 +1,10 @@
 """Which learning rate, and which recipe, suits a training of few epochs?
 
-Uniform widths at a MACs limit, with weights that are only inherited (plain) and with repaired ones, are fine-tuned for
-some numbers of epochs with every recipe and every highest learning rate, on the training images without the hold-out.
-The table has the accuracy on the hold-out, which no part of this saw: the weights must be those of a network that was
-not trained on it. Test images are not used, because defaults are chosen by this table. The same command
-resumes an interrupted benchmark; it exits with 1 until all is finished.
+A network with uniform widths within a limit on MACs is fine-tuned from inherited weights (plain) and from repaired
+ones, with every given recipe, highest learning rate and number of epochs, on the training images without the hold-out.
+The table has the accuracy on the hold-out. The weights must be those of a network that was not trained on the hold-out
+either. Test images are not used, because defaults are chosen by this table. The same command resumes an interrupted
+benchmark; it exits with 1 until all trainings are finished.
 
     python benchmarks/short_trainings.py --network resnet56 --weights FILE --data FOLDER [--rate 0.7]
         [--starts plain repaired] [--epochs 1 3 10] [--lr 0.05 0.016 0.005] [--recipe finetune finetune-mixed]
@@ -31,7 +31,7 @@ Job = tuple[str, str, int, float, int]  # start, recipe, epochs, learning rate, 
 
 
 def search(options: argparse.Namespace, start: str) -> None:
-    """The structure and, for repaired weights, what they need: one run folder for all trainings."""
+    """Find the structure, in the run folder that all trainings from the same start share."""
     place = options.runs / start
     words = [options.network, "--data", options.data, "--device", options.device, "--run", str(place)]
     words += ["--weights", str(options.weights)] if options.weights else []
@@ -40,12 +40,12 @@ def search(options: argparse.Namespace, start: str) -> None:
 
 
 def train(options: argparse.Namespace, job: Job) -> None:
-    """One training."""
+    """Run one training."""
     start, recipe, epochs, lr, seed = job
     words = [str(options.runs / start), "--as", name_of(job), "--recipe", recipe, "--epochs", str(epochs)]
     words += ["--lr", str(lr), "--seed", str(seed), "--no-export", "--device", options.device]
-    place = options.runs / start / "trainings" / name_of(job)
-    run_once(options, place, place / "evaluation.json", [*AACP, "finetune", *words])
+    file = evaluation_of(options, job)
+    run_once(options, file.parent, file, [*AACP, "finetune", *words])
 
 
 def name_of(job: Job) -> str:
@@ -54,9 +54,14 @@ def name_of(job: Job) -> str:
     return f"{recipe}-{epochs}-{lr:g}-{seed}"
 
 
+def evaluation_of(options: argparse.Namespace, job: Job) -> Path:
+    """The file that a training ends with."""
+    return Path(options.runs / job[0] / "trainings" / name_of(job) / "evaluation.json")
+
+
 def outcome(options: argparse.Namespace, job: Job) -> shared.Row | None:
-    """The result of a finished training."""
-    file = options.runs / job[0] / "trainings" / name_of(job) / "evaluation.json"
+    """The result of a training; None if it is not finished."""
+    file = evaluation_of(options, job)
     if not file.exists():
         return None
     named = dict(zip(("start", "recipe", "epochs", "lr", "seed"), job, strict=True))
@@ -64,7 +69,7 @@ def outcome(options: argparse.Namespace, job: Job) -> shared.Row | None:
 
 
 def show(options: argparse.Namespace, rows: list[shared.Row]) -> None:
-    """Print the mean over seeds for each start, recipe and number of epochs, by learning rate."""
+    """Print a table of means over seeds: a row for each start, recipe and number of epochs, a column for each rate."""
     lines = []
     for start, recipe, epochs in product(options.starts, options.recipe, options.epochs):
         cells = []
@@ -120,7 +125,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if options.smoke:  # what is given is used
+    if options.smoke:  # the defaults are changed, and options that are given keep their values
         smallest = {"epochs": [1], "lr": [0.05], "recipe": ["digits-finetune"], "images": 64, "starts": ["plain"]}
         parser.set_defaults(**smallest, network="digits_resnet", data="digits", rate=0.5)
         options = parser.parse_args()
