@@ -1,7 +1,8 @@
-"""The seconds from the call of `aacp.find` to its first score, in new processes, and what they are spent on.
+"""Measures the seconds from the call of `aacp.find` to its first score in new processes, and profiles them.
 
 The first process finds no compiled Python files and no compiled kernels, as on a machine where nothing ran before; the
-later ones find what it left. In the last one a profiler counts, which makes it slower: its seconds are not a result.
+later ones find those that the first one wrote. The last process runs under a profiler, which makes it slower: its
+seconds are not part of the result.
 
     python benchmarks/first_estimate.py --weights FILE --data FOLDER [--processes 3] [--out FOLDER]
     python benchmarks/first_estimate.py --smoke
@@ -23,12 +24,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-ROWS = 40  # functions of the profile
-FOLDERS = re.compile(r"/\S*/(?=(torch|aacp|triton|sympy|python3\.\d+)/)")  # of this machine
+ROWS = 40  # the number of functions in the profile
+FOLDERS = re.compile(r"/\S*/(?=(torch|aacp|triton|sympy|python3\.\d+)/)")  # folders of this machine in its paths
 
 
 def seconds_here(options: argparse.Namespace) -> float:
-    """The seconds of one search of four structures in this process; it may be profiled."""
+    """The seconds until the first score of a search in this process; with --profile, print a profile of the search."""
     import aacp
 
     name, source = ("digits_resnet", "digits") if options.smoke else ("resnet56", f"cifar10:{options.data}")
@@ -74,10 +75,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", help="the checkpoint of ResNet56")
     parser.add_argument("--data", help="folder of the CIFAR-10 binaries")
-    parser.add_argument("--processes", type=int, default=3, help="without the one with the profiler")
+    parser.add_argument("--processes", type=int, default=3, help="processes that are timed without the profiler")
     parser.add_argument("--smoke", action="store_true", help="an untrained network on the digits, to see that it runs")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--here", action="store_true", help="measure in this process, for the script itself")
+    parser.add_argument("--here", action="store_true", help="measure in this process; the script calls itself so")
     parser.add_argument("--profile", action="store_true", help="with --here, print a profile")
     options = parser.parse_args()
     if not options.smoke and not (options.weights and options.data):

@@ -1,9 +1,10 @@
 """Prune a network by one ranking of all its channels, then train it as `aacp prune` does: one arm of search_pays.py.
 
-    global-l1  channels are ranked by their l1-norm relative to the mean of their group, and the last ones go until the
-               network is within the share of the MACs; the ranking of repair_mobilenet.py, any number of channels
+    global-l1  channels are ranked by their l1-norm relative to the mean of their group, as in repair_mobilenet.py, and
+               the last ones are removed until the network meets the limit on MACs; a group keeps any number
 
-`aacp.prune` evaluates and trains this structure alone, with the settings of the other arms. The same command resumes.
+`aacp.prune` evaluates and trains this structure alone, with the settings of the other arms. The same command resumes an
+interrupted run.
 
     python benchmarks/global_l1.py global-l1 NETWORK --data NAME --rate 0.5 --run FOLDER [--weights FILE]
         [--epochs 100] [--images 4096] [--seed 0] [--device cuda]
@@ -22,7 +23,7 @@ from peers import arguments
 
 
 class Ranking(GivenStructures):
-    """A search that proposes the structure of a ranking, and no other."""
+    """A search that proposes only the structure of a ranking."""
 
     structure: aacp.Structure
 

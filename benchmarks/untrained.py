@@ -1,9 +1,9 @@
-"""Does a search pay without any training: the networks of search_pays.py before their last training.
+"""Does a search pay without any training? This scores the networks of search_pays.py before their last training.
 
 For each row of a result of search_pays.py, this cuts the base to the recorded structure as `aacp prune` did before it
 trained: channels in the order of the arm, batch norms recalibrated on the same training images, and weights repaired if
 the arm has --reconstruction repair. The network is scored on the hold-out and on all test images. Nothing is trained,
-and nothing is chosen by test images. Rows of other tools and of trainings from new weights are left out.
+and nothing is chosen by test images. Rows of other tools and of the arm scratch are left out.
 
 The estimate of the search is printed beside the score on the hold-out. Both are of the same network, computed in
 different ways; for repaired networks the search uses a faster form of repair.
@@ -67,7 +67,7 @@ def scores(options: argparse.Namespace, name: str, data: aacp.Data, row: shared.
 
 
 def summary(rows: list[shared.Row]) -> shared.Row:
-    """By arm the test accuracies of all seeds, and the differences to uniform widths of the same seed."""
+    """For each arm, the test accuracies of all seeds, and their differences to uniform widths of the same seed."""
     tests = {(row["arm"], row["seed"]): row["test"] for row in rows}
     result = {}
     for arm in dict.fromkeys(row["arm"] for row in rows):
