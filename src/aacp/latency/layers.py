@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -122,6 +123,15 @@ def timed_layers(graph: ChannelGraph, layers: Sequence[Layer], structure: Struct
         macs = layer.macs_per_channel * math.prod(int(sizes[lane]) for lane in layer.macs_lanes)
         found.append(TimedLayer(layer.name, layer.is_convolution, tuple(layer.output_size), channels, macs))
     return found
+
+
+def piece_numbers(begins: Sequence[bool]) -> list[int]:
+    """Return for each operator of a run the number of its piece; operators before the first layer belong to piece 0.
+
+    Args:
+        begins: whether each operator begins a piece, in the order of the run.
+    """
+    return [max(0, begun - 1) for begun in accumulate(map(int, begins))]
 
 
 def matched(some: Sequence[One], others: Sequence[Other], fits: Callable[[One, Other], bool]) -> list[int]:

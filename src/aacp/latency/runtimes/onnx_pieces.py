@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from aacp.artefact.onnx_session import open_session, session_inputs
 from aacp.disk.reading import MAX_BYTES, read_json
 from aacp.disk.writing import remove_file
 from aacp.errors import UntraceableModel
-from aacp.latency.layers import matched
+from aacp.latency.layers import matched, piece_numbers
 from aacp.latency.runtimes.runtime import TimedLayer
 from aacp.pytorch.modules import positional
 
@@ -105,7 +106,8 @@ def piece_seconds(operators: Sequence[dict[str, Any]], layers: Sequence[TimedLay
     """Return the seconds of each piece of a run, in the order of the layers."""
     only_convolutions = all(layer.is_convolution for layer in layers)
     beginnings = CONVOLUTIONS if only_convolutions else CONVOLUTIONS | PRODUCTS
-    first_operators = [operator for operator in operators if operator["args"]["op_name"] in beginnings]
+    begins = [operator["args"]["op_name"] in beginnings for operator in operators]
+    first_operators = list(compress(operators, begins))
     if len(first_operators) != len(layers):
         raise UntraceableModel(
             f"ONNX Runtime runs {len(first_operators)} layers, but the graph has {len(layers)}: its pieces cannot be "
@@ -113,10 +115,8 @@ def piece_seconds(operators: Sequence[dict[str, Any]], layers: Sequence[TimedLay
         )
     # Time between operators is not counted: it is mostly the cost of profiling. The calibration accounts for the rest.
     seconds = [0.0] * len(first_operators)
-    place = -1
-    for operator in operators:
-        place += operator["args"]["op_name"] in beginnings
-        seconds[max(0, place)] += 1e-6 * float(operator["dur"])
+    for number, operator in zip(piece_numbers(begins), operators, strict=True):
+        seconds[number] += 1e-6 * float(operator["dur"])
     return [seconds[place] for place in matched(layers, first_operators, _is_output_of)]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from aacp.latency.layers import matched
+from aacp.latency.layers import matched, piece_numbers
 from aacp.latency.runtimes.openvino_files import OpenVinoFile, arrays_of, compiled
 from aacp.latency.runtimes.runtime import TimedLayer
 
@@ -138,16 +139,12 @@ def pieces_of_operators(operators: Sequence[Operator], layers: Sequence[TimedLay
     """
     only_convolutions = all(layer.is_convolution for layer in layers)
     beginnings = CONVOLUTIONS if only_convolutions else CONVOLUTIONS | PRODUCTS
-    first = [operator for operator in operators if operator.kind in beginnings]
-    if len(first) != len(layers):
+    begins = [operator.kind in beginnings for operator in operators]
+    first_operators = list(compress(operators, begins))
+    if len(first_operators) != len(layers):
         return None
-    layer_of = matched(first, layers, _is_output)
-    places = []
-    began = -1
-    for operator in operators:
-        began += operator.kind in beginnings
-        places.append(layer_of[max(0, began)])  # what runs before the first layer belongs to it
-    return places
+    layer_of = matched(first_operators, layers, _is_output)
+    return [layer_of[number] for number in piece_numbers(begins)]
 
 
 def _is_output(operator: Operator, layer: TimedLayer) -> bool:
