@@ -279,9 +279,15 @@ def _problem_of_teacher(task: PruningTask, teacher: nn.Module, batch: Any) -> st
 
 
 def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
-    """A small batch of a part of the data; reject one that is not what the network, the score or the training needs."""
+    """A small batch of a part of the data; reject a part without examples, and a batch of the wrong form."""
     require_examples(part, task.name_of(part))
     batch = next(iter(task.read(part, EXAMPLES, device_of_model(task.model))))
+    _require_form(task, part, batch, needs_targets)
+    return batch
+
+
+def _require_form(task: PruningTask, part: Source, batch: Any, needs_targets: bool) -> None:
+    """Reject a batch without the targets that are needed, or whose inputs the network does not take."""
     is_input = can_be_given(task.model, batch)
     if needs_targets and not has_targets(batch) and is_input:
         use = "Accuracy compares outputs with labels" if part is not task.data.train else "Training needs labels"
@@ -303,7 +309,6 @@ def _read_batch(task: PruningTask, part: Source, needs_targets: bool) -> Any:
             "the loader (by its collate_fn) or the data set give pairs, whose inputs may be a tuple, or a dictionary "
             "by argument name."
         )
-    return batch
 
 
 def _arguments(model: nn.Module, batch: Mapping[str, Any]) -> str:
