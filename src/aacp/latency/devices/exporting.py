@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +96,10 @@ def export_networks(
         remove_leftovers(place)
         log = ExportLog(place, request)
         progress = MeasurementProgress("networks", len(chosen) + 1, len(log.complete))
-
-        def export(name: str, network: Callable[[], nn.Module]) -> ListedNetwork:
-            path = place / f"{name}{runtime.suffix}"
-            if name not in log.complete:
-                runtime.export(timed_copy(network()), path, batch)
-                log.add(name, place.glob(f"{name}.*"))
-                progress.step()
-            return listed_network(path, [file for file in place.glob(f"{name}.*") if file != path])
+        export = _Export(place, runtime, batch, log, progress)
 
         def export_structure(number: int, structure: Structure) -> NetworkOfTable:
-            listed = export(f"structure-{number:03}", lambda: shrink(model, graph, structure, example=batch))
+            listed = export.write(f"structure-{number:03}", lambda: shrink(model, graph, structure, example=batch))
             return NetworkOfTable(
                 **vars(listed),
                 structure=tuple(structure),
@@ -114,9 +107,29 @@ def export_networks(
                 shares=shares_of_macs(timed_layers(graph, layers, structure)),
             )
 
-        original = export("original", lambda: model)
+        original = export.write("original", lambda: model)
         networks = tuple(export_structure(number, structure) for number, structure in enumerate(chosen))
         return write_manifest(place, TableManifest(**described, pieces=pieces, original=original, networks=networks))
+
+
+@dataclass(frozen=True, eq=False)
+class _Export:
+    """Writes networks as files of a runtime, each with the example `batch`, unless the log lists them."""
+
+    folder: Path
+    runtime: Runtime
+    batch: Any
+    log: ExportLog
+    progress: MeasurementProgress
+
+    def write(self, name: str, network: Callable[[], nn.Module]) -> ListedNetwork:
+        """Write a network, which is built only if it is not there yet, and return it as a manifest lists it."""
+        path = self.folder / f"{name}{self.runtime.suffix}"
+        if name not in self.log.complete:
+            self.runtime.export(timed_copy(network()), path, self.batch)
+            self.log.add(name, self.folder.glob(f"{name}.*"))
+            self.progress.step()
+        return listed_network(path, [file for file in self.folder.glob(f"{name}.*") if file != path])
 
 
 def listed_network(path: Path, beside: Iterable[Path]) -> ListedNetwork:
