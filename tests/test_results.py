@@ -108,8 +108,11 @@ def searched_and_uniform_resnet56() -> list[Row]:
 
 
 def test_one_epoch_harms_repaired_networks_as_the_page_says() -> None:
-    before, after = (fmean(after_epochs("resnet56_70", n)["summary"]["repaired"]["test"]) for n in (0, 1))
-    assert f"on ResNet56 it has {pct(before)} % before and {pct(after)} % after it" in PAGE
+    said = "on ResNet56 it has {} % before and {} % after it, on VGG16 {} and {} %."
+    found = [
+        after_epochs(case, epochs)["summary"]["repaired"] for case in ("resnet56_70", "vgg16_70") for epochs in (0, 1)
+    ]
+    assert said.format(*(pct(fmean(each["test"])) for each in found)) in PAGE
 
 
 def searched_and_uniform_mobilenet() -> list[Row]:
@@ -151,9 +154,9 @@ def test_a_search_and_a_repair_without_training_are_worth_what_the_page_says() -
 
 def searched_and_uniform_vgg16() -> list[Row]:
     rows = []
-    cases = [("MACs, another base", "70", 1), ("MACs", "70", 10), ("MACs", "70", 100)]
+    cases = [("MACs, another base", "70", 0), ("MACs, another base", "70", 1), ("MACs", "70", 10), ("MACs", "70", 100)]
     for limits, rates, epochs in [*cases, ("MACs and parameters -90 %", "70_90", 10)]:
-        result = raw(f"search_pays_vgg16_{rates}_{epochs}_epochs.json")
+        result = after_epochs(f"vgg16_{rates}", epochs)
         for arm in ("uniform", "search", "repaired"):
             found = result["summary"][arm]
             costs = [left(result, arm, cost) for cost in ("macs", "params")]
