@@ -113,6 +113,18 @@ def test_one_epoch_harms_repaired_networks_as_the_page_says() -> None:
         after_epochs(case, epochs)["summary"]["repaired"] for case in ("resnet56_70", "vgg16_70") for epochs in (0, 1)
     ]
     assert said.format(*(pct(fmean(each["test"])) for each in found)) in PAGE
+    (before,) = [
+        row["holdout"]
+        for row in raw("untrained_resnet56_70.json")["rows"]
+        if (row["arm"], row["seed"]) == ("uniform-repaired", 0)
+    ]
+    rows = raw("short_trainings_resnet56_70.json")["rows"]
+    after = {(row["recipe"], row["lr"]): pct(row["holdout"]) for row in rows}
+    page = " ".join(PAGE.split())
+    assert f"of ResNet56 have {pct(before)} % of the hold-out before, and after one epoch" in page
+    mixed = [after["finetune-mixed", lr] for lr in (0.016, 0.005)]
+    assert f"{mixed[0]} % at a rate of 0.016, {mixed[1]} % at 0.005" in page
+    assert f"and {after['finetune', 0.005]} % at 0.005 with the recipe `finetune`" in page
 
 
 def searched_and_uniform_mobilenet() -> list[Row]:
