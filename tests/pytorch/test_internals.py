@@ -101,6 +101,14 @@ def test_operators_say_what_they_are_called_with() -> None:
     assert not internals.is_mutable(add)
 
 
+def test_changes_in_place_are_counted_also_those_of_views() -> None:
+    base = torch.zeros(4)
+    before = internals.change_count(base)
+    assert internals.change_count(base + 1) == internals.change_count(torch.zeros(4))
+    base[1:].add_(1)
+    assert internals.change_count(base) == before + 1
+
+
 def test_views_share_a_storage_number() -> None:
     base = torch.zeros(4, device="meta")
     assert internals.storage_number(base) == internals.storage_number(base[1:])

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from aacp.pytorch.internals import change_count
+
 
 class Sums:
     """Sums per channel of the differences from the running mean of a batch norm, and of their squares.
@@ -23,12 +25,12 @@ class Sums:
 
     def __init__(self, shift: Tensor) -> None:
         self.shift = shift
-        self.version = shift._version
+        self.changes = change_count(shift)
         self.partial: Tensor | None = None  # set by the convolution
 
     def are_for(self, norm: nn.BatchNorm2d) -> bool:
         """Whether the sums are of differences from the running mean that a norm has now."""
-        return self.shift is norm.running_mean and self.shift._version == self.version
+        return self.shift is norm.running_mean and change_count(self.shift) == self.changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,7 @@ class _Output:
     """The origin of an output of a convolution."""
 
     layer: nn.Conv2d
-    version: int  # a higher version of the tensor means that it was changed in place since
+    changes: int  # in place, when it was computed
     sums: Sums | None
 
 
@@ -63,7 +65,7 @@ def sums_for(layer: nn.Conv2d, x: Tensor) -> Sums | None:
 def note_output(layer: nn.Conv2d, y: Tensor, sums: Sums | None) -> None:
     """Record which layer computed an output, as long as the output exists, for the norm that may read it."""
     if torch.is_grad_enabled():
-        _outputs[y] = _Output(layer, y._version, sums)
+        _outputs[y] = _Output(layer, change_count(y), sums)
 
 
 def partial_sums_for(norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:
@@ -72,7 +74,7 @@ def partial_sums_for(norm: nn.BatchNorm2d, x: Tensor) -> Tensor | None:
     The norm is recorded as the one that follows the convolution.
     """
     output: _Output | None = _outputs.get(x)  # type: ignore[no-untyped-call]
-    if output is None or x._version != output.version:
+    if output is None or change_count(x) != output.changes:
         return None
     _norms[output.layer] = weakref.ref(norm)
     return output.sums.partial if output.sums is not None and output.sums.are_for(norm) else None

@@ -112,6 +112,11 @@ def assigns_data(node: fx.Node) -> bool:
     return is_operator(node.target) and operator_name(node.target) == "aten::_has_compatible_shallow_copy_type"
 
 
+def change_count(tensor: torch.Tensor) -> int:
+    """How often a tensor was changed in place; views of one storage count together."""
+    return tensor._version
+
+
 def storage_number(value: torch.Tensor) -> int:
     """A number that two tensors without data share if and only if they share their memory."""
     return int(value.untyped_storage()._cdata)
