@@ -83,6 +83,7 @@ def test_every_script_that_a_document_names_exists() -> None:
 LATENCY = ["--rate", "0", "--latency-rate", "0.3", "--runtime", "latency.simulator:SIMULATOR", "--runs-on", "npu"]
 
 
+@pytest.mark.extensive
 @pytest.mark.slow
 @pytest.mark.usefixtures("_among_scripts")
 def test_search_pays_under_a_limit_on_latency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
