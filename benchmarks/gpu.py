@@ -121,17 +121,19 @@ BASE = Step(
     "--epochs 100 --seed 0 --device cuda --run {state}/bases/vgg16",
 )  # fmt: skip
 RESNET110 = BASES.format("resnet110")
-THREE = "--arms uniform search repaired"
-VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{THREE} --rate 0.7 --epochs 1")
-FASTER = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
+ARMS = "--arms uniform search repaired"
+VGG16_1 = pays("vgg16-1", 60, "vgg16", f"{ARMS} --rate 0.7 --epochs 1")
+LATENCY = "--arms uniform search --rate 0 --latency-rate 0.3 --epochs 10"
 ESTIMATE = "python benchmarks/psae_speed.py"
 SEARCH = "python benchmarks/psae_search.py"
 RANKING = "python benchmarks/psae_ranking.py"
-R56 = "--weights {small}/resnet56-4bfd9763.th"
+PUBLIC = "--weights {small}/resnet56-4bfd9763.th"
 PREDICTION = "python benchmarks/latency_prediction.py"
 # Given with large batches, because the time of one image is that of its kernel launches, whatever the widths.
 ON_GPU = "--device cuda --runtimes torch --learn 96 --seconds 0.15 --out {out}"
-PRUNE = "python benchmarks/prune_cifar10.py " + R56 + " --data {data} --seeds 0 1 --at-once 4 --runs {runs} --out {out}"
+PRUNE = (
+    "python benchmarks/prune_cifar10.py " + PUBLIC + " --data {data} --seeds 0 1 --at-once 4 --runs {runs} --out {out}"
+)
 
 # The seconds are from earlier runs, in benchmarks/results, or extrapolated from them; those of tests and of latency are
 # guesses.
@@ -163,8 +165,8 @@ PLANS = {
     ),
     "mobilenet": Plan(
         (
-            pays("mobilenet-30", 400, "mobilenet_v2", f"{THREE} --rate 0.3 --epochs 10", 6),
-            pays("mobilenet-70", 400, "mobilenet_v2", f"{THREE} --rate 0.7 --epochs 10", 6),
+            pays("mobilenet-30", 400, "mobilenet_v2", f"{ARMS} --rate 0.3 --epochs 10", 6),
+            pays("mobilenet-70", 400, "mobilenet_v2", f"{ARMS} --rate 0.7 --epochs 10", 6),
         )
     ),
     "imagenette": Plan(
@@ -172,7 +174,7 @@ PLANS = {
             Step(
                 f"imagenette-{rate}", 300, "python benchmarks/search_pays.py --network imagenette:mobilenet_v2 "
                 "--weights {small}/imagenette.safetensors --data imagefolder:{small}/imagenette "
-                f"{THREE} --rate {rate} --epochs 10 --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} "
+                f"{ARMS} --rate {rate} --epochs 10 --at-once 6 --limit {{limit}} --runs {{runs}} --out {{out}} "
                 "--device cuda",
             )
             for rate in ("0.3", "0.5", "0.7")
@@ -208,25 +210,25 @@ PLANS = {
     "latency-limit": Plan(
         (
             BASE,
-            pays("vgg16-latency", 600, "vgg16", f"{FASTER} --batch 512"),
-            pays("resnet56-latency", 700, "resnet56", f"{FASTER} --batch 2048"),
-            pays("mobilenet-latency", 700, "mobilenet_v2", f"{FASTER} --batch 2048"),
+            pays("vgg16-latency", 600, "vgg16", f"{LATENCY} --batch 512"),
+            pays("resnet56-latency", 700, "resnet56", f"{LATENCY} --batch 2048"),
+            pays("mobilenet-latency", 700, "mobilenet_v2", f"{LATENCY} --batch 2048"),
         )
     ),
     "two-limits": Plan(
         (
             BASE,
-            pays("vgg16-70-90", 520, "vgg16", f"{THREE} --rate 0.7 --params-rate 0.9 --epochs 100"),
-            pays("resnet56-70-70", 230, "resnet56", f"{THREE} --rate 0.7 --params-rate 0.7 --epochs 10"),
-            pays("mobilenet-50-60", 400, "mobilenet_v2", f"{THREE} --rate 0.5 --params-rate 0.6 --epochs 10", 6),
+            pays("vgg16-70-90", 520, "vgg16", f"{ARMS} --rate 0.7 --params-rate 0.9 --epochs 100"),
+            pays("resnet56-70-70", 230, "resnet56", f"{ARMS} --rate 0.7 --params-rate 0.7 --epochs 10"),
+            pays("mobilenet-50-60", 400, "mobilenet_v2", f"{ARMS} --rate 0.5 --params-rate 0.6 --epochs 10", 6),
         )
     ),
     "epochs-1": Plan(
         (
             BASE,
             VGG16_1,
-            pays("resnet56-1", 100, "resnet56", f"{THREE} --rate 0.7 --epochs 1"),
-            pays("mobilenet-1", 150, "mobilenet_v2", f"{THREE} --rate 0.5 --epochs 1", 6),
+            pays("resnet56-1", 100, "resnet56", f"{ARMS} --rate 0.7 --epochs 1"),
+            pays("mobilenet-1", 150, "mobilenet_v2", f"{ARMS} --rate 0.5 --epochs 1", 6),
         )
     ),
     "epochs-0": Plan(
@@ -270,26 +272,26 @@ PLANS = {
     "epochs-300": Plan(
         (
             BASE,
-            pays("vgg16-300", 1560, "vgg16", f"{THREE} --rate 0.7 --epochs 300"),
-            pays("resnet56-300", 3750, "resnet56", f"{THREE} --rate 0.7 --epochs 300"),
+            pays("vgg16-300", 1560, "vgg16", f"{ARMS} --rate 0.7 --epochs 300"),
+            pays("resnet56-300", 3750, "resnet56", f"{ARMS} --rate 0.7 --epochs 300"),
         )
     ),
     "speed": Plan(
         (
             timing(
-                "train-speed", 300, "python benchmarks/train_speed.py --data {data} " + R56 + " --epochs 3 "
+                "train-speed", 300, "python benchmarks/train_speed.py --data {data} " + PUBLIC + " --epochs 3 "
                 '--out {out}/train_speed.json --way captured plain "captured, compiled" "captured, torch\'s norms" '
                 '"captured, torch\'s convolutions" "captured, autocast weights" "captured, not widened"',
             ),
-            timing("estimate-resnet56", 120, f"{ESTIMATE} resnet56 {R56} --data cifar10:{{data}} --out {{out}}"),
+            timing("estimate-resnet56", 120, f"{ESTIMATE} resnet56 {PUBLIC} --data cifar10:{{data}} --out {{out}}"),
             timing(
                 "estimate-mobilenet", 200, f"{ESTIMATE} torchvision:mobilenet_v2 --data noise:224 --rate 0.3 "
                 "--structures 50 --reference 30 --weights {small}/mobilenet_v2-b0353104.pth --out {out}",
             ),
-            timing("first-estimate", 60, f"python benchmarks/first_estimate.py {R56} --data {{data}} --out {{out}}"),
-            timing("search", 300, f"{SEARCH} resnet56 {R56} --data cifar10:{{data}} --out {{out}}"),
+            timing("first-estimate", 60, f"python benchmarks/first_estimate.py {PUBLIC} --data {{data}} --out {{out}}"),
+            timing("search", 300, f"{SEARCH} resnet56 {PUBLIC} --data cifar10:{{data}} --out {{out}}"),
             timing(
-                "ranking", 400, f"{RANKING} resnet56 {R56} --data cifar10:{{data}} --epochs 4 "
+                "ranking", 400, f"{RANKING} resnet56 {PUBLIC} --data cifar10:{{data}} --epochs 4 "
                 "--history benchmarks/results/psae_search_resnet56.json --out {out}",
             ),
             timing("latency-mobilenet", 150, f"{PREDICTION} --networks torchvision:mobilenet_v2 --batch 256 {ON_GPU}"),
@@ -309,7 +311,7 @@ PLANS = {
     "recipes": Plan(
         (
             Step(
-                "recipes", 900, "python benchmarks/train_recipes.py --data {data} " + R56 + " --at-once 3 "
+                "recipes", 900, "python benchmarks/train_recipes.py --data {data} " + PUBLIC + " --at-once 3 "
                 "--runs {runs} --out {out}/train_recipes.json",
             ),
         )

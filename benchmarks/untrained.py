@@ -49,12 +49,12 @@ def scores(options: argparse.Namespace, name: str, data: aacp.Data, row: shared.
     """The accuracies of the network that the training of a row began with."""
     words = ARMS.get(row["arm"], [])
     given = dict(zip(words[::2], words[1::2], strict=True))
-    scope = given.get("--scope", "inner" if given.get("--method") == "uniform" else "all")
+    plan = aacp.Plan(method=given.get("--method", aacp.Plan.method), scope=given.get("--scope"))
     base = network_of(name, options.weights, row["seed"]).eval()
     example = next(aacp.Batches.of(data.holdout, batch_size=1).inputs())
     inheritance = aacp.Inheritance(
         base,
-        aacp.trace(base, example, scope=scope),
+        aacp.trace(base, example, scope=plan.traced_scope),
         sampled(data.train, options.images, row["seed"]),
         importance=given.get("--importance", "l1"),
         seed=row["seed"],

@@ -19,7 +19,7 @@ from aacp.accelerate.norms import (
     fast_norms,
     is_supported_input,
     is_supported_norm,
-    torchs_norms,
+    plain_batch_norms,
 )
 from aacp.train.fabric import make_fabric
 from aacp.train.loop import fit
@@ -160,10 +160,10 @@ def test_an_evaluation_uses_running_statistics_and_has_kernels_if_nothing_is_dif
 
 def test_teachers_get_norms_with_kernels_if_the_student_has_them(written: Written) -> None:
     student, teacher = network(), zoo()
-    share_with_teachers(student, [teacher], FastBatchNorm2d, torchs_norms)
+    share_with_teachers(student, [teacher], FastBatchNorm2d, plain_batch_norms)
     assert not any(type(module) is FastBatchNorm2d for module in teacher.modules())
     with fast_norms(student, make_fabric(device="cpu")):
-        share_with_teachers(student, [teacher], FastBatchNorm2d, torchs_norms)
+        share_with_teachers(student, [teacher], FastBatchNorm2d, plain_batch_norms)
     assert [name for name, module in teacher.named_modules() if type(module) is FastBatchNorm2d] == ["0", "1.1"]
 
 

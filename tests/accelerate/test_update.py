@@ -13,7 +13,7 @@ from torch import nn
 import aacp.accelerate
 from aacp.accelerate import update
 from aacp.accelerate.convolutions import FastConv2d, supported_convolutions
-from aacp.accelerate.norms import FastBatchNorm2d, torchs_norms
+from aacp.accelerate.norms import FastBatchNorm2d, plain_batch_norms
 from aacp.accelerate.update import ConcurrentUpdate, concurrent, faster_update, half_weights_for
 from aacp.train.fabric import make_fabric
 from aacp.train.recipe import Precision, Recipe
@@ -97,7 +97,7 @@ def test_the_teacher_gets_the_fast_layers_of_the_student(processes: int, monkeyp
     faster_update(on_gpu(plain, processes), model)
     faster_update(replace(on_gpu(plain), teacher=None), model)
     given = (model, plain.teacher.networks)
-    assert shared == [(*given, FastConv2d, supported_convolutions), (*given, FastBatchNorm2d, torchs_norms)]
+    assert shared == [(*given, FastConv2d, supported_convolutions), (*given, FastBatchNorm2d, plain_batch_norms)]
 
 
 def test_weights_are_copied_to_half_precision_unless_something_else_refers_to_them() -> None:

@@ -36,7 +36,7 @@ def share_with_teachers(
     student: nn.Module,
     teachers: Iterable[nn.Module],
     ours: type[nn.Module],
-    chosen: Callable[[nn.Module], Sequence[nn.Module]],
+    supported_layers: Callable[[nn.Module], Sequence[nn.Module]],
 ) -> None:
     """Give layers of teachers one of our classes permanently, if the student has layers of that class.
 
@@ -44,11 +44,11 @@ def share_with_teachers(
         student: the network that is trained.
         teachers: copies of networks, used for nothing else.
         ours: the class.
-        chosen: returns the layers of a network that can have this class.
+        supported_layers: returns the layers of a network that can have this class.
     """
     if any(type(module) is ours for module in student.modules()):
         for teacher in teachers:
-            for layer in chosen(teacher):
+            for layer in supported_layers(teacher):
                 layer.__class__ = ours
 
 

@@ -73,13 +73,13 @@ class _Normalisation(torch.autograd.Function):
 
 def fast_norms(model: nn.Module, fabric: Fabric) -> AbstractContextManager[None]:
     """Give the network's batch norms our kernels while the context lasts, if they apply to the run."""
-    norms = torchs_norms(model)
+    norms = plain_batch_norms(model)
     is_used = norms and is_supported_run(model, fabric) and norm_kernels() is not None
     return swapped(norms if is_used else [], FastBatchNorm2d)
 
 
-def torchs_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
-    """Torch's own batch norms in a network."""
+def plain_batch_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+    """The batch norms of a network that are torch's own and not of a subclass."""
     return [module for module in model.modules() if type(module) is nn.BatchNorm2d]
 
 

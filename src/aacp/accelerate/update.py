@@ -12,7 +12,7 @@ from aacp.accelerate.capture import CapturedUpdate, new_stream
 from aacp.accelerate.convolutions import FastConv2d, supported_convolutions
 from aacp.accelerate.half_weights import HalfWeights
 from aacp.accelerate.layers import share_with_teachers
-from aacp.accelerate.norms import FastBatchNorm2d, torchs_norms
+from aacp.accelerate.norms import FastBatchNorm2d, plain_batch_norms
 from aacp.pytorch.modules import has_external_references
 from aacp.train.fabric import half_type
 from aacp.train.teaching import Teacher
@@ -66,7 +66,7 @@ def faster_update(plain: PlainUpdate, model: nn.Module) -> Update | None:
         return None
     if plain.teacher is not None:
         share_with_teachers(model, plain.teacher.networks, FastConv2d, supported_convolutions)
-        share_with_teachers(model, plain.teacher.networks, FastBatchNorm2d, torchs_norms)
+        share_with_teachers(model, plain.teacher.networks, FastBatchNorm2d, plain_batch_norms)
     if not is_capturable(plain):
         return concurrent(plain, None)
     return CapturedUpdate(concurrent(plain, half_weights_for(plain, model)))
