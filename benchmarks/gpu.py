@@ -9,12 +9,12 @@ later steps need. A call on another machine, which has no --state yet, unpacks b
 
     python benchmarks/gpu.py --list
     python benchmarks/gpu.py PLAN ... [--limit 540] [--data FOLDER] [--small FOLDER] [--state FOLDER]
-        [--from FOLDER] [--out FOLDER]
+        [--from FOLDER] [--out FOLDER] [--together]
 
 --data is the folder of the CIFAR-10 binaries. --small is the folder of the public checkpoints. If it has the base
 vgg16.safetensors, none is trained. For the plan imagenette it also has what imagenette.py writes: the folder imagenette
-and the weights imagenette.safetensors. Plans run in the order in which they are given. The commands of a plan that
-measures times have the GPU to themselves; those of other plans share it under MPS.
+and the weights imagenette.safetensors. Plans run in the order in which they are given, or all at once with --together.
+The commands of a plan that measures times have the GPU to themselves; those of other plans share it under MPS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -319,6 +319,12 @@ PLANS = {
 }  # fmt: skip
 
 
+def joined(plans: Sequence[Plan]) -> Plan:
+    """One plan that runs as many steps at once as all of these together; steps that several of them have run once."""
+    steps = dict.fromkeys(step for plan in plans for step in plan.steps)
+    return Plan(tuple(steps), sum(plan.at_once for plan in plans))
+
+
 # -- one call ---------------------------------------------------------------------------------------------------------
 
 
@@ -470,10 +476,14 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Path("~/measured"), help="where everything is kept")
     parser.add_argument("--from", dest="source", type=Path, help="what an earlier call packed on another machine")
     parser.add_argument("--out", type=Path, help="where to pack the state")
+    parser.add_argument("--together", action="store_true", help="run all plans at once")
     options = parser.parse_args()
     unknown = set(options.plans) - set(PLANS)
     if unknown or not (options.plans or options.list):
         parser.error(f"Give one or more of these plans: {', '.join(PLANS)}.")
+    plans = [PLANS[name] for name in options.plans]
+    if options.together and not all(plan.is_shared for plan in plans):
+        parser.error("A plan that measures times needs the GPU for itself. Leave --together out.")
     data, small, state = (path.expanduser().absolute() for path in (options.data, options.small, options.state))
     call = Call(data, small, state, options.limit)
     if options.list:
@@ -491,13 +501,12 @@ def main() -> None:
     # Keep compiled Python files: a machine may have none of torch, and every command would compile them for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(state.with_name(f"{state.name}-python"))
-    steps = [step for name in options.plans for step in PLANS[name].steps]
-    for name in options.plans:
-        with sharing(PLANS[name].is_shared):
-            call.run(PLANS[name])
+    for plan in [joined(plans)] if options.together else plans:
+        with sharing(plan.is_shared):
+            call.run(plan)
     if options.out:
         pack(state, options.out)
-    left = [step.name for step in steps if not call.is_done(step)]
+    left = [step.name for plan in plans for step in plan.steps if not call.is_done(step)]
     sys.exit(f"Not done yet: {', '.join(left)}. Give the same command again; logs are in {state}/logs." if left else 0)
 
 

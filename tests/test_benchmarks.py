@@ -337,6 +337,36 @@ def test_a_plan_is_interrupted_at_its_deadline_and_resumed(tmp_path: Path, monke
     assert {path.stem for path in (state / "logs").iterdir()} == {"first", "long", "second", "fails", "last"}
 
 
+@pytest.mark.usefixtures("_among_scripts")
+def test_plans_run_together_if_none_of_them_measures_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import gpu
+
+    def waiting(name: str, other: str) -> gpu.Step:
+        """A step that ends only if another one runs at the same time."""
+        code = "import sys, time\nfrom pathlib import Path\nhere, there = map(Path, sys.argv[1:])\nhere.touch()\n"
+        code += "while not there.exists(): time.sleep(0.01)"
+        return gpu.Step(name, 1, f"python -c {shlex.quote(code)} {tmp_path}/{name} {tmp_path}/{other}")
+
+    one, other = gpu.Plan((waiting("one", "other"),)), gpu.Plan((waiting("other", "one"), waiting("one", "other")))
+    timed = gpu.Plan((), is_shared=False)
+    monkeypatch.setattr(gpu, "PLANS", {"a": one, "b": other, "timed": timed})
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+
+    def call(*plans: str) -> object:
+        words = ["gpu.py", *plans, "--together", "--state", str(tmp_path / "state"), "--limit", "60"]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            gpu.main()
+        return ended.value.code
+
+    assert call("a", "timed") == 2
+    assert "A plan that measures times needs the GPU for itself." in capsys.readouterr().err
+    assert call("a", "b") == 0
+    assert sorted(line.split()[0] for line in (tmp_path / "state/seconds").read_text().splitlines()) == ["one", "other"]
+
+
 MPS = """#!/bin/sh
 if [ "$1" = -d ]; then exit 3; fi
 read asked; echo "$asked" >> "$0.log"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from aacp.accelerate.capture import WARM_UP_STEPS, CapturedUpdate
+from aacp.accelerate.convolutions import convolution_kernels, fast_convolutions
 from aacp.accelerate.norms import FastBatchNorm2d, fast_norms, norm_kernels
 from aacp.accelerate.update import ConcurrentUpdate
 from aacp.train.checkpoint import Checkpoint
@@ -21,6 +22,7 @@ from aacp.train.recipe import Recipe
 from aacp.train.session import Session
 from aacp.train.sources import batches_of
 from train.small_data import network, small_images, weights
+from written_kernels import wide_network
 
 RECIPE = Recipe(epochs=3, batch_size=16, lr=0.1, warmup_epochs=1, nesterov=True, weight_decay=1e-3)
 TAUGHT = replace(RECIPE, distillation=0.6, temperature=2.0)
@@ -110,6 +112,32 @@ def test_captured_steps_with_fast_norms_and_half_weights_learn_what_they_learn_w
         assert len(calls) == is_fast * (WARM_UP_STEPS + 1)
         found.append([epoch.loss for epoch in epochs])
     assert found[0] == pytest.approx(found[1], rel=0.05)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_captured_steps_with_all_fast_layers_learn_what_plain_ones_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels, calls, found = convolution_kernels(), [], []
+    assert kernels is not None
+    convolve = kernels.convolve_with_moments
+    monkeypatch.setattr(kernels, "convolve_with_moments", lambda *given: calls.append(1) or convolve(*given))
+    recipe = replace(TAUGHT, precision="bf16-mixed")
+    for is_fast in (False, True):
+        fabric, model = make_fabric("bf16-mixed", "cuda"), wide_network()
+        with ExitStack() as stack:
+            for fast in (fast_convolutions, fast_norms) if is_fast else ():
+                stack.enter_context(fast(model, fabric))
+            source = batches_of(small_images(), recipe, fabric)
+            session = Session(model, source, recipe, fabric, wide_network(5), accelerate=is_fast)
+            epochs = [session.run_epoch(number) for number in range(recipe.epochs)]
+        if is_fast:
+            assert isinstance(session.update, CapturedUpdate)
+            assert session.update.graph is not None
+        assert int(model[4].num_batches_tracked) == recipe.epochs * source.steps  # type: ignore[index,union-attr]
+        found.append([epoch.loss for epoch in epochs])
+    assert len(calls) == WARM_UP_STEPS  # from the second step on, and in the capture
+    assert found[0] == pytest.approx(found[1], rel=0.05)
+    assert found[0][-1] < 0.9 * found[0][0]
 
 
 @pytest.mark.gpu
