@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -31,7 +32,7 @@ Job = tuple[str, str, int, float, int]  # start, recipe, epochs, learning rate, 
 
 
 def search(options: argparse.Namespace, start: str) -> None:
-    """Find the structure, in the run folder that all trainings from the same start share."""
+    """Find the structure, in a run folder that every training from the same start copies."""
     place = options.runs / start
     words = [options.network, "--data", options.data, "--device", options.device, "--run", str(place)]
     words += ["--weights", str(options.weights)] if options.weights else []
@@ -42,21 +43,24 @@ def search(options: argparse.Namespace, start: str) -> None:
 def train(options: argparse.Namespace, job: Job) -> None:
     """Run one training."""
     start, recipe, epochs, lr, seed = job
-    words = [str(options.runs / start), "--as", name_of(job), "--recipe", recipe, "--epochs", str(epochs)]
+    place = place_of(options, job)
+    if not place.exists():  # a folder of its own, because only one command at a time may write to a run folder
+        shutil.copytree(options.runs / start, place)
+    words = [str(place), "--recipe", recipe, "--epochs", str(epochs)]
     words += ["--lr", str(lr), "--seed", str(seed), "--no-export", "--device", options.device]
     file = evaluation_of(options, job)
-    run_once(options, file.parent, file, [*AACP, "finetune", *words])
+    run_once(options, place, file, [*AACP, "finetune", *words])
 
 
-def name_of(job: Job) -> str:
-    """The name of a training in its run folder."""
-    _, recipe, epochs, lr, seed = job
-    return f"{recipe}-{epochs}-{lr:g}-{seed}"
+def place_of(options: argparse.Namespace, job: Job) -> Path:
+    """The run folder of a training."""
+    start, recipe, epochs, lr, seed = job
+    return Path(options.runs / f"{start}-{recipe}-{epochs}-{lr:g}-{seed}")
 
 
 def evaluation_of(options: argparse.Namespace, job: Job) -> Path:
     """The file that a training ends with."""
-    return Path(options.runs / job[0] / "trainings" / name_of(job) / "evaluation.json")
+    return place_of(options, job) / "trainings" / "finetuned" / "evaluation.json"
 
 
 def outcome(options: argparse.Namespace, job: Job) -> shared.Row | None:
