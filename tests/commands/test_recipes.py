@@ -44,7 +44,7 @@ def test_a_named_recipe_is_taken_and_changed_by_the_options() -> None:
 
 def test_few_epochs_lower_the_rate_of_a_fine_tuning_unless_a_rate_is_given() -> None:
     task, few = {"data": "cifar10:data", "loss": None}, {**DEFAULTS, "epochs": 2}
-    assert recipe_of(few, task, 0).lr == pytest.approx(FINETUNE_MIXED.lr / 5)
+    assert recipe_of(few, task, 0).lr == pytest.approx(FINETUNE_MIXED.lr / 10)
     assert recipe_of({**few, "scratch": True}, task, 0).lr == BASE.lr
     assert recipe_of({**few, "lr": 0.04}, task, 0).lr == 0.04
 
@@ -53,7 +53,7 @@ def test_a_recipe_of_the_user_is_imported(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "own_recipes.py").write_text(
         "import torch\nimport aacp\n"
         "def adagrad(parameters, lr):\n    return torch.optim.Adagrad(parameters, lr=lr)\n"
-        "MINE = aacp.Recipe(epochs=10, batch_size=8, lr=0.3, optimiser=adagrad, clip=2.0)\nNUMBER = 5\n"
+        "MINE = aacp.Recipe(epochs=20, batch_size=8, lr=0.3, optimiser=adagrad, clip=2.0)\nNUMBER = 5\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

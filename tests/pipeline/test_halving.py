@@ -32,7 +32,9 @@ from glue import subjects
 from pipeline import tiny_run
 from workers.simulated import SimulatedEngine
 
-PLAN = replace(tiny_run.PLAN, evaluations=4, finalists=3, rungs=(1, 2))
+# More than ten epochs, so that rungs have a lower learning rate.
+RECIPE = aacp.Recipe(epochs=12, batch_size=8, lr=0.01)
+PLAN = replace(tiny_run.PLAN, evaluations=4, finalists=3, rungs=(1, 2), recipe=RECIPE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -144,7 +146,7 @@ def test_progress_and_events_name_the_rung(tmp_path: Path, capsys: pytest.Captur
     with aacp.listen(events.append), show_progress():
         found = tiny_run.pruned(tmp_path, plan=PLAN)
     shown = capsys.readouterr().err
-    assert "then 3 finalists in rungs of 1, 2 epochs, then 2 epochs of training" in shown
+    assert "then 3 finalists in rungs of 1, 2 epochs, then 12 epochs of training" in shown
     assert "rung 1 of 2: 3 structures, 1 epoch; 0 of 3\n" in shown
     assert "rung 1 of 2: 3 structures, 1 epoch; 3 of 3: the uniform structure, " in shown
     assert "rung 2 of 2: 2 structures, 2 epochs; 2 of 2: " in shown
@@ -207,7 +209,7 @@ def test_a_rung_trains_anew_with_the_whole_recipe_scaled_to_its_epochs(whole: Pa
     for epochs, rung in ((1, "rung-1"), (2, "rung-2")):
         for file in (whole / "finalists").glob(f"*/{rung}/run.json"):
             request = json.loads(file.read_text())
-            assert request["recipe"] == PLAN.recipe.scaled(epochs, finetuning=True).to_json()
+            assert request["recipe"] == RECIPE.scaled(epochs, finetuning=True).to_json()
             first = json.loads((file.parent.parent / "rung-1" / "run.json").read_text())
             assert request["model"] == first["model"]  # the same starting weights
 

@@ -78,18 +78,17 @@ def test_scaling_moves_milestones_and_warm_up_in_proportion() -> None:
     assert scaled.scaled(1).milestones == (1,)
 
 
-def test_a_fine_tuning_of_few_epochs_has_a_rate_in_proportion_to_them() -> None:
+def test_a_fine_tuning_of_few_epochs_has_a_lower_rate() -> None:
     recipe = Recipe(epochs=100, batch_size=8, lr=0.05, warmup_epochs=2)
-    found = {epochs: recipe.scaled(epochs, finetuning=True) for epochs in (1, 5, 10, 300)}
+    found = {epochs: recipe.scaled(epochs, finetuning=True) for epochs in (1, 10, 30, 100, 300)}
     assert {epochs: each.lr for epochs, each in found.items()} == pytest.approx(
-        {1: 0.005, 5: 0.025, 10: 0.05, 300: 0.05}
+        {1: 0.005, 10: 0.005, 30: 0.015, 100: 0.05, 300: 0.05}
     )
     assert all(replace(each, lr=0.05) == recipe.scaled(epochs) for epochs, each in found.items())
-    assert found[5].scaled(1, finetuning=True).lr == pytest.approx(0.005)  # whatever was before
-    assert found[1].scaled(100, finetuning=True).lr == pytest.approx(0.05)
-    short = replace(recipe, epochs=4, lr=0.01)  # whose author chose the rate for four epochs
-    assert short.scaled(4, finetuning=True).lr == pytest.approx(0.01)
-    assert short.scaled(2, finetuning=True).lr == pytest.approx(0.005)
+    assert found[30].scaled(10, finetuning=True).lr == pytest.approx(0.005)  # the same in one step or in two
+    short = replace(recipe, epochs=20, lr=0.01)  # whose author chose the rate for twenty epochs
+    rates = {epochs: short.scaled(epochs, finetuning=True).lr for epochs in (1, 10, 20, 100)}
+    assert rates == pytest.approx({1: 0.005, 10: 0.005, 20: 0.01, 100: 0.01})
 
 
 @pytest.mark.parametrize(

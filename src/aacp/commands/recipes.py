@@ -114,7 +114,7 @@ COMMON = (
         "--epochs",
         type=int,
         show_default="the recipe's",
-        help="Scale the recipe to this number of epochs; the learning rate of a fine-tuning is lower below 10.",
+        help="Scale the recipe to this number of epochs; the learning rate of a fine-tuning is lower below 100.",
     ),
     click.option("--lr", type=float, show_default="the recipe's", help="Highest learning rate."),
     click.option(

@@ -19,7 +19,8 @@ Optimiser = Literal["sgd", "adamw"] | Callable[..., Any]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Mixture = Literal["blends", "patches"]
 MAX_EPOCHS = 10**6
-FEW_EPOCHS = 10  # a fine-tuning of fewer epochs has a learning rate in proportion (docs/training.md)
+# The learning rate of a fine-tuning is in proportion to its epochs between these numbers (docs/training.md).
+LOWEST_RATE_EPOCHS, FULL_RATE_EPOCHS = 10, 100
 
 
 @known_options
@@ -126,14 +127,14 @@ class Recipe:
 
         Args:
             epochs: the number of epochs.
-            finetuning: whether trained weights are fine-tuned. If so, the learning rate for fewer than ten epochs is
-                lower, in proportion: a high rate first destroys what the weights know, and a few epochs do not bring it
-                back.
+            finetuning: whether trained weights are fine-tuned. If so, the learning rate for fewer than 100 epochs is
+                lower, in proportion, down to a tenth for 10 epochs or less: a high rate first destroys what the weights
+                know, and few epochs do not bring it back. It is never raised.
         """
         epochs = whole_number("epochs", epochs, 1, MAX_EPOCHS)
         ratio = epochs / self.epochs
         moved = sorted({max(1, round(milestone * ratio)) for milestone in self.milestones})
-        lr = self.lr * min(epochs, FEW_EPOCHS) / min(self.epochs, FEW_EPOCHS) if finetuning else self.lr
+        lr = min(self.lr, self.lr * _rate_epochs(epochs) / _rate_epochs(self.epochs)) if finetuning else self.lr
         return replace(self, epochs=epochs, milestones=tuple(moved), warmup_epochs=self.warmup_epochs * ratio, lr=lr)
 
     def changed(
@@ -190,6 +191,11 @@ class Recipe:
         """The fields that differ from their defaults, as keywords."""
         shown = [field for field in fields(self) if getattr(self, field.name) != field.default]
         return ", ".join(f"{field.name}={_named(getattr(self, field.name))}" for field in shown)
+
+
+def _rate_epochs(epochs: int) -> int:
+    """The number of epochs that the learning rate of a fine-tuning is in proportion to."""
+    return min(max(epochs, LOWEST_RATE_EPOCHS), FULL_RATE_EPOCHS)
 
 
 def _factor(schedule: Callable[[int, int], float], step: int, steps: int) -> float:
